@@ -1,0 +1,265 @@
+"""The operations of the API as values for ``BrainClient.send``; one function each.
+
+Paths, bodies and answer types stand here once; the routes of ``brain.api`` are their mirror.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from brain import wire
+from brain.client import Call, idempotency_key
+from brain.types.pool import Freeze, FreezeScope
+from brain.types.record import AuditEntry, Event
+from brain.types.recommendation import Recommendation
+from brain.types.resources import Node
+from brain.types.telemetry import Receipt, Sample
+from brain.types.world import ReplicaReport, WorldReport, WorldWish
+from brain.views import (
+    Decision,
+    Health,
+    JobDetail,
+    JobView,
+    NewToken,
+    NodeView,
+    Page,
+    PlanView,
+    PoolWishes,
+    ResizeRequest,
+    Scaling,
+    Series,
+    TokenView,
+    WorkerView,
+)
+
+V1 = "/api/v1"
+
+
+def submit(document: Mapping[str, Any], *, dry_run: bool = False) -> Call[JobView]:
+    """Start a job from its document."""
+    return _post("/jobs", document, JobView, dry_run=dry_run)
+
+
+def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:
+    """A page of jobs, newest first. ``filter`` is the grammar of ``--filter``."""
+    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
+    return _get("/jobs", Page[JobView], **query)
+
+
+def job(job: str) -> Call[JobDetail]:
+    """One job by id or name."""
+    return _get(f"/jobs/{job}", JobDetail)
+
+
+def cancel(job: str, *, dry_run: bool = False) -> Call[JobView]:
+    """End a job for good."""
+    return _post(f"/jobs/{job}:cancel", {}, JobView, dry_run=dry_run)
+
+
+def suspend(job: str, *, dry_run: bool = False) -> Call[JobView]:
+    """Stop a job at its next safe point and free what it holds."""
+    return _post(f"/jobs/{job}:suspend", {}, JobView, dry_run=dry_run)
+
+
+def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
+    """Let a suspended job go on from its checkpoint."""
+    return _post(f"/jobs/{job}:resume", {}, JobView, dry_run=dry_run)
+
+
+def plans_of(job: str) -> Call[Page[PlanView]]:
+    """Plans of a job, highest generation first."""
+    return _get(f"/jobs/{job}/plans", Page[PlanView])
+
+
+def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
+    """Ask for a size; clamped or refused with a reason."""
+    return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
+
+
+def plans(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[PlanView]]:
+    """Plans of all jobs, newest first."""
+    query = {"page_size": str(page_size), "page_token": page_token, "filter": filter}
+    return _get("/plans", Page[PlanView], **query)
+
+
+def approve(
+    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+) -> Call[PlanView]:
+    """Say yes to a proposed plan, as it was seen."""
+    return _post(f"/plans/{job}/{generation}:approve", decision, PlanView, dry_run=dry_run)
+
+
+def reject(
+    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+) -> Call[PlanView]:
+    """Say no to a proposed or approved plan."""
+    return _post(f"/plans/{job}/{generation}:reject", decision, PlanView, dry_run=dry_run)
+
+
+def rollback(
+    job: str, generation: int, decision: Decision, *, dry_run: bool = False
+) -> Call[PlanView]:
+    """Go back to what stood before an applied plan, by a new one."""
+    return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
+
+
+def recommendation(job: str) -> Call[Recommendation | None]:
+    """The latest decision about a job; None before the first turn that looked at it."""
+    return _get(f"/jobs/{job}/recommendation", Recommendation | None)
+
+
+def what_if(job: str) -> Call[Scaling]:
+    """The model's curve over the sizes that the job may have."""
+    return _get(f"/jobs/{job}/what-if", Scaling)
+
+
+def series(
+    job: str, metric: str, *, since: datetime, until: datetime, width: int = 600
+) -> Call[Series]:
+    """A metric over time, downsampled for ``width`` pixels."""
+    query = {
+        "metric": metric,
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "width": str(width),
+    }
+    return _get(f"/jobs/{job}/series", Series, **query)
+
+
+def workers(job: str) -> Call[Page[WorkerView]]:
+    """Step time of each worker of the present world."""
+    return _get(f"/jobs/{job}/workers", Page[WorkerView])
+
+
+def logs(job: str, *, replica: int | None = None, follow: bool = False) -> Call[bytes]:
+    """What the workers print, as lines of text; for ``lines`` when ``follow``."""
+    query = {"follow": str(follow).lower()} | ({} if replica is None else {"replica": str(replica)})
+    return _get(f"/jobs/{job}/logs", bytes, **query)
+
+
+def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
+    """What happened to a job, oldest first."""
+    return _get(f"/jobs/{job}/events", Page[Event], after=str(after))
+
+
+def events(*, after: int | None = None) -> Call[bytes]:
+    """Everything that happens, as server-sent events; for ``lines``."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
+
+
+def world(job: str, *, etag: str | None = None, wait_seconds: float = 0) -> Call[WorldWish | None]:
+    """The wished world; None when it is still that of ``etag`` after ``wait_seconds``."""
+    return _poll(f"/jobs/{job}/world", WorldWish | None, etag, wait_seconds)
+
+
+def report_world(report: WorldReport) -> Call[None]:
+    """Tell what a coordinator observed. Repeating a report changes nothing."""
+    return _post(f"/jobs/{report.job}/world", report, type(None))
+
+
+def report_replicas(report: ReplicaReport) -> Call[None]:
+    """Tell what a scaler observed. Repeating a report changes nothing."""
+    return _post(f"/jobs/{report.job}/replicas", report, type(None))
+
+
+def wishes(
+    pool: str, *, etag: str | None = None, wait_seconds: float = 0
+) -> Call[PoolWishes | None]:
+    """What a scaler should make true; None when still that of ``etag`` after ``wait_seconds``."""
+    return _poll(f"/pools/{pool}/wishes", PoolWishes | None, etag, wait_seconds)
+
+
+def environment(job: str) -> Call[dict[str, str]]:
+    """The job's environment with its values; for the scaler alone."""
+    return _get(f"/jobs/{job}/environment", dict[str, str])
+
+
+def mint_agent_token(job: str) -> Call[NewToken]:
+    """A token for the agents of one job; for the scaler alone."""
+    return _post(f"/jobs/{job}/token", {}, NewToken)
+
+
+def put_node(node: Node) -> Call[None]:
+    """Register a node, or say that it is still there."""
+    path = f"{V1}/nodes/{node.name}"
+    return Call(method="PUT", path=path, reads=type(None), body=wire.encode(node))
+
+
+def nodes() -> Call[Page[NodeView]]:
+    """All nodes."""
+    return _get("/nodes", Page[NodeView])
+
+
+def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
+    """Send samples; the answer means that they are committed."""
+    body = wire.encode_batch(samples, sent_at=sent_at)
+    return Call(method="POST", path=f"{V1}/telemetry", reads=Receipt, body=body)
+
+
+def freezes() -> Call[Page[Freeze]]:
+    """What is frozen."""
+    return _get("/freeze", Page[Freeze])
+
+
+def freeze(scope: FreezeScope, target: str, *, why: str) -> Call[Page[Freeze]]:
+    """Stop applying plans of a scope."""
+    return _post("/freeze", {"scope": scope, "target": target, "why": why}, Page[Freeze])
+
+
+def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
+    """Apply plans of a scope again."""
+    path = f"{V1}/freeze/{scope}" + (f"/{target}" if target else "")
+    return Call(method="DELETE", path=path, reads=Page[Freeze])
+
+
+def audit(*, page_token: str = "", page_size: int = 100) -> Call[Page[AuditEntry]]:
+    """Who did what, newest first."""
+    return _get("/audit", Page[AuditEntry], page_token=page_token, page_size=str(page_size))
+
+
+def tokens() -> Call[Page[TokenView]]:
+    """All tokens, without their secrets."""
+    return _get("/tokens", Page[TokenView])
+
+
+def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewToken]:
+    """A new token; its secret is in this answer and nowhere else."""
+    return _post("/tokens", {"name": name, "role": role, "days": days}, NewToken)
+
+
+def revoke_token(id: str) -> Call[None]:
+    """End a token."""
+    return Call(method="DELETE", path=f"{V1}/tokens/{id}", reads=type(None))
+
+
+def health() -> Call[Health]:
+    """How the service is, and who is asking."""
+    return _get("/health", Health)
+
+
+def _get(path: str, reads: Any, **query: str) -> Call[Any]:
+    given = {key: value for key, value in query.items() if value}
+    return Call(method="GET", path=V1 + path, reads=reads, query=given)
+
+
+def _poll(path: str, reads: Any, etag: str | None, wait_seconds: float) -> Call[Any]:
+    return Call(
+        method="GET",
+        path=V1 + path,
+        reads=reads,
+        query={"wait": str(wait_seconds)} if wait_seconds else {},
+        headers={"If-None-Match": etag} if etag else {},
+        timeout_seconds=wait_seconds + 10.0,
+    )
+
+
+def _post(path: str, body: object, reads: Any, *, dry_run: bool = False) -> Call[Any]:
+    return Call(
+        method="POST",
+        path=V1 + path,
+        reads=reads,
+        query={"dry_run": "true"} if dry_run else {},
+        body=wire.encode(body),
+        headers=idempotency_key(),
+    )

@@ -1,0 +1,202 @@
+"""BrainClient and AsyncBrainClient: everything a program can ask of Brain, over one seam.
+
+An operation is a value (``Call``): method, path and how to read the answer. The two clients only
+differ in how they send one, so nothing is written twice:
+
+    client.send(calls.job("digits"))            # BrainClient
+    await client.send(calls.job("digits"))      # AsyncBrainClient
+
+``brain.calls`` has the operations. Errors of the service come back as the tree of
+``brain.errors``; a service that cannot be reached is ``Unavailable``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import httpx2
+
+from brain import errors, wire
+from brain.views import Problem
+
+T = TypeVar("T")
+
+_BY_TYPE: Mapping[str, type[errors.BrainError]] = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.BrainError)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, before it is read."""
+
+    status: int
+    body: bytes
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One operation: what to send, and the type of what comes back."""
+
+    method: str
+    path: str
+    #: Type of the answer; ``type(None)`` where there is none.
+    reads: Any
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Seconds to wait for the answer; long polls need more than the default.
+    timeout_seconds: float = 10.0
+
+    def read(self, answer: Answer) -> T:
+        """Turn an answer into a value, or raise what the service said."""
+        if answer.status >= 400:
+            raise problem(answer)
+        if self.reads is type(None):
+            return None  # type: ignore[return-value]
+        if self.reads is bytes:
+            return answer.body  # type: ignore[return-value]
+        if answer.status == 304:
+            return None  # type: ignore[return-value]
+        return wire.decode(answer.body, self.reads)  # type: ignore[no-any-return]
+
+
+def problem(answer: Answer) -> errors.BrainError:
+    """Translate a problem+json answer into the error it stands for."""
+    try:
+        said = wire.decode(answer.body, Problem)
+    except errors.BadInput:
+        return errors.Unavailable(f"HTTP {answer.status} without a problem document")
+    kind = _BY_TYPE.get(said.type.rsplit("/", 1)[-1], errors.BrainError)
+    if issubclass(kind, errors.BadInput):
+        return kind(said.detail, field=said.field)
+    return kind(said.detail)
+
+
+class BrainClient:
+    """Blocking client. ``transport`` exists so that tests need neither network nor patching."""
+
+    def __init__(
+        self, url: str, token: str = "", transport: httpx2.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx2.Client(
+            base_url=url, headers=_authorization(token), transport=transport, timeout=10.0
+        )
+
+    def __enter__(self) -> BrainClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def send(self, call: Call[T]) -> T:
+        """Do one operation.
+
+        Raises:
+            Unavailable: the service cannot be reached or does not answer in time.
+            BrainError: what the service said.
+        """
+        try:
+            response = self._http.request(**_arguments(call))
+        except httpx2.HTTPError as silent:
+            raise _unreachable(self._http.base_url, silent) from silent
+        return call.read(_answer(response))
+
+    @contextmanager
+    def lines(self, call: Call[bytes]) -> Iterator[Iterator[str]]:
+        """Do an operation that answers line by line without end (logs, events)."""
+        arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
+        try:
+            with self._http.stream(**arguments) as response:
+                if response.status_code >= 400:
+                    response.read()
+                    raise problem(_answer(response))
+                yield response.iter_lines()
+        except httpx2.HTTPError as silent:
+            raise _unreachable(self._http.base_url, silent) from silent
+
+
+class AsyncBrainClient:
+    """The same for asyncio."""
+
+    def __init__(
+        self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        self._http = httpx2.AsyncClient(
+            base_url=url, headers=_authorization(token), transport=transport, timeout=10.0
+        )
+
+    async def __aenter__(self) -> AsyncBrainClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[T]) -> T:
+        """Do one operation; errors as in ``BrainClient.send``."""
+        try:
+            response = await self._http.request(**_arguments(call))
+        except httpx2.HTTPError as silent:
+            raise _unreachable(self._http.base_url, silent) from silent
+        return call.read(_answer(response))
+
+    @asynccontextmanager
+    async def lines(self, call: Call[bytes]) -> AsyncIterator[AsyncIterator[str]]:
+        """Do an operation that answers line by line without end (logs, events)."""
+        arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
+        try:
+            async with self._http.stream(**arguments) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                    raise problem(_answer(response))
+                yield response.aiter_lines()
+        except httpx2.HTTPError as silent:
+            raise _unreachable(self._http.base_url, silent) from silent
+
+
+def idempotency_key() -> dict[str, str]:
+    """A header that makes a repeated POST one action."""
+    return {"Idempotency-Key": uuid.uuid4().hex}
+
+
+def _authorization(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _arguments(call: Call[Any]) -> dict[str, Any]:
+    headers = dict(call.headers)
+    if call.body is not None:
+        headers.setdefault("Content-Type", "application/json")
+    return {
+        "method": call.method,
+        "url": call.path,
+        "params": dict(call.query),
+        "content": call.body,
+        "headers": headers,
+        "timeout": call.timeout_seconds,
+    }
+
+
+def _answer(response: httpx2.Response) -> Answer:
+    return Answer(
+        status=response.status_code, body=response.content, etag=response.headers.get("ETag")
+    )
+
+
+def _unreachable(url: object, cause: Exception) -> errors.Unavailable:
+    return errors.Unavailable(f"Brain at {url} cannot be reached: {cause or type(cause).__name__}")

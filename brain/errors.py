@@ -1,0 +1,119 @@
+"""The tree of domain errors. Each docstring says what to do about it.
+
+    BrainError
+    ├── BadInput                what a person or program sent cannot be used
+    │   ├── UnknownField        a document names a field that does not exist
+    │   ├── ImpossibleBounds    no size satisfies the bounds
+    │   └── UnknownVersion      a message of a version that is not spoken here
+    ├── NotFound                a name that means nothing here
+    │   ├── UnknownJob
+    │   ├── UnknownPlan
+    │   └── UnknownNode
+    ├── Conflict                true a moment ago, not now
+    │   ├── IllegalTransition   a job or plan cannot move from its state to that one
+    │   ├── StalePlan           a generation that was passed
+    │   ├── NameTaken           the name belongs to an unfinished job of the project
+    │   ├── VersionMismatch     edited from a version that is no longer current
+    │   └── KeyReused           an idempotency key came back with another body
+    ├── NotAllowed              signed in, without the role
+    ├── NotSignedIn             no valid token
+    ├── Overloaded              try again after a while
+    ├── Unavailable             a store or the service cannot be reached
+    │   └── SchemaTooNew        the database was written by a newer Brain
+    └── Undetermined            a model was asked beyond what it has seen
+
+The core raises these and never hears of HTTP; ``brain.api.problems`` gives each a status.
+"""
+
+
+class BrainError(Exception):
+    """Base of all errors that a caller can act on."""
+
+
+class BadInput(BrainError):
+    """The input cannot be used; the message names field, value and remedy."""
+
+    def __init__(self, detail: str, *, field: str | None = None) -> None:
+        super().__init__(detail)
+        #: Path of the field at fault, ``replicas.min`` for example.
+        self.field = field
+
+
+class UnknownField(BadInput):
+    """A document names a field that does not exist; the message names the nearest one."""
+
+
+class ImpossibleBounds(BadInput):
+    """No replica count satisfies the bounds; widen them as the message says."""
+
+
+class UnknownVersion(BadInput):
+    """The message's version is not spoken here; upgrade the side that the message names."""
+
+
+class NotFound(BrainError):
+    """The thing named does not exist; list its kind to see what does."""
+
+
+class UnknownJob(NotFound):
+    """No job has this id, and no unfinished job of the project has this name."""
+
+
+class UnknownPlan(NotFound):
+    """The job has no plan of this generation."""
+
+
+class UnknownNode(NotFound):
+    """No node of this name has registered."""
+
+
+class Conflict(BrainError):
+    """The request was possible for another state; look again and decide anew."""
+
+
+class IllegalTransition(Conflict):
+    """A job or plan cannot move from its state to the asked one."""
+
+
+class StalePlan(Conflict):
+    """A plan of this generation or a later one is already stored; propose the next one."""
+
+
+class NameTaken(Conflict):
+    """Another unfinished job of the project has this name; choose another or cancel that one."""
+
+
+class VersionMismatch(Conflict):
+    """The thing changed since it was read; read it again before you edit or approve."""
+
+
+class KeyReused(BrainError):
+    """The idempotency key was used for another body; send a new key."""
+
+
+class NotSignedIn(BrainError):
+    """No token, or one that is unknown, expired or revoked; sign in or mint another."""
+
+
+class NotAllowed(BrainError):
+    """The token's role does not allow this; the message names a role that does."""
+
+
+class Overloaded(BrainError):
+    """The service takes no more just now; retry after the stated seconds."""
+
+    def __init__(self, detail: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unavailable(BrainError):
+    """A store or service cannot be reached; nothing was lost, retry with back-off."""
+
+
+class SchemaTooNew(Unavailable):
+    """The database was written by a newer Brain; run that version or restore the copy it made."""
+
+
+class Undetermined(BrainError):
+    """The model cannot know the answer from what it has seen; gather what the message names."""

@@ -1,0 +1,4 @@
+"""Models that predict: throughput with its uncertainty. Pure; numpy and scipy only.
+
+A model that cannot know raises ``Undetermined``.
+"""

@@ -1,0 +1,107 @@
+"""One frozen ``Settings``: every field says its unit, its default and why.
+
+Sources, later ones win: the defaults here, ``brain.toml`` in the state directory, environment
+variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. Nothing here reads
+any of those; shells pass mappings in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, get_type_hints
+
+from brain.errors import BadInput, UnknownField
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an installation may choose."""
+
+    #: Address to listen on; loopback, because a service without configuration serves one machine.
+    host: str = "127.0.0.1"
+    #: TCP port; 0 takes a free one.
+    port: int = 8080
+    #: SQLAlchemy URL; empty is SQLite in the state directory, which needs nothing installed.
+    database_url: str = ""
+    #: Seconds between turns of a pool; a resize costs seconds, so deciding more often is noise.
+    tick_seconds: float = 2.0
+    #: Seconds a pool's lease lasts; a dead Brain's pools are taken over after so long.
+    lease_seconds: float = 15.0
+    #: Approval mode of jobs that name none: off, shadow, approve or auto.
+    policy_mode: str = "approve"
+    #: Optimizer steps that a size must have been measured for; the standard error of a median
+    #: over fewer is a guess.
+    minimum_steps: int = 30
+    #: Relative standard error of the median step time above which a size counts as not measured.
+    spread_limit: float = 0.05
+    #: Gain in throughput below which a restart is never worth it; 0.1 is 10 %.
+    minimum_gain: float = 0.1
+    #: Seconds after a change during which the job is left alone; two changes must not overlap in
+    #: the measurements.
+    dwell_seconds: float = 300.0
+    #: A restart must have paid for itself within so many seconds.
+    payback_seconds: float = 1800.0
+    #: Seconds that a change is assumed to cost until the job's own changes were measured.
+    restart_seconds: float = 30.0
+    #: Telemetry older than so many seconds is stale; stale telemetry means hold.
+    stale_seconds: float = 60.0
+    #: Seconds a proposal waits for approval.
+    proposal_seconds: float = 3600.0
+    #: Seconds a growing world waits for missing replicas before it takes what there is, in units.
+    patience_seconds: float = 120.0
+    #: Seconds after which an applied plan without enough measurements is inconclusive.
+    verify_seconds: float = 600.0
+    #: Rollbacks within 24 h after which a job is advise-only.
+    rollback_limit: int = 2
+    #: Seconds that raw samples are kept (24 h); also the accepted age of a late sample.
+    raw_seconds: float = 86_400.0
+    #: Seconds that 1-minute means are kept (30 d).
+    means_seconds: float = 2_592_000.0
+    #: Samples per batch above which ingest asks the sender to split it.
+    batch_limit: int = 10_000
+    #: Bytes of a request body, decompressed; a larger one is refused before it is parsed.
+    body_limit_bytes: int = 16 * 1024 * 1024
+    #: Seconds an SSE stream is silent at most.
+    heartbeat_seconds: float = 15.0
+    #: Seconds from a request to stop until the process is gone, open streams included.
+    shutdown_seconds: float = 5.0
+    #: Accept jobs over the network although their commands run on this machine.
+    allow_remote_submit: bool = False
+
+
+def settings_from(*sources: Mapping[str, Any]) -> Settings:
+    """Merge ``sources`` of field values, later ones winning, over the defaults.
+
+    Raises:
+        UnknownField: a key is no setting.
+        BadInput: a value is not of its field's type.
+    """
+    names = [field.name for field in fields(Settings)]
+    types = get_type_hints(Settings)
+    merged = Settings()
+    for source in sources:
+        for key, value in source.items():
+            if key not in names:
+                near = get_close_matches(key, names, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise UnknownField(f"{key} is no setting{hint}", field=key)
+            merged = replace(merged, **{key: _typed(key, value, types[key])})
+    return merged
+
+
+def settings_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings among environment variables: ``BRAIN_PORT`` is ``port``."""
+    names = {f"BRAIN_{field.name.upper()}": field.name for field in fields(Settings)}
+    return {names[key]: value for key, value in environment.items() if key in names}
+
+
+def _typed(key: str, value: Any, kind: type) -> Any:
+    if kind is bool and isinstance(value, str):
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if value.lower() not in words:
+            raise BadInput(f"{key} {value!r} is neither true nor false", field=key)
+        return words[value.lower()]
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as bad:
+        raise BadInput(f"{key} {value!r} is not of type {kind.__name__}", field=key) from bad

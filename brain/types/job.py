@@ -1,0 +1,272 @@
+"""Jobs: the document a person writes, and the life of what it starts.
+
+Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
+       -> Succeeded | Failed | Cancelled
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+from brain.errors import BadInput, IllegalTransition, ImpossibleBounds
+from brain.types.allocation import Allocation, Bounds
+from brain.types.resources import PoolName, Resources
+
+#: UUIDv7 as text; on Kubernetes the object's uid. Never reused.
+JobId = NewType("JobId", str)
+
+
+class JobState(StrEnum):
+    """Where a job stands; the table of legal moves is ``JOB_MOVES``."""
+
+    QUEUED = "Queued"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    CHANGING = "Changing"
+    DEGRADED = "Degraded"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+_LIVE = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
+
+JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
+    # A queued or starting job may be suspended before it ever ran; a reboot starts it again.
+    JobState.QUEUED: frozenset({JobState.STARTING, JobState.SUSPENDED}) | FINISHED,
+    JobState.STARTING: frozenset({JobState.QUEUED}) | _LIVE | FINISHED,
+    JobState.RUNNING: _LIVE - {JobState.RUNNING} | FINISHED,
+    JobState.CHANGING: _LIVE - {JobState.CHANGING} | FINISHED,
+    JobState.DEGRADED: _LIVE - {JobState.DEGRADED} | FINISHED,
+    JobState.SUSPENDED: frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+    | FINISHED,
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+
+class OptimizeMode(StrEnum):
+    """Who may propose, and over what."""
+
+    MANUAL = "manual"
+    SINGLE_JOB = "single-job"
+    CLUSTER = "cluster"
+
+
+class PolicyMode(StrEnum):
+    """Who approves."""
+
+    OFF = "off"
+    SHADOW = "shadow"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+
+class Intent(StrEnum):
+    """What its owner wants of a job, apart from its size."""
+
+    RUN = "run"
+    SUSPEND = "suspend"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What the owner says of the script's checkpoints; the probe finds most by itself."""
+
+    #: File or directory; relative to the job's directory.
+    path: str | None = None
+    #: Interval as a person writes it: ``90 s``, ``5 m``, ``200 steps``.
+    every: str | None = None
+    #: Signal upon which the script saves and exits, ``SIGUSR1`` for example.
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """Fixed dimensions of a 3D-parallel job; data parallelism is what scales."""
+
+    tensor: int = 1
+    pipeline: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Bounds of the batch, in examples."""
+
+    #: Examples per optimizer step over all workers, where the script keeps it fixed.
+    global_size: int | None = None
+    local_min: int | None = None
+    local_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """How much failing a job may do."""
+
+    #: Worlds lost to failures (not to plans) before the job is Failed.
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Who approves the plans of a job."""
+
+    #: None: the service's default.
+    mode: PolicyMode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A value of the environment that stays where it is: exactly one field is set."""
+
+    from_file: str | None = None
+    from_secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDocument:
+    """What a person writes to have something trained (YAML or JSON, camelCase keys)."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    image: str | None = None
+    project: str = "default"
+    #: Where the command runs; the submitter's directory when sent by the command line.
+    directory: str | None = None
+    replicas: Bounds = Bounds()
+    processes_per_replica: int = 1
+    #: Reserved by each replica.
+    resources: Resources = Resources(cpu_millis=1000)
+    accelerator: str | None = None
+    parallelism: Parallelism = Parallelism()
+    batch: Batch = Batch()
+    checkpoint: Checkpoint = Checkpoint()
+    epochs: int | None = None
+    steps: int | None = None
+    restarts: Restarts = Restarts()
+    priority: int = 0
+    optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
+    policy: Policy = Policy()
+    #: Write-only: answers show the names.
+    environment: Mapping[str, str | Secret] = field(default_factory=dict)
+
+    @property
+    def allocation(self) -> Allocation:
+        """The size of generation 0."""
+        return self.sized(self.replicas.first)
+
+    def sized(self, replicas: int) -> Allocation:
+        """This job's allocation at ``replicas``."""
+        return Allocation(
+            replicas=replicas,
+            processes_per_replica=self.processes_per_replica,
+            resources=self.resources,
+        )
+
+    def check(self) -> None:
+        """Refuse what can never run.
+
+        Raises:
+            ImpossibleBounds: no replica count satisfies ``replicas``.
+            BadInput: another field cannot be used; the message names it and the remedy.
+        """
+        bounds = self.replicas
+        if bounds.min < 1 or bounds.unit < 1:
+            raise ImpossibleBounds(
+                f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
+                field="replicas",
+            )
+        if bounds.min > bounds.max:
+            raise ImpossibleBounds(
+                f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
+                "raise max or lower min",
+                field="replicas.min",
+            )
+        if not list(bounds.sizes()):
+            raise ImpossibleBounds(
+                f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
+                f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
+                field="replicas.unit",
+            )
+        if bounds.start is None and not bounds.allow(bounds.min):
+            raise ImpossibleBounds(
+                f"replicas.min {bounds.min} is no multiple of replicas.unit {bounds.unit}; "
+                f"set min to {next(bounds.sizes())}",
+                field="replicas.min",
+            )
+        if bounds.start is not None and not bounds.allow(bounds.start):
+            raise ImpossibleBounds(
+                f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
+                f"{bounds.min} to {bounds.max}",
+                field="replicas.start",
+            )
+        if self.processes_per_replica < 1:
+            raise BadInput(
+                f"processesPerReplica {self.processes_per_replica} must be at least 1",
+                field="processesPerReplica",
+            )
+        if not self.command and not self.image:
+            raise BadInput("command is empty; give what to run", field="command")
+        for name, value in self.environment.items():
+            if isinstance(value, Secret) and (value.from_file is None) == (
+                value.from_secret is None
+            ):
+                raise BadInput(
+                    f"environment.{name} needs exactly one of fromFile, fromSecret",
+                    field=f"environment.{name}",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run with an owner, bounds and a policy mode."""
+
+    id: JobId
+    #: As submitted; values of ``environment`` are blanked, the secret store has them.
+    document: JobDocument
+    pool: PoolName
+    owner: str
+    state: JobState = JobState.QUEUED
+    #: Why it is in that state, in one sentence.
+    reason: str = "submitted"
+    intent: Intent = Intent.RUN
+    #: Why Brain may only advise on this job; None where it may act.
+    advise_only: str | None = None
+    #: Worlds lost to failures so far.
+    failures: int = 0
+    #: Of the workers, once finished.
+    exit_code: int | None = None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None = None
+    #: Grows with every stored change.
+    version: int = 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will happen to this job any more."""
+        return self.state in FINISHED
+
+    def moved(self, to: JobState, reason: str, now: datetime) -> "Job":
+        """Return the job in state ``to``; the same state with a new reason is always legal.
+
+        Raises:
+            IllegalTransition: ``JOB_MOVES`` has no such move.
+        """
+        if to is not self.state and to not in JOB_MOVES[self.state]:
+            raise IllegalTransition(
+                f"job {self.document.name} is {self.state}; it cannot become {to}"
+            )
+        return replace(
+            self,
+            state=to,
+            reason=reason,
+            updated_at=now,
+            finished_at=now if to in FINISHED else None,
+        )

@@ -1,0 +1,38 @@
+"""Pools: the jobs that share a set of nodes, the unit of deciding; and what is frozen."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from brain.types.resources import PoolName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to decide for a pool, until it expires."""
+
+    pool: PoolName
+    holder: str
+    #: Grows with every change of holder; fences a late writer.
+    term: int
+    expires_at: datetime
+
+
+class FreezeScope(StrEnum):
+    """What a freeze covers."""
+
+    ALL = "all"
+    PROJECT = "project"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """Plans of this scope are not applied; healing goes on, deciding too."""
+
+    scope: FreezeScope
+    #: Project name or job id; empty for ``all``.
+    target: str = ""
+    by: str
+    why: str
+    at: datetime

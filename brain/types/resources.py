@@ -1,0 +1,58 @@
+"""What a replica needs and what a node has."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType
+
+NodeName = NewType("NodeName", str)
+PoolName = NewType("PoolName", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """An amount of CPU, memory and accelerators."""
+
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(
+            cpu_millis=self.cpu_millis + other.cpu_millis,
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+            gpus=self.gpus + other.gpus,
+        )
+
+    def times(self, count: int) -> "Resources":
+        """Return ``count`` times this amount."""
+        return Resources(
+            cpu_millis=self.cpu_millis * count,
+            memory_bytes=self.memory_bytes * count,
+            gpus=self.gpus * count,
+        )
+
+    def copies_within(self, capacity: "Resources") -> int | None:
+        """How often this amount fits into ``capacity``; None where it needs nothing at all."""
+        needs = [
+            (self.cpu_millis, capacity.cpu_millis),
+            (self.memory_bytes, capacity.memory_bytes),
+            (self.gpus, capacity.gpus),
+        ]
+        fits = [max(0, have) // need for need, have in needs if need > 0]
+        return min(fits) if fits else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine as its scaler last described it."""
+
+    name: NodeName
+    pool: PoolName
+    capacity: Resources
+    #: ``cpu`` where there is none, else the device's product name.
+    accelerator: str = "cpu"
+    #: Set where ``--slots`` replaces what the machine itself says.
+    slots: int | None = None
+    seen_at: datetime
+    #: False once drained by an operator.
+    schedulable: bool = True

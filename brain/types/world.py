@@ -1,0 +1,183 @@
+"""Worlds: the workers that met, what is wished of them, and what was observed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from brain.types.job import Intent, JobId
+from brain.types.resources import NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldWish:
+    """The world that the standing target and an applying plan ask for.
+
+    The coordinator long-polls it (ETag = generation and version) and keeps the last answer
+    on disk. Nobody pushes it.
+    """
+
+    v: int = 1
+    job: JobId
+    #: Generation that this wish comes from.
+    generation: int
+    #: Grows whenever anything here changes; the ETag.
+    version: int
+    intent: Intent
+    #: Replicas wished for; 0 where ``intent`` is not run.
+    replicas: int
+    processes_per_replica: int
+    unit: int
+    minimum: int
+    #: A planned growth that is short of replicas for so long is met partly, in units.
+    patience_seconds: float
+    #: True: no planned change begins; healing goes on.
+    frozen: bool = False
+    #: Failures after which the job is given up.
+    restart_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One replica of a world."""
+
+    replica: int
+    #: GROUP_RANK of its agent.
+    group_rank: int
+    processes: int
+    node: NodeName
+    #: host:port where its agent answers who coordinates.
+    address: str
+
+
+class Cause(StrEnum):
+    """Why a world was formed."""
+
+    START = "start"
+    PLAN = "plan"
+    #: A worker failed.
+    FAILURE = "failure"
+    #: An agent or node was lost, or came back.
+    MEMBERSHIP = "membership"
+    #: A change that failed was undone.
+    REVERT = "revert"
+
+
+class WorldEvent(StrEnum):
+    """What a coordinator observed."""
+
+    #: The workers were started.
+    FORMED = "formed"
+    #: The first step was seen (or, without a probe, the workers are known to run).
+    STEPPING = "stepping"
+    #: A planned change waits or was given up; ``detail`` says why.
+    HELD = "held"
+    #: The planned world could not be used and the old one came back.
+    CHANGE_FAILED = "change-failed"
+    #: The world ended by failure; another follows unless ``final``.
+    LOST = "lost"
+    #: All workers ended with 0.
+    FINISHED = "finished"
+    #: Stopped because the owner said so.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldReport:
+    """What the coordinator tells Brain about the world; reports are idempotent by (epoch, event)."""
+
+    v: int = 1
+    job: JobId
+    event: WorldEvent
+    epoch: int
+    #: Generation of the wish that this world answers.
+    generation: int
+    cause: Cause
+    members: tuple[Member, ...]
+    at: datetime
+    #: Old world's last step to new world's first one; with STEPPING.
+    downtime_seconds: float | None = None
+    steps_redone: int | None = None
+    #: Checkpoint that the world was seen to load.
+    loaded: str | None = None
+    exit_code: int | None = None
+    #: True where no further world follows.
+    final: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The latest world of a job as its coordinator reported it."""
+
+    job: JobId
+    epoch: int
+    generation: int
+    cause: Cause
+    members: tuple[Member, ...]
+    formed_at: datetime
+    #: None until the first step was seen.
+    stepping_at: datetime | None = None
+    ended_at: datetime | None = None
+    downtime_seconds: float | None = None
+    steps_redone: int | None = None
+    detail: str = ""
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas are in it."""
+        return len(self.members)
+
+    @property
+    def processes(self) -> int:
+        """Its WORLD_SIZE."""
+        return sum(member.processes for member in self.members)
+
+
+class ReplicaState(StrEnum):
+    """Where a replica stands, as its scaler sees it."""
+
+    #: The intent is written, the agent does not run yet.
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+class ReplicaExit(StrEnum):
+    """How a replica ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    #: Let go by the coordinator.
+    LEFT = "left"
+    CANCELLED = "cancelled"
+    #: The agent is gone and left no word.
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One replica as its scaler observes it. Ids are never reused."""
+
+    id: int
+    role: str = "worker"
+    node: NodeName
+    state: ReplicaState
+    #: Generation that it was started for.
+    generation: int
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit: ReplicaExit | None = None
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReport:
+    """All replicas of a job that a scaler knows, and what it cannot place."""
+
+    v: int = 1
+    job: JobId
+    replicas: tuple[Replica, ...]
+    #: Why the job waits, where it does; one sentence.
+    waiting: str | None = None
+    at: datetime

@@ -1,0 +1,299 @@
+"""What the API answers with: the shapes that UI, CLI and SDK share.
+
+Words, like ``brain.types``: standard library only, so that the client can parse answers beside
+a job. ``brain.api`` builds these from the stores; the OpenAPI document describes them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from brain.types.explanation import Explanation
+from brain.types.job import Intent, JobId, JobState, OptimizeMode, PolicyMode
+from brain.types.plan import ScalePlan
+from brain.types.recommendation import Prediction, Recommendation
+from brain.types.resources import NodeName, PoolName, Resources
+from brain.types.telemetry import Losses
+from brain.types.world import Replica, World, WorldWish
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a list; ``next_page_token`` is None on the last one."""
+
+    items: tuple[T, ...]
+    next_page_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something to know beside a state: ``Straggler``, ``Holding``, ``StaleTelemetry`` …"""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job with what was observed of it, as lists and the head of its page show it."""
+
+    id: JobId
+    name: str
+    project: str
+    owner: str
+    pool: PoolName
+    state: JobState
+    reason: str
+    conditions: tuple[Condition, ...]
+    intent: Intent
+    #: Effective approval mode: the job's own, else the service's.
+    mode: PolicyMode
+    optimize_mode: OptimizeMode
+    advise_only: str | None
+    failures: int
+    exit_code: int | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    #: For ``If-Match``.
+    version: int
+    #: Smallest, largest and stepwise size.
+    replicas_min: int
+    replicas_max: int
+    unit: int
+    #: Observed in the latest world, and wished for.
+    replicas: int
+    replicas_wished: int
+    processes_per_replica: int
+    #: Per replica.
+    resources: Resources
+    epoch: int | None
+    generation: int
+    #: ``examples/s``, or ``steps/s`` where the probe saw no batch size.
+    unit_of_throughput: str
+    #: Measured over the last minute in the present world; None when nothing is known.
+    throughput: Prediction | None
+    #: What the standing plan promised at this size, where one did.
+    promised: Prediction | None
+    data_wait_share: float | None
+    cpu_share: float | None
+    memory_share: float | None
+    gpu_share: float | None
+    #: Optimizer steps of the script so far, where known.
+    step: int | None
+    #: 0 to 1, of declared steps.
+    progress: float | None
+    ends_at: datetime | None
+    #: Age of the newest sample; None before the first.
+    telemetry_age_seconds: float | None
+    losses: Losses
+    #: Throughput of the last hours, oldest first; None where nothing was measured.
+    sparkline: tuple[float | None, ...]
+    #: Newest plan, active or not.
+    plan: ScalePlan | None
+    #: Latest decision, hold or not.
+    decision: Recommendation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    """One job in full."""
+
+    job: JobView
+    #: As submitted, camelCase; the environment shows names only.
+    document: Mapping[str, Any]
+    world: World | None
+    worlds: tuple[World, ...]
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWish:
+    """What a scaler needs to know of one job."""
+
+    job: JobId
+    name: str
+    project: str
+    state: JobState
+    wish: WorldWish
+    #: As submitted, camelCase, without values of the environment.
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolWishes:
+    """All unfinished jobs of a pool; the ETag is ``version``."""
+
+    v: int = 1
+    pool: PoolName
+    version: str
+    jobs: tuple[JobWish, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan with the name of its job, as the inbox lists it."""
+
+    job_name: str
+    plan: ScalePlan
+    #: Why it cannot be approved now (frozen, job ended, not active); None where it can.
+    blocked: str | None = None
+    #: True where the job's mode is shadow: it is recorded and scored, never applied.
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The model's answer for one size."""
+
+    replicas: int
+    prediction: Prediction | None
+    #: Why there is none.
+    undetermined: str | None = None
+    #: What was measured at this size in this job's life.
+    measured: Prediction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """The model's curve over the sizes a job may have."""
+
+    current: int
+    recommended: int
+    sizes: tuple[WhatIf, ...]
+    #: What the model rests on, in one sentence.
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesPoint:
+    """A bucket of a series."""
+
+    at: datetime
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric over time."""
+
+    metric: str
+    unit: str
+    since: datetime
+    until: datetime
+    points: tuple[SeriesPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One worker's step time against its peers."""
+
+    rank: int
+    replica: int
+    local_rank: int
+    node: NodeName
+    step_seconds: float
+    #: Against the median of all workers; 0.07 is 7 % slower.
+    deviation: float
+    straggler: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node and what is reserved on it."""
+
+    name: NodeName
+    pool: PoolName
+    accelerator: str
+    capacity: Resources
+    reserved: Resources
+    slots: int | None
+    seen_at: datetime
+    #: False once it has been silent for too long.
+    ready: bool
+    schedulable: bool
+    #: Names of the jobs with replicas on it.
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRequest:
+    """A person's or program's plan: ``POST jobs/{job}/plans``."""
+
+    replicas: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen."""
+
+    version: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What would have happened."""
+
+    would: str
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A minted token; the only time its secret is shown."""
+
+    id: str
+    name: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: str
+    job: JobId | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    #: Path of the field at fault, where one is.
+    field: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer."""
+
+    version: str
+    started_at: datetime
+    database: str
+    database_bytes: int
+    pools: tuple[PoolName, ...]
+    policy_mode: PolicyMode
+    #: Everything that is degraded, one sentence each; empty when nothing is.
+    degraded: tuple[str, ...]
+    #: Largest clock offset of a sender seen lately, seconds.
+    skew_seconds: float
+    who: str
+    role: str

@@ -1,0 +1,211 @@
+"""Values <-> JSON, versioned.
+
+Messages between programs tolerate unknown fields and carry ``v``. Documents that people write
+refuse unknown fields and name the nearest known one; their keys are camelCase, as in the
+ElasticJob that they map to. Everything else is snake_case.
+"""
+
+import re
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from brain.errors import BadInput, UnknownField, UnknownVersion
+from brain.types.job import JobDocument
+from brain.types.telemetry import HostSample, LossSample, Sample, SaveSample, ThroughputSample
+
+T = TypeVar("T")
+
+#: Version of the messages that this code writes.
+VERSION = 1
+#: Versions that a service reads: its own and the two before.
+SPOKEN = frozenset({1})
+
+SAMPLE_KINDS: Mapping[str, type[Sample]] = {
+    "throughput": ThroughputSample,
+    "save": SaveSample,
+    "host": HostSample,
+    "loss": LossSample,
+}
+_KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
+
+
+def encode(value: object) -> bytes:
+    """Return ``value`` as JSON; dataclasses become objects with snake_case keys."""
+    return msgspec.json.encode(value)
+
+
+def plain(value: object) -> Any:
+    """Return ``value`` as dictionaries, lists, strings and numbers."""
+    return msgspec.to_builtins(value)
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Parse a message.
+
+    Raises:
+        BadInput: it is no JSON, or a field is missing or of another type; the message says which.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as bad:
+        raise BadInput(_said(bad), field=_field(bad)) from bad
+    except msgspec.DecodeError as bad:
+        raise BadInput(f"not JSON: {bad}") from bad
+
+
+def convert(data: object, kind: type[T]) -> T:
+    """Like ``decode``, from plain dictionaries and lists."""
+    try:
+        return msgspec.convert(data, type=kind)
+    except msgspec.ValidationError as bad:
+        raise BadInput(_said(bad), field=_field(bad)) from bad
+
+
+def check_version(v: int, *, sender: str = "the sender") -> None:
+    """Refuse messages of versions not spoken here.
+
+    Raises:
+        UnknownVersion: with what to upgrade.
+    """
+    if v not in SPOKEN:
+        older = v < min(SPOKEN)
+        remedy = f"upgrade {sender}" if older else "upgrade this service"
+        raise UnknownVersion(
+            f"v {v} is not spoken here, only {', '.join(map(str, sorted(SPOKEN)))}; {remedy}",
+            field="v",
+        )
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A batch of samples; each is parsed on its own, so that one bad one harms no other."""
+
+    v: int
+    sent_at: datetime
+    samples: list[msgspec.Raw]
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+def encode_batch(samples: Sequence[Sample], *, sent_at: datetime) -> bytes:
+    """Return the body of ``POST /api/v1/telemetry``."""
+    lines = [plain(sample) | {"kind": _KIND_OF[type(sample)]} for sample in samples]
+    return encode({"v": VERSION, "sent_at": sent_at, "samples": lines})
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """Parse a batch without looking into its samples.
+
+    Raises:
+        BadInput: the body is no batch.
+        UnknownVersion: it is one of a version not spoken here.
+    """
+    envelope = decode(data, Envelope)
+    check_version(envelope.v, sender="the collector")
+    return envelope
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """Return one sample as JSON with its ``kind``, as a line of a spool or NDJSON."""
+    return encode(plain(sample) | {"kind": _KIND_OF[type(sample)]})
+
+
+def decode_sample(data: bytes | msgspec.Raw) -> Sample:
+    """Parse one sample.
+
+    Raises:
+        BadInput: its kind is unknown, or a field is missing, of another type, or naive.
+    """
+    kind = decode(bytes(data), _Kind).kind
+    if kind not in SAMPLE_KINDS:
+        raise BadInput(f"kind {kind!r} is none of {', '.join(SAMPLE_KINDS)}", field="kind")
+    sample = decode(bytes(data), SAMPLE_KINDS[kind])
+    if sample.measured_at.tzinfo is None:
+        raise BadInput(
+            f"measured_at {sample.measured_at.isoformat()} has no time zone; append Z",
+            field="measured_at",
+        )
+    return sample
+
+
+def job_document(data: object) -> JobDocument:
+    """Parse and check the document of a job.
+
+    Raises:
+        UnknownField: a key that is none, with the nearest known one.
+        ImpossibleBounds: no replica count satisfies the bounds.
+        BadInput: a value cannot be used; the message names the field.
+    """
+    document = convert(_snake(data, JobDocument, ""), JobDocument)
+    document.check()
+    return document
+
+
+def document_plain(document: JobDocument) -> dict[str, Any]:
+    """Return the document as a person would write it; ``job_document`` reads it back."""
+    return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
+
+
+def camel(name: str) -> str:
+    """``processes_per_replica`` -> ``processesPerReplica``; ``global_size`` -> ``globalSize``."""
+    head, *rest = name.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+def _snake(data: object, kind: Any, path: str) -> object:
+    inner = _dataclass_in(kind)
+    if not isinstance(data, Mapping):
+        return data
+    if inner is None:
+        return _each(data, kind, lambda value, k, key: _snake(value, k, f"{path}{key}."))
+    hints = get_type_hints(inner)
+    known = {camel(field.name): field.name for field in fields(inner)}
+    result: dict[str, object] = {}
+    for key, value in data.items():
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1, cutoff=0.5)
+            hint = f"; did you mean {path}{near[0]}?" if near else f"; known: {', '.join(known)}"
+            raise UnknownField(f"{path}{key} is no field{hint}", field=f"{path}{key}")
+        result[known[key]] = _snake(value, hints[known[key]], f"{path}{key}.")
+    return result
+
+
+def _camel(data: object, kind: Any) -> Any:
+    inner = _dataclass_in(kind)
+    if not isinstance(data, Mapping):
+        return data
+    if inner is None:
+        return _each(data, kind, lambda value, k, _: _camel(value, k))
+    hints = get_type_hints(inner)
+    return {camel(key): _camel(value, hints[key]) for key, value in data.items()}
+
+
+def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
+    """Apply ``act`` to the values of a mapping whose keys are the user's own."""
+    values = (
+        get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
+    )
+    return {key: act(value, values, key) for key, value in data.items()}
+
+
+def _dataclass_in(kind: Any) -> Any:
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return next((option for option in options if is_dataclass(option)), None)
+
+
+def _field(bad: msgspec.ValidationError) -> str | None:
+    found = re.search(r"`\$\.([^`]*)`$", str(bad))
+    return found.group(1) if found else None
+
+
+def _said(bad: msgspec.ValidationError) -> str:
+    field = _field(bad)
+    text = re.sub(r" - at `\$\.[^`]*`$", "", str(bad))
+    return f"{field}: {text}" if field else text
