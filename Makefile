@@ -1,0 +1,50 @@
+# Every target installs what it needs into .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+SEED ?= 1
+
+.PHONY: help demo test check chaos bench-loop web openapi wheel clean
+help:
+	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
+	@echo "make test    prove it by the tests"
+	@echo "make check   lint, types, import contracts, doctests"
+	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
+	@echo "make bench-loop  the probe's cost and the loop's latency"
+	@echo "make web     rebuild the dashboard (needs node)"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/brain demo
+
+test: $(READY)
+	$(BIN)/pytest -m "not chaos"
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q --doctest-modules --override-ini testpaths= brain/models brain/optimizer brain/types brain/wire.py launcher/membership.py scaler/reconcile.py
+
+chaos: $(READY)
+	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
+
+bench-loop: $(READY)
+	$(BIN)/python -m benchmarks.loop
+
+web:
+	cd web && npm ci --no-audit --no-fund && npm run build
+
+openapi: $(READY)
+	$(BIN)/python -m brain.api.openapi > docs/reference/openapi.json
+
+wheel: $(READY)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf .venv dist build web/node_modules
