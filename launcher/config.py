@@ -1,0 +1,154 @@
+"""What one agent is told to run, and the world it is told to run it in.
+
+Values only: ``launcher.cli`` (a command line) and ``launcher.agent`` (a replica's intent) build a
+``LaunchConfig`` each; the coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
+
+from brain.types.job import Checkpoint
+from brain.types.world import Cause, Member
+from launcher.entrypoint import Entrypoint
+
+#: Version of ``WorldDocument`` and of every frame between agents.
+VERSION = 1
+
+
+class Std(IntFlag):
+    """Streams of a worker, numbered as ``--redirects`` and ``--tee`` number them."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Where the output of workers goes; the defaults are torchrun's: to the console, untouched."""
+
+    #: ``--log-dir`` as given; None keeps no files. Its run directory is made by ``run_directory``.
+    directory: str | None = None
+    #: Local rank -> streams that go to files only; ``None`` as key stands for every other rank.
+    redirects: Mapping[int | None, Std] = field(default_factory=dict)
+    #: Local rank -> streams that go to files and, prefixed, to the console.
+    tee: Mapping[int | None, Std] = field(default_factory=dict)
+    #: Local ranks whose output reaches the console; empty: all.
+    local_ranks: frozenset[int] = frozenset()
+    #: Template with ``${role_name} ${rank} ${local_rank}``; None: ``[<role><local rank>]:``.
+    prefix: str | None = None
+    #: Lines that contain one of these are copied to ``filtered_stdout.log`` / ``…stderr.log``.
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
+    #: File that gets every line, prefixed ``[<role><rank>]:``; a replica's ``output.log``.
+    replica_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """Everything an agent needs to know before its first world."""
+
+    entrypoint: Entrypoint
+    #: Worker processes of this agent.
+    processes: int = 1
+    #: Replicas that the job may have; without a Brain the world is formed inside these bounds.
+    nodes_min: int = 1
+    nodes_max: int = 1
+    #: Replicas come and go in multiples of this.
+    unit: int = 1
+    #: GROUP_RANK asked for (``--node-rank``); only static rendezvous heeds it.
+    node_rank: int = 0
+    #: TORCHELASTIC_RUN_ID, and the job's id where no Brain gives another.
+    run_id: str
+    job: str
+    #: Replica id within the job; never reused.
+    replica: int = 0
+    node: str = "localhost"
+    role: str = "default"
+    #: ``static`` or ``c10d`` as given, ``local`` where this machine's state directory decides.
+    rdzv_backend: str = "local"
+    #: ``host:port`` where the coordinating agent listens; empty: on this machine alone.
+    rdzv_endpoint: str = ""
+    #: ``--rdzv-conf`` as pairs.
+    rdzv_conf: Mapping[str, str] = field(default_factory=dict)
+    #: MASTER_ADDR and MASTER_PORT as given for static rendezvous; None: the coordinator chooses.
+    master_addr: str | None = None
+    master_port: int | None = None
+    #: Address of this machine as others reach it; None: found out.
+    local_addr: str | None = None
+    #: Worlds that may be lost to failures before the job is given up.
+    max_restarts: int = 0
+    #: Accepted for torchrun's sake; exits are events here, nothing polls.
+    monitor_interval_seconds: float = 0.1
+    #: Names of signals that end the workers first and then the agent.
+    signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    #: Seconds between asking a worker to end and ending it.
+    grace_seconds: float = 30.0
+    #: LOCAL_RANK 0 everywhere and one device visible to each (``--virtual-local-rank``).
+    virtual_local_rank: bool = False
+    logs: LogConfig = LogConfig()
+    #: The environment that workers inherit; ours is added to a copy.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Where workers run; absolute.
+    directory: str
+    checkpoint: Checkpoint = Checkpoint()
+    #: Short name of the accelerator for telemetry, ``cpu`` where there is none.
+    accelerator: str = "cpu"
+    #: Base URL of Brain; None: none, the wish is ``nodes_min`` to ``nodes_max``.
+    brain_url: str | None = None
+    token_file: str | None = None
+    #: ``$BRAIN_HOME``; absolute.
+    home: str
+    #: ``$BRAIN_HOME/replicas/<job>/<id>``; None for agents started by hand.
+    replica_directory: str | None = None
+    #: Datagram socket of the collector; None: samples go nowhere.
+    collector_socket: str | None = None
+    #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
+    probe: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldDocument:
+    """A world as its coordinator pushes it to every agent; msgspec carries it as it stands."""
+
+    v: int = VERSION
+    job: str
+    #: Rises with every world of the job, across take-overs too.
+    epoch: int
+    #: Generation of the wish that this world answers.
+    generation: int
+    cause: Cause
+    #: Ordered by ``group_rank``, which counts from 0 without holes.
+    members: tuple[Member, ...]
+    master_addr: str
+    master_port: int
+    run_id: str
+    #: host:port of the coordinating agent.
+    coordinator: str
+    #: Workers end themselves when nobody renewed the lease for so long; 0: no lease.
+    lease_seconds: float = 10.0
+    #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
+    restart_count: int = 0
+    max_restarts: int = 0
+
+    @property
+    def processes(self) -> int:
+        """WORLD_SIZE: the sum over members, which may differ."""
+        return sum(member.processes for member in self.members)
+
+    def first_rank(self, group_rank: int) -> int:
+        """RANK of local rank 0 of a member: the processes of all members before it."""
+        return sum(m.processes for m in self.members if m.group_rank < group_rank)
+
+    def member(self, group_rank: int) -> Member:
+        """The member with this GROUP_RANK.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for member in self.members:
+            if member.group_rank == group_rank:
+                return member
+        raise KeyError(group_rank)
