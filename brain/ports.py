@@ -169,13 +169,16 @@ class TelemetryStore(Protocol):
     ) -> Sequence[Point]:
         """At most ``points`` buckets of one metric, empty buckets left out.
 
+        ``since`` is in, ``until`` is not; a point stands at the beginning of its bucket.
+        ``brain.series`` says how readings become points.
+
         Metrics: ``examples_per_second`` (sum over the workers of a world, ``steps_per_second``
         likewise where no batch size is known), ``steps_per_second``, ``step_seconds``,
         ``data_wait_share``, ``cpu_share``, ``memory_share``, ``gpu_share``, ``gpu_memory_share``,
         ``replicas``. Only the phase ``training`` counts for the first four.
 
         Raises:
-            BadInput: no such metric.
+            BadInput: no such metric, or fewer than one point.
         """
         ...
 
@@ -302,11 +305,19 @@ class AccessStore(Protocol):
     """Tokens, sign-in codes, remembered answers and secret values."""
 
     def add_token(self, token: Token) -> None:
-        """Store a token."""
+        """Store a token.
+
+        Raises:
+            Conflict: its id or hash is already stored.
+        """
         ...
 
     def put_token(self, token: Token) -> None:
-        """Replace a token by id (revoked, used)."""
+        """Replace a token by id (revoked, used).
+
+        Raises:
+            NotFound: no token has this id.
+        """
         ...
 
     def token(self, sha256: str) -> Token | None:
@@ -340,7 +351,11 @@ class AccessStore(Protocol):
         body: str,
         at: datetime,
     ) -> None:
-        """Remember an answer; kept 24 h."""
+        """Remember an answer; kept 24 h.
+
+        Raises:
+            Conflict: this key was answered meanwhile; let the transaction go and look again.
+        """
         ...
 
     def forget_answers(self, *, before: datetime) -> int:
@@ -402,8 +417,11 @@ class Transaction(Protocol):
 class Stores(Protocol):
     """Where everything is kept."""
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
+    def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.
+
+        A ``read_only`` one sees one state throughout and never waits for writers, nor do they
+        for it; whoever writes in it has a bug.
 
         Raises:
             Unavailable: the place cannot be reached, is read-only or full.

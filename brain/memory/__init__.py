@@ -1,0 +1,89 @@
+"""Every port on dictionaries, for tests, replay and simulation; the honest twin of ``brain.db``."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from brain.errors import Unavailable
+from brain.memory.jobs import MemoryJobs, MemoryPlans
+from brain.memory.records import MemoryAccess, MemoryAudit, MemoryEvents, MemoryFreezes
+from brain.memory.rows import Rows
+from brain.memory.telemetry import MemoryTelemetry
+from brain.memory.worlds import MemoryFits, MemoryLeases, MemoryNodes, MemoryWorlds
+
+_TABLES = (
+    "jobs",
+    "plans",
+    "decisions",
+    "samples",
+    "sources",
+    "means",
+    "fits",
+    "leases",
+    "worlds",
+    "replicas",
+    "nodes",
+    "events",
+    "audit",
+    "tokens",
+    "codes",
+    "answers",
+    "sealed",
+    "freezes",
+)
+
+
+class MemoryTransaction:
+    """All stores over one set of tables; nobody else sees what changes until the end."""
+
+    def __init__(self, committed: Mapping[str, Mapping[Any, Any]]) -> None:
+        rows = {name: Rows(table) for name, table in committed.items()}
+        self._rows = rows
+        self.jobs = MemoryJobs(rows["jobs"])
+        self.plans = MemoryPlans(rows["plans"], rows["decisions"])
+        self.telemetry = MemoryTelemetry(rows["samples"], rows["sources"], rows["means"])
+        self.fits = MemoryFits(rows["fits"])
+        self.leases = MemoryLeases(rows["leases"])
+        self.worlds = MemoryWorlds(rows["worlds"], rows["replicas"])
+        self.nodes = MemoryNodes(rows["nodes"])
+        self.events = MemoryEvents(rows["events"])
+        self.audit = MemoryAudit(rows["audit"])
+        self.access = MemoryAccess(rows["tokens"], rows["codes"], rows["answers"], rows["sealed"])
+        self.freezes = MemoryFreezes(rows["freezes"])
+
+    def result(self) -> dict[str, Mapping[Any, Any]]:
+        """The tables as they are after this transaction."""
+        return {name: rows.result for name, rows in self._rows.items()}
+
+
+class MemoryStores:
+    """Stores that live and die with the process; transactions run one after another."""
+
+    def __init__(self, *, patience_seconds: float = 10.0) -> None:
+        self._committed: dict[str, Mapping[Any, Any]] = {name: {} for name in _TABLES}
+        self._turn = Lock()
+        self._patience_seconds = patience_seconds
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[MemoryTransaction]:
+        """Open a transaction; a read-only one leaves nothing behind."""
+        if not self._turn.acquire(timeout=self._patience_seconds):
+            raise Unavailable(
+                f"another transaction has been open for {self._patience_seconds:g} s; "
+                "transactions may not be nested"
+            )
+        try:
+            transaction = MemoryTransaction(self._committed)
+            yield transaction
+            if not read_only:
+                self._committed = transaction.result()
+        finally:
+            self._turn.release()
+
+    def size_bytes(self) -> int:
+        """0: nothing is on storage."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to let go of."""

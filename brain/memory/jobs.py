@@ -1,0 +1,134 @@
+"""Jobs, their plans and decisions, on dictionaries."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
+from brain.memory.rows import Rows
+from brain.types.job import Job, JobId
+from brain.types.plan import ScalePlan
+from brain.types.recommendation import Recommendation
+from brain.types.resources import PoolName
+
+
+class MemoryJobs:
+    """``JobStore`` on a dictionary by id."""
+
+    def __init__(self, rows: Rows[str, Job]) -> None:
+        self._rows = rows
+
+    def add(self, job: Job) -> None:
+        name, project = job.document.name, job.document.project
+        if job.id in self._rows:
+            raise NameTaken(f"a job of id {job.id} is already stored; ids are never reused")
+        if any(not each.finished for each in self._named(name, project)):
+            raise NameTaken(
+                f"an unfinished job of project {project} is named {name}; "
+                "choose another name or cancel that job"
+            )
+        self._rows[job.id] = job
+
+    def get(self, job: str, project: str = "default") -> Job:
+        if job in self._rows:
+            return self._rows[job]
+        named = self._named(job, project)
+        if not named:
+            raise UnknownJob(f"no job of project {project} has the id or name {job}")
+        return max(named, key=lambda each: (not each.finished, each.created_at, each.id))
+
+    def put(self, job: Job) -> Job:
+        if job.id not in self._rows:
+            raise UnknownJob(f"no job has the id {job.id}")
+        known = self._rows[job.id].version
+        if known != job.version:
+            raise VersionMismatch(
+                f"job {job.document.name} is at version {known}, not {job.version}; read it again"
+            )
+        stored = replace(job, version=known + 1)
+        self._rows[job.id] = stored
+        return stored
+
+    def unfinished(self, pool: PoolName) -> Sequence[Job]:
+        jobs = [each for each in self._rows.values() if each.pool == pool and not each.finished]
+        return sorted(jobs, key=lambda each: (each.created_at, each.id))
+
+    def page(self, *, after: str | None, size: int) -> Sequence[Job]:
+        ids = sorted((id for id in self._rows if after is None or id < after), reverse=True)
+        return [self._rows[id] for id in ids[:size]]
+
+    def pools(self) -> Sequence[PoolName]:
+        return sorted({each.pool for each in self._rows.values() if not each.finished})
+
+    def _named(self, name: str, project: str) -> list[Job]:
+        return [
+            each
+            for each in self._rows.values()
+            if each.document.name == name and each.document.project == project
+        ]
+
+
+class MemoryPlans:
+    """``PlanStore`` on a dictionary by job and generation."""
+
+    def __init__(
+        self, rows: Rows[tuple[JobId, int], ScalePlan], decisions: Rows[JobId, Recommendation]
+    ) -> None:
+        self._rows = rows
+        self._decisions = decisions
+
+    def add(self, plan: ScalePlan) -> None:
+        newest = next(iter(self.of(plan.job)), None)
+        if newest and newest.generation >= plan.generation:
+            raise StalePlan(
+                f"generation {plan.generation} of job {plan.job} is not after "
+                f"{newest.generation}; propose the next one"
+            )
+        self._only_active(plan)
+        self._rows[plan.job, plan.generation] = plan
+
+    def put(self, plan: ScalePlan) -> ScalePlan:
+        known = self.get(plan.job, plan.generation)
+        if known.version != plan.version:
+            raise VersionMismatch(
+                f"plan {plan.generation} of job {plan.job} is at version {known.version}, "
+                f"not {plan.version}; read it again"
+            )
+        self._only_active(plan)
+        stored = replace(plan, version=known.version + 1)
+        self._rows[plan.job, plan.generation] = stored
+        return stored
+
+    def get(self, job: JobId, generation: int) -> ScalePlan:
+        try:
+            return self._rows[job, generation]
+        except KeyError:
+            raise UnknownPlan(f"job {job} has no plan of generation {generation}") from None
+
+    def of(self, job: JobId) -> Sequence[ScalePlan]:
+        plans = [plan for (owner, _), plan in self._rows.items() if owner == job]
+        return sorted(plans, key=lambda plan: plan.generation, reverse=True)
+
+    def active(self, job: JobId) -> ScalePlan | None:
+        return next((plan for plan in self.of(job) if plan.active), None)
+
+    def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
+        plans = [plan for plan in self._rows.values() if after is None or _place(plan) < after]
+        return sorted(plans, key=_place, reverse=True)[:size]
+
+    def decide(self, job: JobId, recommendation: Recommendation) -> None:
+        self._decisions[job] = recommendation
+
+    def decision(self, job: JobId) -> Recommendation | None:
+        return self._decisions.get(job)
+
+    def _only_active(self, plan: ScalePlan) -> None:
+        active = self.active(plan.job) if plan.active else None
+        if active and active.generation != plan.generation:
+            raise Conflict(
+                f"plan {active.generation} of job {plan.job} is {active.state}; supersede it first"
+            )
+
+
+def _place(plan: ScalePlan) -> tuple[datetime, JobId, int]:
+    return plan.created_at, plan.job, plan.generation

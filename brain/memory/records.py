@@ -1,0 +1,148 @@
+"""Events, audit, access and freezes, on dictionaries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from brain.errors import Conflict, NotFound
+from brain.memory.rows import Rows
+from brain.types.job import JobId
+from brain.types.pool import Freeze
+from brain.types.record import AuditEntry, Event, Token
+
+
+class MemoryEvents:
+    """``EventStore`` on a dictionary by id."""
+
+    def __init__(self, rows: Rows[int, Event]) -> None:
+        self._rows = rows
+
+    def add(self, event: Event) -> Event:
+        stored = replace(event, id=self.last_id() + 1)
+        self._rows[stored.id] = stored
+        return stored
+
+    def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
+        # Ids have no holes here, so the first one wanted is known without a search.
+        wanted = (self._rows[each] for each in range(max(id, 0) + 1, self.last_id() + 1))
+        return [event for event in wanted if job is None or event.job == job][:limit]
+
+    def last_id(self) -> int:
+        return len(self._rows)
+
+
+class MemoryAudit:
+    """``AuditStore`` on a dictionary by id."""
+
+    def __init__(self, rows: Rows[int, AuditEntry]) -> None:
+        self._rows = rows
+
+    def add(self, entry: AuditEntry) -> AuditEntry:
+        stored = replace(entry, id=len(self._rows) + 1)
+        self._rows[stored.id] = stored
+        return stored
+
+    def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
+        newest = len(self._rows) if after is None else min(after - 1, len(self._rows))
+        return [self._rows[id] for id in range(newest, max(0, newest - size), -1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that is given again when its key comes again."""
+
+    body_sha256: str
+    status: int
+    body: str
+    at: datetime
+
+
+class MemoryAccess:
+    """``AccessStore`` on dictionaries."""
+
+    def __init__(
+        self,
+        tokens: Rows[str, Token],
+        codes: Rows[str, datetime],
+        answers: Rows[tuple[str, str, str], Answer],
+        sealed: Rows[JobId, bytes],
+    ) -> None:
+        self._tokens = tokens
+        self._codes = codes
+        self._answers = answers
+        self._sealed = sealed
+
+    def add_token(self, token: Token) -> None:
+        if token.id in self._tokens or self.token(token.sha256):
+            raise Conflict(f"a token of id {token.id} or of its hash is already stored")
+        self._tokens[token.id] = token
+
+    def put_token(self, token: Token) -> None:
+        if token.id not in self._tokens:
+            raise NotFound(f"no token has the id {token.id}")
+        self._tokens[token.id] = token
+
+    def token(self, sha256: str) -> Token | None:
+        return next((each for each in self._tokens.values() if each.sha256 == sha256), None)
+
+    def tokens(self) -> Sequence[Token]:
+        found = self._tokens.values()
+        return sorted(found, key=lambda token: (token.created_at, token.id), reverse=True)
+
+    def put_code(self, sha256: str, *, expires_at: datetime) -> None:
+        self._codes[sha256] = expires_at
+
+    def take_code(self, sha256: str, *, now: datetime) -> bool:
+        expires_at = self._codes.pop(sha256, None)
+        return expires_at is not None and expires_at > now
+
+    def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
+        found = self._answers.get((key, principal, route))
+        return (found.body_sha256, found.status, found.body) if found else None
+
+    def remember(
+        self,
+        key: str,
+        principal: str,
+        route: str,
+        *,
+        body_sha256: str,
+        status: int,
+        body: str,
+        at: datetime,
+    ) -> None:
+        if (key, principal, route) in self._answers:
+            raise Conflict(f"idempotency key {key} was answered meanwhile; send it again")
+        self._answers[key, principal, route] = Answer(body_sha256, status, body, at)
+
+    def forget_answers(self, *, before: datetime) -> int:
+        answers = [key for key, answer in self._answers.items() if answer.at < before]
+        codes = [code for code, expires_at in self._codes.items() if expires_at < before]
+        for key in answers:
+            del self._answers[key]
+        for code in codes:
+            del self._codes[code]
+        return len(answers) + len(codes)
+
+    def put_secrets(self, job: JobId, sealed: bytes) -> None:
+        self._sealed[job] = sealed
+
+    def secrets(self, job: JobId) -> bytes | None:
+        return self._sealed.get(job)
+
+
+class MemoryFreezes:
+    """``FreezeStore`` on a dictionary by scope and target."""
+
+    def __init__(self, rows: Rows[tuple[str, str], Freeze]) -> None:
+        self._rows = rows
+
+    def put(self, freeze: Freeze) -> None:
+        self._rows[str(freeze.scope), freeze.target] = freeze
+
+    def remove(self, scope: str, target: str) -> bool:
+        return self._rows.pop((str(scope), target), None) is not None
+
+    def all(self) -> Sequence[Freeze]:
+        found = self._rows.values()
+        return sorted(found, key=lambda each: (each.at, each.scope, each.target))

@@ -1,0 +1,156 @@
+"""Samples and their 1-minute means, on dictionaries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from brain.memory.rows import Rows
+from brain.ports import Point
+from brain.series import METRICS, Reading, buckets
+from brain.types.job import JobId
+from brain.types.telemetry import (
+    HostSample,
+    Losses,
+    LossSample,
+    Receipt,
+    Sample,
+    SaveSample,
+    SourceId,
+    ThroughputSample,
+)
+
+S = TypeVar("S", bound=Sample)
+
+#: Identity of a sample within its job.
+Identity = tuple[type[Sample], SourceId, datetime]
+Minute = tuple[JobId, str, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What came of one source: enough to see gaps after the samples themselves retired."""
+
+    highest: int = -1
+    stored: int = 0
+    dropped: int = 0
+
+    def with_one(self, sample: Sample) -> "Counted":
+        """Count ``sample``, too."""
+        told = sample.dropped if isinstance(sample, LossSample) else 0
+        highest = max(self.highest, sample.sequence)
+        return Counted(highest, self.stored + 1, self.dropped + told)
+
+
+class MemoryTelemetry:
+    """``TelemetryStore`` on one dictionary of samples per job."""
+
+    def __init__(
+        self,
+        samples: Rows[JobId, Mapping[Identity, Sample]],
+        sources: Rows[tuple[JobId, SourceId], Counted],
+        means: Rows[Minute, Reading],
+    ) -> None:
+        self._samples = samples
+        self._sources = sources
+        self._means = means
+
+    def add(self, samples: Sequence[Sample], *, received_at: datetime) -> Receipt:
+        fresh: dict[JobId, dict[Identity, Sample]] = {}
+        stored = 0
+        for sample in samples:
+            job, source = origin(sample)
+            mine = fresh.setdefault(job, {})
+            identity = (type(sample), source, sample.measured_at)
+            if identity in mine or identity in self._samples.get(job, {}):
+                continue
+            mine[identity] = sample
+            self._sources[job, source] = self._counted(job, source).with_one(sample)
+            stored += 1
+        for job, new in fresh.items():
+            self._samples[job] = {**self._samples.get(job, {}), **new}
+        return Receipt(stored=stored, duplicates=len(samples) - stored)
+
+    def throughput(
+        self, job: JobId, *, since: datetime, epoch: int | None = None
+    ) -> Sequence[ThroughputSample]:
+        samples = self._since(ThroughputSample, job, since)
+        return [each for each in samples if epoch is None or each.place.epoch == epoch]
+
+    def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
+        return self._since(SaveSample, job, since)
+
+    def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
+        return self._since(HostSample, job, since)
+
+    def losses(self, job: JobId) -> Losses:
+        mine = [counted for (owner, _), counted in self._sources.items() if owner == job]
+        return Losses(
+            gaps=sum(max(0, each.highest + 1 - each.stored) for each in mine),
+            dropped=sum(each.dropped for each in mine),
+        )
+
+    def series(
+        self, job: JobId, metric: str, *, since: datetime, until: datetime, points: int
+    ) -> Sequence[Point]:
+        drawn = buckets(metric, since=since, until=until, points=points)
+        seen = [*self._raw(job, metric), *self._folded(job, metric)]
+        return drawn.drawn((drawn.index(at), it) for at, it in seen if since <= at < until)
+
+    def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
+        gone = sum(self._fold(job, raw_before, means_before) for job in list(self._samples))
+        old = [minute for minute in self._means if minute[2] < means_before]
+        for minute in old:
+            del self._means[minute]
+        return gone + len(old)
+
+    def _counted(self, job: JobId, source: SourceId) -> Counted:
+        return self._sources.get((job, source), Counted())
+
+    def _since(self, kind: type[S], job: JobId, since: datetime) -> list[S]:
+        found = [
+            sample
+            for sample in self._samples.get(job, {}).values()
+            if isinstance(sample, kind) and sample.measured_at >= since
+        ]
+        return sorted(found, key=lambda sample: (sample.measured_at, origin(sample)[1]))
+
+    def _raw(self, job: JobId, metric: str) -> Iterator[tuple[datetime, Reading]]:
+        for sample in self._samples.get(job, {}).values():
+            reading = METRICS[metric](sample)
+            if reading is not None:
+                yield sample.measured_at, reading
+
+    def _folded(self, job: JobId, metric: str) -> Iterator[tuple[datetime, Reading]]:
+        for (owner, name, at), reading in self._means.items():
+            if (owner, name) == (job, metric):
+                yield at, reading
+
+    def _fold(self, job: JobId, raw_before: datetime, means_before: datetime) -> int:
+        kept: dict[Identity, Sample] = {}
+        for identity, sample in self._samples[job].items():
+            # Saves are few and tell how a job checkpoints; they stay as long as the means.
+            limit = means_before if isinstance(sample, SaveSample) else raw_before
+            if sample.measured_at >= limit:
+                kept[identity] = sample
+                continue
+            for metric, read in METRICS.items():
+                self._mean(job, metric, sample.measured_at, read(sample))
+        gone = len(self._samples[job]) - len(kept)
+        if gone:
+            self._samples[job] = kept
+        return gone
+
+    def _mean(self, job: JobId, metric: str, at: datetime, reading: Reading | None) -> None:
+        if reading is None:
+            return
+        minute = (job, metric, at.replace(second=0, microsecond=0))
+        known = self._means.get(minute)
+        self._means[minute] = reading if known is None else known.joined(reading)
+
+
+def origin(sample: Sample) -> tuple[JobId, SourceId]:
+    """The job and the source of any sample."""
+    if isinstance(sample, ThroughputSample | SaveSample):
+        return sample.place.job, sample.place.source
+    return sample.job, sample.source

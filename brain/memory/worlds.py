@@ -1,0 +1,103 @@
+"""What coordinators, scalers and fits left behind, and who holds a pool; on dictionaries."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from brain.errors import UnknownNode
+from brain.memory.rows import Rows
+from brain.ports import StoredFit
+from brain.types.job import JobId
+from brain.types.pool import Lease
+from brain.types.resources import Node, NodeName, PoolName
+from brain.types.world import Replica, World
+
+#: Expiry of a lease that was let go; its term must outlive it.
+LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MemoryWorlds:
+    """``WorldStore`` on dictionaries by (job, epoch) and (job, role, id)."""
+
+    def __init__(
+        self,
+        worlds: Rows[tuple[JobId, int], World],
+        replicas: Rows[tuple[JobId, str, int], Replica],
+    ) -> None:
+        self._worlds = worlds
+        self._replicas = replicas
+
+    def put(self, world: World) -> None:
+        self._worlds[world.job, world.epoch] = world
+
+    def latest(self, job: JobId) -> World | None:
+        return next(iter(self.of(job)), None)
+
+    def of(self, job: JobId) -> Sequence[World]:
+        worlds = [world for (owner, _), world in self._worlds.items() if owner == job]
+        return sorted(worlds, key=lambda world: world.epoch, reverse=True)
+
+    def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
+            self._replicas[job, replica.role, replica.id] = replica
+
+    def replicas(self, job: JobId) -> Sequence[Replica]:
+        found = [replica for (owner, *_), replica in self._replicas.items() if owner == job]
+        return sorted(found, key=lambda replica: (replica.id, replica.role))
+
+
+class MemoryNodes:
+    """``NodeStore`` on a dictionary by name."""
+
+    def __init__(self, rows: Rows[NodeName, Node]) -> None:
+        self._rows = rows
+
+    def put(self, node: Node) -> None:
+        self._rows[node.name] = node
+
+    def of(self, pool: PoolName | None = None) -> Sequence[Node]:
+        nodes = [node for node in self._rows.values() if pool is None or node.pool == pool]
+        return sorted(nodes, key=lambda node: node.name)
+
+    def get(self, name: NodeName) -> Node:
+        try:
+            return self._rows[name]
+        except KeyError:
+            raise UnknownNode(f"no node named {name} has registered") from None
+
+
+class MemoryFits:
+    """``FitStore`` on a dictionary by job and kind."""
+
+    def __init__(self, rows: Rows[tuple[JobId, str], StoredFit]) -> None:
+        self._rows = rows
+
+    def put(self, fit: StoredFit) -> None:
+        self._rows[fit.job, fit.kind] = fit
+
+    def get(self, job: JobId, kind: str) -> StoredFit | None:
+        return self._rows.get((job, kind))
+
+
+class MemoryLeases:
+    """``LeaseStore`` on a dictionary by pool."""
+
+    def __init__(self, rows: Rows[PoolName, Lease]) -> None:
+        self._rows = rows
+
+    def acquire(
+        self, pool: PoolName, holder: str, *, until: datetime, now: datetime
+    ) -> Lease | None:
+        held = self._rows.get(pool)
+        if held and held.holder != holder and held.expires_at > now:
+            return None
+        term = held.term if held else 0
+        changes = held is None or held.holder != holder
+        lease = Lease(pool=pool, holder=holder, term=term + changes, expires_at=until)
+        self._rows[pool] = lease
+        return lease
+
+    def release(self, pool: PoolName, holder: str) -> None:
+        held = self._rows.get(pool)
+        if held and held.holder == holder:
+            self._rows[pool] = replace(held, expires_at=LET_GO)

@@ -1,0 +1,146 @@
+"""Metrics over time: what a sample says of each, and how readings become points.
+
+Every store draws its series by these rules, in Python or in SQL, so that a chart looks the same
+whatever it comes from. A reading is a value with a weight; means of readings are readings again,
+so a minute that was folded days ago and a sample of just now add up in one bucket.
+
+For the metrics summed over a world, a worker's value stands for all its processes, each of which
+carries a share of the weight: the mean over workers that were heard is then the sum over all,
+and one worker whose window ends just outside a bucket tears no hole into the chart.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from brain.errors import BadInput
+from brain.ports import Point
+from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Reading(NamedTuple):
+    """What was seen of a metric: one sample's value, or the mean of many."""
+
+    mean: float
+    low: float
+    high: float
+    #: Seconds of a world for throughput, samples for hosts.
+    weight: float
+
+    def joined(self, other: "Reading") -> "Reading":
+        """The reading of both together."""
+        weight = self.weight + other.weight
+        mean = (self.mean * self.weight + other.mean * other.weight) / weight
+        return Reading(mean, min(self.low, other.low), max(self.high, other.high), weight)
+
+
+def _of_world(sample: ThroughputSample, value: float) -> Reading | None:
+    seconds = sample.steps * sample.step_seconds_mean / max(1, sample.processes)
+    return Reading(value, value, value, seconds) if seconds > 0 else None
+
+
+def _trained(value: Callable[[ThroughputSample], float]) -> Callable[[Sample], Reading | None]:
+    def read(sample: Sample) -> Reading | None:
+        if not isinstance(sample, ThroughputSample) or sample.phase is not Phase.TRAINING:
+            return None
+        return _of_world(sample, value(sample)) if sample.step_seconds_mean > 0 else None
+
+    return read
+
+
+def _replicas(sample: Sample) -> Reading | None:
+    if not isinstance(sample, ThroughputSample):
+        return None
+    return _of_world(sample, float(sample.replicas))
+
+
+def _hosted(
+    used: Callable[[HostSample], float], capacity: Callable[[HostSample], float]
+) -> Callable[[Sample], Reading | None]:
+    def read(sample: Sample) -> Reading | None:
+        if not isinstance(sample, HostSample) or capacity(sample) <= 0:
+            return None
+        share = used(sample) / capacity(sample)
+        return Reading(share, share, share, 1.0)
+
+    return read
+
+
+def gpu_share(sample: HostSample) -> float | None:
+    """Mean utilization of the host's accelerators; None where it has none."""
+    gpus = sample.gpus
+    return sum(gpu.utilization for gpu in gpus) / len(gpus) if gpus else None
+
+
+def gpu_memory_share(sample: HostSample) -> float | None:
+    """Accelerator memory in use of what there is; None where there is none."""
+    total = sum(gpu.memory_total_bytes for gpu in sample.gpus)
+    return sum(gpu.memory_used_bytes for gpu in sample.gpus) / total if total else None
+
+
+def _examples(sample: ThroughputSample) -> float:
+    seen = sample.examples_per_second
+    return (1 / sample.step_seconds_mean if seen is None else seen) * sample.processes
+
+
+#: What one sample says of each metric; None where it says nothing.
+METRICS: Mapping[str, Callable[[Sample], Reading | None]] = {
+    "examples_per_second": _trained(_examples),
+    "steps_per_second": _trained(lambda sample: 1 / sample.step_seconds_mean),
+    "step_seconds": _trained(lambda sample: sample.step_seconds),
+    "data_wait_share": _trained(lambda it: it.data_wait_seconds / it.step_seconds_mean),
+    "replicas": _replicas,
+    "cpu_share": _hosted(lambda it: it.job_cpu_millis, lambda it: it.cpu_capacity_millis),
+    "memory_share": _hosted(lambda it: it.job_memory_bytes, lambda it: it.memory_capacity_bytes),
+    "gpu_share": _hosted(lambda it: gpu_share(it) or 0.0, lambda it: len(it.gpus)),
+    "gpu_memory_share": _hosted(
+        lambda it: gpu_memory_share(it) or 0.0,
+        lambda it: sum(gpu.memory_total_bytes for gpu in it.gpus),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Equal stretches of time from ``since``, at most ``points`` of them until ``until``."""
+
+    since: datetime
+    until: datetime
+    points: int
+
+    @property
+    def width(self) -> timedelta:
+        """How long a bucket is; whole microseconds, rounded up so that ``points`` suffice."""
+        span = (self.until - self.since) // _MICROSECOND
+        return max(1, -(-span // self.points)) * _MICROSECOND
+
+    def index(self, at: datetime) -> int:
+        """The bucket that ``at`` falls into."""
+        return (at - self.since) // self.width
+
+    def drawn(self, readings: Iterable[tuple[int, Reading]]) -> list[Point]:
+        """Join readings by bucket; each point stands at the beginning of its bucket."""
+        joined: dict[int, Reading] = {}
+        for index, reading in readings:
+            known = joined.get(index)
+            joined[index] = reading if known is None else known.joined(reading)
+        return [
+            Point(at=self.since + index * self.width, mean=it.mean, low=it.low, high=it.high)
+            for index, it in sorted(joined.items())
+        ]
+
+
+def buckets(metric: str, *, since: datetime, until: datetime, points: int) -> Buckets:
+    """Return the buckets of a series.
+
+    Raises:
+        BadInput: there is no such metric, or fewer than one point is asked for.
+    """
+    if metric not in METRICS:
+        raise BadInput(f"metric {metric!r} is none of {', '.join(METRICS)}", field="metric")
+    if points < 1:
+        raise BadInput(f"points {points} must be at least 1", field="points")
+    return Buckets(since, until, points)
