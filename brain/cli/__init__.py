@@ -1,0 +1,96 @@
+"""The human command line. Speaks to Brain over HTTP only; starts programs by name.
+
+Commands are loaded when they are used, so that ``brain --help`` answers at once.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from brain import errors
+
+#: Command -> (module and attribute, what ``brain --help`` says).
+COMMANDS = {
+    "up": ("brain.cli.up:up", "Start Brain on this machine."),
+    "run": ("brain.cli.programs:run", "Run a script elastically; brain-run, a torchrun superset."),
+    "submit": ("brain.cli.jobs:submit", "Start a job from a document or a command."),
+    "jobs": ("brain.cli.jobs:jobs", "List jobs."),
+    "job": ("brain.cli.jobs:job", "Show one job."),
+    "cancel": ("brain.cli.jobs:cancel", "End a job for good."),
+    "suspend": ("brain.cli.jobs:suspend", "Stop a job at its next safe point."),
+    "resume": ("brain.cli.jobs:resume", "Let a suspended job go on."),
+    "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan is in a state."),
+    "logs": ("brain.cli.jobs:logs", "Print what the workers print."),
+    "resize": ("brain.cli.plans:resize", "Ask for a size."),
+    "plans": ("brain.cli.plans:plans", "List plans, or those of one job."),
+    "approve": ("brain.cli.plans:approve", "Say yes to a plan."),
+    "reject": ("brain.cli.plans:reject", "Say no to a plan."),
+    "rollback": ("brain.cli.plans:rollback", "Go back to the size before a plan."),
+    "explain": ("brain.cli.plans:explain", "Say why a job has its size."),
+    "what-if": ("brain.cli.plans:what_if", "Predict a job's throughput at other sizes."),
+    "nodes": ("brain.cli.operate:nodes", "List nodes and what is reserved on them."),
+    "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off applies them again."),
+    "tokens": ("brain.cli.operate:tokens", "List, mint and revoke tokens."),
+    "audit": ("brain.cli.operate:audit", "List who did what."),
+    "doctor": ("brain.cli.operate:doctor", "Check this installation and say what mends it."),
+    "migrate": ("brain.cli.programs:migrate", "Bring the database to this version's schema."),
+    "config": ("brain.cli.operate:config", "Show every setting, its value and where it is from."),
+    "demo": ("brain.cli.demo:demo", "Watch a job get measured, resized and verified."),
+}
+
+EXIT_CODES: tuple[tuple[type[errors.BrainError], int], ...] = (
+    (errors.BadInput, 2),
+    (errors.NotFound, 3),
+    (errors.NotAllowed, 4),
+    (errors.NotSignedIn, 4),
+    (errors.Conflict, 5),
+    (errors.KeyReused, 5),
+    (errors.BrainError, 1),
+)
+
+
+class Commands(click.Group):
+    """Commands from the table above, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="elastic-brain", prog_name="brain")
+def cli() -> None:
+    """Brain makes elastic training jobs use the right machines.
+
+    Start with `brain demo`, or `brain up` and `brain submit -- python train.py`.
+    """
+
+
+def main() -> None:
+    """Run the command line; the exit code says what kind of error it was."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as misuse:
+        misuse.show()
+        sys.exit(misuse.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except errors.BrainError as error:
+        click.echo(f"brain: {error}", err=True)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: errors.BrainError) -> int:
+    """The exit code of an error: 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict."""
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))

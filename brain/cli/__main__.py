@@ -1,0 +1,5 @@
+"""``python -m brain.cli`` is ``brain``."""
+
+from brain.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""Finding the service and a token: flags, then environment, then the state directory."""
+
+import json
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from brain.client import BrainClient
+from brain.errors import NotSignedIn, Unavailable
+
+
+def state_directory() -> Path:
+    """``$BRAIN_HOME``, by default ``~/.brain``."""
+    return Path(os.environ.get("BRAIN_HOME", "~/.brain")).expanduser()
+
+
+def service_url() -> str:
+    """The URL of the service that the environment or the state directory names.
+
+    Raises:
+        Unavailable: neither does.
+    """
+    if url := os.environ.get("BRAIN_URL"):
+        return url
+    record = state_directory() / "service.json"
+    try:
+        return str(json.loads(record.read_text())["url"])
+    except (OSError, ValueError, KeyError) as missing:
+        raise Unavailable(
+            f"no Brain runs here ({record} is missing): start one with `brain up`, "
+            "or name one with BRAIN_URL"
+        ) from missing
+
+
+def token() -> str:
+    """The token of the environment, or the admin's of the state directory.
+
+    Raises:
+        NotSignedIn: there is neither.
+    """
+    if secret := os.environ.get("BRAIN_TOKEN"):
+        return secret
+    record = state_directory() / "admin.token"
+    try:
+        return record.read_text().strip()
+    except OSError as missing:
+        raise NotSignedIn(f"no token: set BRAIN_TOKEN, or run where {record} is readable") from (
+            missing
+        )
+
+
+def connect() -> BrainClient:
+    """A client for the service that this command line means."""
+    return BrainClient(service_url(), token())
+
+
+def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command an open ``BrainClient`` as its first argument."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        with connect() as client:
+            return command(client, *args, **options)
+
+    return wrapped
+
+
+def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--dry-run``."""
+    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(
+        command
+    )

@@ -1,0 +1,339 @@
+"""``brain demo``: the whole loop on this machine, told as it happens.
+
+Every wait is on something observed through the API, with its own deadline and a message that
+names the stage; the exit code is 0 only if every stage really happened.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from brain import calls
+from brain.cli import output
+from brain.client import BrainClient
+from brain.errors import BrainError
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.world import World
+from brain.views import JobDetail
+
+T = TypeVar("T")
+
+#: Waiting times that the demo shortens; in production they are minutes.
+SHORTENED = {
+    "tick_seconds": 0.5,
+    "dwell_seconds": 10,
+    "patience_seconds": 40,
+    "verify_seconds": 60,
+    "stale_seconds": 20,
+    "restart_seconds": 10,
+}
+#: Seconds the job trains, restarts apart; enough for every stage on two busy cores.
+TRAINING_SECONDS = 95
+#: Seconds from the service's start within which the story must be over.
+LIMIT_SECONDS = 180
+
+
+#: A plan whose promise was judged.
+SETTLED = {PlanState.VERIFIED, PlanState.ROLLED_BACK}
+
+
+class NotReached(click.ClickException):
+    """A stage that did not happen in its time."""
+
+
+@dataclass(slots=True)
+class Story:
+    """The demo so far: the client it looks through and the clock it is told by."""
+
+    client: BrainClient
+    job: str
+    began: float
+    #: Rows of the closing table.
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+    def tell(self, sentence: str) -> None:
+        """Print what happened, with the seconds since the service started."""
+        click.echo(f"{time.monotonic() - self.began:6.1f} s  {sentence}")
+
+    def detail(self) -> JobDetail:
+        """The job as Brain shows it now."""
+        return self.client.send(calls.job(self.job))
+
+    def plan(self, generation: int) -> ScalePlan:
+        """One plan of the job as it is now."""
+        found = self.client.send(calls.plans_of(self.job)).items
+        return next(view.plan for view in found if view.plan.generation == generation)
+
+    def until(self, stage: str, seconds: float, look: Callable[[JobDetail], T | None]) -> T:
+        """Wait until ``look`` finds something in the job.
+
+        Raises:
+            NotReached: it did not within ``seconds``, or the job failed first.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            detail = self.detail()
+            found = look(detail)
+            if found is not None:
+                return found
+            if detail.job.state in ("Failed", "Cancelled"):
+                raise NotReached(f"{stage}: the job {detail.job.state}: {detail.job.reason}")
+            if time.monotonic() > deadline:
+                why = detail.job.decision.explanation.reason if detail.job.decision else "—"
+                raise NotReached(
+                    f"{stage}: not seen within {seconds:g} s. The job is {detail.job.state} "
+                    f"({detail.job.reason}); Brain's last word: {why}"
+                )
+            time.sleep(0.25)
+
+
+@click.command()
+@click.option(
+    "--home", type=click.Path(path_type=Path), help="State directory; default: a new one."
+)
+@click.option("--database-url", default="", help="PostgreSQL instead of the embedded SQLite.")
+@click.option("--keep", is_flag=True, help="Keep the state directory.")
+@click.option("--stay", is_flag=True, help="Leave Brain running until Ctrl-C at the end.")
+def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
+    """Watch a real training job get measured, explained, resized and verified.
+
+    Takes up to three minutes; needs two cores, no GPU, no network.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores < 2:
+        click.echo("The demo needs two usable cores; this process may use one.", err=True)
+        raise click.exceptions.Exit(2)
+    chosen = home or Path(tempfile.mkdtemp(prefix="brain-demo-"))
+    shortened = ", ".join(f"{key} {value:g}" for key, value in SHORTENED.items())
+    click.echo(f"Waiting times shortened for the demo: {shortened}.")
+    try:
+        with running_brain(chosen, database_url) as (client, url, began):
+            story = Story(client, submit(client, chosen, cores), began)
+            story.tell(f"Brain runs; dashboard: {url}")
+            play(story, chosen)
+            conclude(story, url)
+            if stay:
+                click.echo("Brain goes on until Ctrl-C.")
+                signal.pause()
+    except BrainError as error:
+        raise NotReached(f"Brain: {error}") from error
+    finally:
+        if home is None and not keep:
+            shutil.rmtree(chosen, ignore_errors=True)
+
+
+@contextmanager
+def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, str, float]]:
+    """``brain up`` on a free port; yields a client, the sign-in URL and when it was started."""
+    options = [f"--set={key}={value}" for key, value in SHORTENED.items()]
+    if database_url:
+        options.append(f"--database-url={database_url}")
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "up.log"
+    began = time.monotonic()
+    with log.open("wb") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "brain.cli", "up", f"--home={home}", "--port=0", *options],
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        url = _sign_in_url(process, log, seconds=30)
+        address = json.loads((home / "service.json").read_text())["url"]
+        token = (home / "admin.token").read_text().strip()
+        with BrainClient(address, token) as client:
+            yield client, url, began
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            click.echo("brain up did not end within 15 s and was killed", err=True)
+
+
+def submit(client: BrainClient, home: Path, cores: int) -> str:
+    """Start ``digits.py`` with one replica, allowed as many as there are cores."""
+    work = home / "work"
+    work.mkdir(exist_ok=True)
+    command = [sys.executable, str(example("digits.py")), f"--seconds={TRAINING_SECONDS}"]
+    document = {
+        "name": "digits",
+        "command": command,
+        "directory": str(work),
+        "replicas": {"min": 1, "max": cores},
+        "policy": {"mode": "auto"},
+    }
+    return client.send(calls.submit(document)).id
+
+
+def play(story: Story, home: Path) -> None:
+    """Go through the stages, in the order in which the loop makes them happen."""
+    story.until("the first step of training", 45, _stepping)
+    story.tell("digits.py trains with 1 replica; nothing in it knows of Brain")
+
+    measured = story.until("a measured throughput", 45, _measured)
+    story.tell(f"measured: {measured}")
+
+    plan = story.until("a plan", 45, _resize)
+    story.tell(
+        f"plan g{plan.generation}: {plan.current.replicas} → {plan.target.replicas} replicas"
+    )
+    story.tell(f"  because {plan.explanation.reason}")
+    story.tell(f"  promised {output.rate(plan.promised)} examples/s")
+
+    applied = story.until(
+        "the new world's first step", 60, _later(story, plan, {PlanState.APPLIED, *SETTLED})
+    )
+    story.tell(
+        f"resized: down {output.seconds(applied.outcome.downtime_seconds)}, "
+        f"{applied.outcome.steps_redone} steps redone"
+    )
+    verified = story.until("a verdict", 75, _later(story, plan, SETTLED))
+    story.tell(
+        f"{verified.outcome.verdict}: measured {output.rate(verified.outcome.measured)} "
+        f"of {output.rate(verified.promised)} examples/s promised"
+    )
+    if verified.outcome.verdict is Verdict.INCONCLUSIVE:
+        raise NotReached(f"the verdict is inconclusive: {verified.outcome.detail}")
+    if verified.outcome.verdict is Verdict.FELL_SHORT:
+        back = story.until("the rollback", 60, _rolled_back)
+        story.tell(f"rolled back to {back.target.replicas} replicas, as a promise not kept must be")
+    kill_a_replica(story, home)
+    story.until("the end of training", 120, _finished)
+    story.tell("training finished")
+
+
+def kill_a_replica(story: Story, home: Path) -> None:
+    """Kill the agent of the newest replica with SIGKILL and wait until training is whole again."""
+    before = story.detail()
+    assert before.world is not None, "a verdict needs a world"
+    wished, epoch = before.job.replicas_wished, before.world.epoch
+    replica = max(member.replica for member in before.world.members)
+    directory = home / "replicas" / before.job.id / str(replica)
+    os.kill(int(json.loads((directory / "state.json").read_text())["pid"]), signal.SIGKILL)
+    story.tell(f"replica {replica} killed on purpose (SIGKILL)")
+
+    def whole(detail: JobDetail) -> World | None:
+        world = detail.world
+        recovered = world and world.epoch > epoch and world.stepping_at
+        return world if recovered and world and world.replicas == wished else None
+
+    world = story.until("recovery from the killed replica", 75, whole)
+    story.tell(f"recovered: {world.replicas} replicas train again in world {world.epoch}")
+
+
+def conclude(story: Story, url: str) -> None:
+    """Print the table, and refuse to call it a success if the story took too long."""
+    detail = story.detail()
+    found = story.client.send(calls.plans_of(story.job)).items
+    for plan in reversed([view.plan for view in found]):
+        story.rows.append(
+            (
+                f"plan g{plan.generation}, {plan.kind}, {plan.state}",
+                f"{plan.current.replicas} → {plan.target.replicas}; promised "
+                f"{output.rate(plan.promised)}, measured {output.rate(plan.outcome.measured)} "
+                f"examples/s; {plan.outcome.verdict or 'no verdict'}",
+            )
+        )
+    for world in reversed(detail.worlds):
+        story.rows.append(
+            (
+                f"world {world.epoch}, {world.cause}",
+                f"{world.replicas} replicas; down {output.seconds(world.downtime_seconds)}, "
+                f"{0 if world.steps_redone is None else world.steps_redone} steps redone",
+            )
+        )
+    losses = detail.job.losses
+    story.rows += [
+        ("telemetry lost", f"{losses.gaps + losses.dropped} samples"),
+        ("network", _accuracy(story)),
+        ("dashboard", url),
+    ]
+    click.echo()
+    for label, value in story.rows:
+        click.echo(f"{label:34} {value}")
+    took = time.monotonic() - story.began
+    if took > LIMIT_SECONDS:
+        raise NotReached(f"the story took {took:.0f} s; {LIMIT_SECONDS} s were allowed")
+
+
+def example(name: str) -> Path:
+    """An example script: inside the package once built, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    shipped = package / "_examples" / name
+    return shipped if shipped.exists() else package.parent / "examples" / name
+
+
+def _stepping(detail: JobDetail) -> World | None:
+    return detail.world if detail.world and detail.world.stepping_at else None
+
+
+def _measured(detail: JobDetail) -> str | None:
+    decision = detail.job.decision
+    if decision is None or decision.measured is None:
+        return None
+    return f"{output.rate(decision.measured)} {detail.job.unit_of_throughput}"
+
+
+def _resize(detail: JobDetail) -> ScalePlan | None:
+    plan = detail.job.plan
+    return plan if plan and plan.kind is PlanKind.RESIZE else None
+
+
+def _later(
+    story: Story, plan: ScalePlan, states: set[PlanState]
+) -> Callable[[JobDetail], ScalePlan | None]:
+    """Find ``plan`` once it is in one of ``states``, or stop where it went astray."""
+
+    def look(_: JobDetail) -> ScalePlan | None:
+        now = story.plan(plan.generation)
+        if not now.active and now.state not in states:
+            raise NotReached(f"plan g{now.generation} is {now.state}: {now.outcome.detail}")
+        return now if now.state in states else None
+
+    return look
+
+
+def _rolled_back(detail: JobDetail) -> ScalePlan | None:
+    plan = detail.job.plan
+    done = plan and plan.kind is PlanKind.ROLLBACK and plan.state in SETTLED
+    return plan if done else None
+
+
+def _finished(detail: JobDetail) -> JobDetail | None:
+    return detail if detail.job.state == "Succeeded" else None
+
+
+def _accuracy(story: Story) -> str:
+    """What the script itself printed at its end."""
+    text = story.client.send(calls.logs(story.job)).decode(errors="replace")
+    found = re.findall(r"accuracy [0-9.]+ after [0-9]+ steps", text)
+    if not found:
+        raise NotReached("the script's last line, with its accuracy, is not in the logs")
+    return str(found[-1])
+
+
+def _sign_in_url(process: subprocess.Popen[bytes], log: Path, *, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        text = log.read_text(errors="replace")
+        if found := re.search(r"http://\S+#signin=\S+", text):
+            return found.group()
+        if process.poll() is not None:
+            raise NotReached(f"brain up ended with {process.returncode}:\n{text.strip()}")
+        time.sleep(0.1)
+    raise NotReached(f"brain up was not ready within {seconds:g} s:\n{log.read_text()}")

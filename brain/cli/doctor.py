@@ -1,0 +1,108 @@
+"""What ``brain doctor`` looks at; a finding says what is so and, where it is not well, the remedy."""
+
+import importlib.util
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from brain import calls
+from brain.cli.connect import connect, state_directory
+from brain.client import BrainClient
+from brain.errors import BrainError
+
+#: Below so many free bytes the database or a spool may soon be refused.
+LITTLE_SPACE_BYTES = 1 << 30
+#: Clock offsets above so many seconds make ages on screen misleading.
+LARGE_SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor."""
+
+    level: Literal["ok", "note", "bad"]
+    what: str
+    remedy: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Look at the state directory, the machine, and the service."""
+    home = state_directory()
+    yield from _directory(home)
+    yield from _collector(home)
+    yield from _libraries()
+    try:
+        with connect() as client:
+            yield from _service(client)
+    except BrainError as error:
+        yield Finding("bad", "service", str(error))
+
+
+def _directory(home: Path) -> Iterator[Finding]:
+    if not home.exists():
+        yield Finding("note", f"{home} does not exist", "`brain up` makes it")
+        return
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if mode & 0o077:
+        yield Finding("bad", f"{home} is open to others ({mode:o})", f"chmod 700 {home}")
+    if not os.access(home, os.W_OK):
+        yield Finding("bad", f"{home} cannot be written", "mount it writable or set BRAIN_HOME")
+    free = shutil.disk_usage(home).free
+    said = f"{free / 2**30:.1f} GiB free under {home}"
+    yield (
+        Finding("ok", said)
+        if free > LITTLE_SPACE_BYTES
+        else Finding("bad", said, "make room, or move BRAIN_HOME")
+    )
+
+
+def _collector(home: Path) -> Iterator[Finding]:
+    try:
+        status = json.loads((home / "collector" / "status.json").read_text())
+    except (OSError, ValueError):
+        yield Finding("note", "no collector has run here", "the first job's agent starts one")
+        return
+    lost = status.get("dropped", 0)
+    said = f"collector delivered {status.get('delivered', 0)} samples, dropped {lost}"
+    error = status.get("last_error")
+    yield Finding("bad" if error else "ok", said, str(error) if error else "")
+
+
+def _libraries() -> Iterator[Finding]:
+    wanted = {
+        "torch": "training with torch needs `pip install elastic-brain[torch]`",
+        "psutil": "host telemetry needs `pip install elastic-brain[host]`",
+        "pynvml": "GPU telemetry needs `pip install elastic-brain[host]`",
+    }
+    for name, remedy in wanted.items():
+        if importlib.util.find_spec(name) is None:
+            yield Finding("note", f"{name} is not installed", remedy)
+        else:
+            yield Finding("ok", f"{name} is installed")
+
+
+def _service(client: BrainClient) -> Iterator[Finding]:
+    health = client.send(calls.health())
+    size = f"{health.database_bytes / 2**20:.1f} MiB"
+    yield Finding("ok", f"Brain {health.version} answers; {health.database}, {size}")
+    yield Finding("ok", f"signed in as {health.who}, role {health.role}")
+    for sentence in health.degraded:
+        yield Finding("bad", "degraded", sentence)
+    if abs(health.skew_seconds) > LARGE_SKEW_SECONDS:
+        said = f"a sender's clock is {health.skew_seconds:+.1f} s off"
+        yield Finding("note", said, "let NTP set it; samples are corrected meanwhile")
+    nodes = client.send(calls.nodes()).items
+    if not nodes:
+        yield Finding("bad", "no node has registered", "start a scaler: `brain up` does")
+    for node in nodes:
+        said = f"node {node.name}: {node.capacity.cpu_millis / 1000:g} CPUs, {node.accelerator}"
+        yield (
+            Finding("ok", said)
+            if node.ready
+            else Finding("bad", f"node {node.name} is silent", "is its scaler running?")
+        )

@@ -1,0 +1,267 @@
+"""Commands on jobs."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from brain import calls
+from brain.cli import output
+from brain.cli.connect import dry_run_option, with_client
+from brain.client import BrainClient
+from brain.errors import BadInput
+from brain.views import JobView, Page
+
+COLUMNS = (
+    output.Column[JobView]("STATE", lambda job: job.state),
+    output.Column[JobView]("JOB", lambda job: job.name),
+    output.Column[JobView]("REPLICAS", lambda job: _replicas(job), right=True),
+    output.Column[JobView]("THROUGHPUT", lambda job: output.rate(job.throughput), right=True),
+    output.Column[JobView]("UNIT", lambda job: job.unit_of_throughput),
+    output.Column[JobView]("WAIT %", lambda job: output.percent(job.data_wait_share), right=True),
+    output.Column[JobView]("MODE", lambda job: job.mode),
+    output.Column[JobView]("BRAIN", lambda job: _brain(job)),
+    output.Column[JobView]("REASON", lambda job: job.reason),
+    output.Column[JobView]("OWNER", lambda job: job.owner, wide=True),
+    output.Column[JobView]("PROJECT", lambda job: job.project, wide=True),
+    output.Column[JobView]("SINCE", lambda job: output.clock(job.created_at), wide=True),
+    output.Column[JobView]("ID", lambda job: job.id, wide=True),
+)
+
+
+@click.command()
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.option("-f", "--file", "path", type=click.Path(), help="Job document; - is standard input.")
+@click.option("--name", help="Name of the job; default: that of the script.")
+@click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
+@click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
+@click.option("--policy", type=click.Choice(["off", "shadow", "approve", "auto"]))
+@click.option("--checkpoint", help="Where the script saves, if Brain cannot see it.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
+@dry_run_option
+@output.output_option
+@with_client
+def submit(
+    client: BrainClient,
+    words: tuple[str, ...],
+    path: str | None,
+    form: str,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Start a job from a document or a command.
+
+    \b
+    brain submit -f job.yaml
+    brain submit --replicas 1:4 -- python train.py --epochs 3
+    """
+    if (path is None) == (not words):
+        raise click.UsageError("give either -f FILE or a command after --")
+    document = read_document(path) if path else document_of(words, **options)
+    document.setdefault("directory", os.getcwd())
+    check_script(document)
+    started = client.send(calls.submit(document, dry_run=dry_run))
+    output.show([started], COLUMNS, form, name=lambda job: job.id)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """Read a document that a person wrote.
+
+    Raises:
+        BadInput: there is no such file, or it holds no mapping.
+    """
+    import yaml
+
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+        document = yaml.safe_load(text)
+    except OSError as missing:
+        raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+    except yaml.YAMLError as bad:
+        raise BadInput(f"{path} is no YAML: {bad}") from bad
+    if not isinstance(document, dict):
+        raise BadInput(f"{path} holds no job document; it must begin with `name:`")
+    return document
+
+
+def document_of(
+    words: tuple[str, ...],
+    *,
+    name: str | None,
+    replicas: str,
+    nproc: int,
+    policy: str | None,
+    checkpoint: str | None,
+    env: tuple[str, ...],
+) -> dict[str, Any]:
+    """Build the document that a command line stands for."""
+    low, _, high = replicas.partition(":")
+    if not low.isdigit() or not (high or low).isdigit():
+        raise BadInput(f"--replicas {replicas!r} is neither N nor MIN:MAX", field="replicas")
+    script = next((word for word in words[1:] if not word.startswith("-")), words[0])
+    document: dict[str, Any] = {
+        "name": name or Path(script).stem,
+        "command": list(words),
+        "replicas": {"min": int(low), "max": int(high or low)},
+        "processesPerReplica": nproc,
+        "environment": dict(_pair(item) for item in env),
+    }
+    if policy:
+        document["policy"] = {"mode": policy}
+    if checkpoint:
+        document["checkpoint"] = {"path": checkpoint}
+    return document
+
+
+def check_script(document: dict[str, Any]) -> None:
+    """Refuse a Python script that is not there, before anything is started.
+
+    Raises:
+        BadInput: naming the file and where it was looked for.
+    """
+    command = document.get("command") or []
+    if len(command) < 2 or not Path(str(command[0])).name.startswith("python"):
+        return
+    script, directory = str(command[1]), Path(str(document["directory"]))
+    if not script.startswith("-") and not (directory / script).is_file():
+        raise BadInput(f"command: {script} does not exist in {directory}", field="command")
+
+
+@click.command()
+@click.option("--filter", default="", help="For example `state:Running project:vision`.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Draw again every two seconds.")
+@output.output_option
+@with_client
+def jobs(client: BrainClient, filter: str, watching: bool, form: str) -> None:
+    """List jobs, newest first."""
+
+    def draw() -> None:
+        found = list(pages(client, lambda token: calls.jobs(filter=filter, page_token=token)))
+        output.show(found, COLUMNS, form, name=lambda job: job.name)
+
+    output.watch(draw) if watching else draw()
+
+
+@click.command()
+@click.argument("job")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Draw again every two seconds.")
+@output.output_option
+@with_client
+def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
+    """Show one job."""
+
+    def draw() -> None:
+        detail = client.send(calls.job(job))
+        if form in ("json", "yaml"):
+            output.dump(detail, form)
+            return
+        output.show([detail.job], COLUMNS, form, name=lambda found: found.id)
+        if form == "name":
+            return
+        for condition in detail.job.conditions:
+            click.echo(f"{condition.kind}: {condition.reason}")
+        decision = detail.job.decision
+        if decision:
+            click.echo(f"Why: {decision.explanation.reason}")
+            click.echo(f"Next: {decision.explanation.next_step}")
+
+    output.watch(draw) if watching else draw()
+
+
+def _action(name: str, call: Callable[..., Any], about: str) -> click.Command:
+    @click.command(name, help=about)
+    @click.argument("jobs", nargs=-1, required=True)
+    @dry_run_option
+    @output.output_option
+    @with_client
+    def act(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
+        changed = [client.send(call(one, dry_run=dry_run)) for one in jobs]
+        output.show(changed, COLUMNS, form, name=lambda job: job.name)
+
+    return act
+
+
+cancel = _action("cancel", calls.cancel, "End jobs for good.")
+suspend = _action("suspend", calls.suspend, "Stop jobs at their next safe point, free the nodes.")
+resume = _action("resume", calls.resume, "Let suspended jobs go on from their checkpoints.")
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--for",
+    "goal",
+    default="finished",
+    show_default=True,
+    help="finished, state=STATE[,STATE] or plan=STATE[,STATE].",
+)
+@click.option("--timeout", type=float, default=None, metavar="SECONDS")
+@with_client
+def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> None:
+    """Wait until a job, or its newest plan, is in a state.
+
+    Ends with 0 when it is, 1 when it no longer can be, 124 when the time is up.
+    """
+    kind, _, wanted = goal.partition("=")
+    if kind not in ("finished", "state", "plan") or (kind != "finished" and not wanted):
+        raise click.UsageError(f"--for {goal!r} is none of finished, state=…, plan=…")
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while deadline is None or time.monotonic() < deadline:
+        found = client.send(calls.job(job)).job
+        plan = found.plan.state if found.plan else ""
+        ended = found.finished_at is not None
+        if {"finished": ended, "state": found.state in wanted.split(",")}.get(
+            kind, plan in wanted.split(",")
+        ):
+            click.echo(f"{found.name}: {found.state}{f', plan {plan}' if plan else ''}")
+            return
+        if ended:
+            raise click.ClickException(f"{found.name} is {found.state}: {found.reason}")
+        time.sleep(0.5)
+    click.echo(f"{job} is not {goal} after {timeout:g} s", err=True)
+    sys.exit(124)
+
+
+@click.command()
+@click.argument("job")
+@click.option("--replica", type=int, help="Only this replica.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@with_client
+def logs(client: BrainClient, job: str, replica: int | None, follow: bool) -> None:
+    """Print what the workers print."""
+    with client.lines(calls.logs(job, replica=replica, follow=follow)) as lines:
+        for line in lines:
+            click.echo(line)
+
+
+def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:
+    """All items of a paged list."""
+    token: str | None = ""
+    while token is not None:
+        page: Page[Any] = client.send(call(token))
+        yield from page.items
+        token = page.next_page_token
+
+
+def _replicas(job: JobView) -> str:
+    same = job.replicas == job.replicas_wished
+    return str(job.replicas) if same else f"{job.replicas} → {job.replicas_wished}"
+
+
+def _brain(job: JobView) -> str:
+    if job.plan and job.plan.active:
+        return f"{job.plan.state} g{job.plan.generation} → {job.plan.target.replicas}"
+    if job.decision and job.decision.hold:
+        return f"Hold: {job.decision.explanation.code}"
+    return f"{job.plan.state} g{job.plan.generation}" if job.plan else "—"
+
+
+def _pair(item: str) -> tuple[str, str]:
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise BadInput(f"--env {item!r} is not NAME=VALUE", field="environment")
+    return name, value

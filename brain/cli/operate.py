@@ -1,0 +1,180 @@
+"""Commands for operators: nodes, freezes, tokens, the audit log, settings and the doctor."""
+
+import os
+import tomllib
+from dataclasses import fields
+
+import click
+
+from brain import calls
+from brain.cli import output
+from brain.cli.connect import state_directory, with_client
+from brain.cli.jobs import pages
+from brain.client import BrainClient
+from brain.settings import Settings, settings_from, settings_in_environment
+from brain.types.pool import Freeze, FreezeScope
+from brain.types.record import AuditEntry, Role
+from brain.types.resources import Resources
+from brain.views import NodeView, TokenView
+
+NODE_COLUMNS = (
+    output.Column[NodeView]("STATE", lambda node: "ready" if node.ready else "silent"),
+    output.Column[NodeView]("NODE", lambda node: node.name),
+    output.Column[NodeView]("ACCELERATOR", lambda node: node.accelerator),
+    output.Column[NodeView]("CPU", lambda node: _cores(node.reserved, node.capacity), right=True),
+    output.Column[NodeView](
+        "MEMORY GiB", lambda node: f"{node.capacity.memory_bytes / 2**30:.1f}", right=True
+    ),
+    output.Column[NodeView]("GPUS", lambda node: str(node.capacity.gpus), right=True),
+    output.Column[NodeView]("JOBS", lambda node: ", ".join(node.jobs) or "—"),
+    output.Column[NodeView]("SEEN", lambda node: output.clock(node.seen_at), wide=True),
+)
+FREEZE_COLUMNS = (
+    output.Column[Freeze]("SCOPE", lambda freeze: freeze.scope),
+    output.Column[Freeze]("TARGET", lambda freeze: freeze.target or "everything"),
+    output.Column[Freeze]("BY", lambda freeze: freeze.by),
+    output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at)),
+    output.Column[Freeze]("WHY", lambda freeze: freeze.why),
+)
+AUDIT_COLUMNS = (
+    output.Column[AuditEntry]("AT", lambda entry: output.clock(entry.at)),
+    output.Column[AuditEntry]("WHO", lambda entry: entry.actor),
+    output.Column[AuditEntry]("DID", lambda entry: entry.action),
+    output.Column[AuditEntry]("TO", lambda entry: entry.target),
+    output.Column[AuditEntry]("BEFORE", lambda entry: entry.before, wide=True),
+    output.Column[AuditEntry]("AFTER", lambda entry: entry.after, wide=True),
+    output.Column[AuditEntry]("WHY", lambda entry: entry.why),
+)
+TOKEN_COLUMNS = (
+    output.Column[TokenView]("ID", lambda token: token.id),
+    output.Column[TokenView]("NAME", lambda token: token.name),
+    output.Column[TokenView]("ROLE", lambda token: token.role),
+    output.Column[TokenView]("JOB", lambda token: token.job or "—"),
+    output.Column[TokenView]("EXPIRES", lambda token: output.clock(token.expires_at)),
+    output.Column[TokenView]("REVOKED", lambda token: output.clock(token.revoked_at)),
+    output.Column[TokenView]("USED", lambda token: output.clock(token.last_used_at)),
+)
+
+
+@click.command()
+@output.output_option
+@with_client
+def nodes(client: BrainClient, form: str) -> None:
+    """List nodes and what is reserved on them."""
+    found = client.send(calls.nodes()).items
+    output.show(found, NODE_COLUMNS, form, name=lambda node: node.name)
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--project", help="Freeze all jobs of a project.")
+@click.option("--all", "everything", is_flag=True, help="Freeze everything.")
+@click.option("--off", is_flag=True, help="Apply plans again.")
+@click.option("--why", default="", help="For the audit log.")
+@output.output_option
+@with_client
+def freeze(
+    client: BrainClient,
+    job: str | None,
+    project: str | None,
+    everything: bool,
+    off: bool,
+    why: str,
+    form: str,
+) -> None:
+    """Stop applying plans of a job, a project or everything; without either, list what is frozen.
+
+    Deciding goes on, and so does replacing what dies.
+    """
+    chosen = [
+        (scope, target)
+        for scope, target in (
+            (FreezeScope.JOB, job),
+            (FreezeScope.PROJECT, project),
+            (FreezeScope.ALL, "" if everything else None),
+        )
+        if target is not None
+    ]
+    if len(chosen) > 1:
+        raise click.UsageError("give one of JOB, --project, --all")
+    if not chosen:
+        call = calls.freezes()
+    else:
+        scope, target = chosen[0]
+        if scope is FreezeScope.JOB:
+            target = client.send(calls.job(target)).job.id
+        call = calls.thaw(scope, target) if off else calls.freeze(scope, target, why=why)
+    found = client.send(call).items
+    output.show(found, FREEZE_COLUMNS, form, name=lambda entry: entry.target)
+
+
+@click.command()
+@click.option("--mint", metavar="NAME", help="Make a token of this name.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), default="viewer")
+@click.option("--days", type=float, help="Days until it expires; default: never.")
+@click.option("--revoke", metavar="ID", help="End a token.")
+@output.output_option
+@with_client
+def tokens(
+    client: BrainClient,
+    mint: str | None,
+    role: str,
+    days: float | None,
+    revoke: str | None,
+    form: str,
+) -> None:
+    """List tokens; --mint makes one and prints its secret this once."""
+    if mint:
+        click.echo(client.send(calls.mint_token(mint, role, days=days)).secret)
+        return
+    if revoke:
+        client.send(calls.revoke_token(revoke))
+    found = client.send(calls.tokens()).items
+    output.show(found, TOKEN_COLUMNS, form, name=lambda token: token.id)
+
+
+@click.command()
+@click.option("--limit", default=50, show_default=True)
+@output.output_option
+@with_client
+def audit(client: BrainClient, limit: int, form: str) -> None:
+    """List who did what, newest first; Brain's own actions too."""
+    entries = pages(client, lambda token: calls.audit(page_token=token))
+    found = [entry for entry, _ in zip(entries, range(limit), strict=False)]
+    output.show(found, AUDIT_COLUMNS, form, name=lambda entry: str(entry.id))
+
+
+@click.command()
+def config() -> None:
+    """Show every setting, its value and where it is from."""
+    record = state_directory() / "brain.toml"
+    written = tomllib.loads(record.read_text()) if record.exists() else {}
+    environment = settings_in_environment(os.environ)
+    settings = settings_from(written, environment)
+    for field in fields(Settings):
+        source = (
+            f"BRAIN_{field.name.upper()}"
+            if field.name in environment
+            else str(record)
+            if field.name in written
+            else "default"
+        )
+        click.echo(f"{field.name} = {getattr(settings, field.name)!r}  # {source}")
+
+
+@click.command()
+def doctor() -> None:
+    """Check this installation and say what mends it; ends with 1 if something is broken."""
+    from brain.cli.doctor import examine
+
+    broken = False
+    for finding in examine():
+        mark = {"ok": "ok  ", "note": "note", "bad": "BAD "}[finding.level]
+        click.echo(f"{mark}  {finding.what}" + (f": {finding.remedy}" if finding.remedy else ""))
+        broken |= finding.level == "bad"
+    if broken:
+        raise click.exceptions.Exit(1)
+
+
+def _cores(reserved: Resources, capacity: Resources) -> str:
+    return f"{reserved.cpu_millis / 1000:g} of {capacity.cpu_millis / 1000:g}"

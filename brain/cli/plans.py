@@ -1,0 +1,173 @@
+"""Commands on plans and the reasons behind them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from brain import calls
+from brain.cli import output
+from brain.cli.connect import dry_run_option, with_client
+from brain.cli.jobs import pages
+from brain.client import BrainClient
+from brain.errors import BadInput, UnknownPlan
+from brain.types.plan import PlanState
+from brain.types.recommendation import Recommendation
+from brain.views import Decision, PlanView, ResizeRequest, WhatIf
+
+COLUMNS = (
+    output.Column[PlanView]("STATE", lambda view: view.plan.state),
+    output.Column[PlanView]("PLAN", lambda view: f"{view.job_name}/{view.plan.generation}"),
+    output.Column[PlanView](
+        "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
+    ),
+    output.Column[PlanView]("PROMISED", lambda view: output.rate(view.plan.promised), right=True),
+    output.Column[PlanView](
+        "MEASURED", lambda view: output.rate(view.plan.outcome.measured), right=True
+    ),
+    output.Column[PlanView]("VERDICT", lambda view: view.plan.outcome.verdict or "—"),
+    output.Column[PlanView](
+        "DOWN", lambda view: output.seconds(view.plan.outcome.downtime_seconds), right=True
+    ),
+    output.Column[PlanView]("WHY", lambda view: view.plan.explanation.reason),
+    output.Column[PlanView]("KIND", lambda view: view.plan.kind, wide=True),
+    output.Column[PlanView](
+        "BY", lambda view: view.plan.approval.by if view.plan.approval else "—", wide=True
+    ),
+    output.Column[PlanView]("MADE", lambda view: output.clock(view.plan.created_at), wide=True),
+)
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--filter", default="", help="For example `state:Proposed`.")
+@output.output_option
+@with_client
+def plans(client: BrainClient, job: str | None, filter: str, form: str) -> None:
+    """List plans, newest first, or those of one job."""
+    if job:
+        found = list(client.send(calls.plans_of(job)).items)
+    else:
+        found = list(pages(client, lambda token: calls.plans(filter=filter, page_token=token)))
+    _show(found, form)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("replicas", type=int)
+@click.option("--why", default="", help="For the audit log.")
+@dry_run_option
+@output.output_option
+@with_client
+def resize(
+    client: BrainClient, job: str, replicas: int, why: str, dry_run: bool, form: str
+) -> None:
+    """Ask for a size. It is clamped to the job's bounds, or refused with a reason."""
+    request = ResizeRequest(replicas=replicas, why=why)
+    _show([client.send(calls.resize(job, request, dry_run=dry_run))], form)
+
+
+def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState) -> click.Command:
+    @click.command(name, help=f"{about}\n\nPLAN is JOB/GENERATION, or JOB for its newest.")
+    @click.argument("plan")
+    @click.option("--why", default="", help="For the audit log.")
+    @dry_run_option
+    @output.output_option
+    @with_client
+    def decide(client: BrainClient, plan: str, why: str, dry_run: bool, form: str) -> None:
+        seen = find(client, plan, state)
+        decision = Decision(version=seen.plan.version, why=why)
+        _show(
+            [client.send(call(seen.plan.job, seen.plan.generation, decision, dry_run=dry_run))],
+            form,
+        )
+
+    return decide
+
+
+approve = _decision("approve", calls.approve, "Say yes to a plan as it is now.", PlanState.PROPOSED)
+reject = _decision("reject", calls.reject, "Say no to a plan.", PlanState.PROPOSED)
+rollback = _decision(
+    "rollback", calls.rollback, "Go back to the size before a plan.", PlanState.VERIFIED
+)
+
+
+def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
+    """The plan that ``JOB/GENERATION`` names; for ``JOB`` its newest in ``state``, else its newest.
+
+    Raises:
+        UnknownPlan: the job has no such plan.
+    """
+    job, slash, generation = plan.partition("/")
+    found = client.send(calls.plans_of(job)).items
+    if slash and not generation.isdigit():
+        raise BadInput(f"{plan!r} is neither JOB nor JOB/GENERATION", field="plan")
+    if slash:
+        found = tuple(view for view in found if view.plan.generation == int(generation))
+    if not found:
+        raise UnknownPlan(f"{job} has no plan{f' {generation}' if slash else ''}")
+    return next((view for view in found if view.plan.state is state), found[0])
+
+
+@click.command()
+@click.argument("job")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text")
+@with_client
+def explain(client: BrainClient, job: str, form: str) -> None:
+    """Say why a job has its size: the reason, what it rests on, and what was not taken."""
+    decision = client.send(calls.recommendation(job))
+    if form != "text":
+        output.dump(decision, form)
+    elif decision is None:
+        click.echo("Brain has not looked at this job yet; it does within a few seconds.")
+    else:
+        click.echo(_text(decision))
+
+
+@click.command("what-if")
+@click.argument("job")
+@output.output_option
+@with_client
+def what_if(client: BrainClient, job: str, form: str) -> None:
+    """Predict a job's throughput at every size it may have."""
+    scaling = client.send(calls.what_if(job))
+    marks = {scaling.current: "you are here", scaling.recommended: "recommended"}
+    columns = (
+        output.Column[WhatIf]("REPLICAS", lambda size: str(size.replicas), right=True),
+        output.Column[WhatIf]("PREDICTED", lambda size: output.rate(size.prediction), right=True),
+        output.Column[WhatIf]("MEASURED", lambda size: output.rate(size.measured), right=True),
+        output.Column[WhatIf]("", lambda size: size.undetermined or marks.get(size.replicas, "")),
+    )
+    output.show(scaling.sizes, columns, form, name=lambda size: str(size.replicas))
+    if form in ("table", "wide"):
+        click.echo(scaling.basis)
+
+
+def _text(decision: Recommendation) -> str:
+    why = decision.explanation
+    head = (
+        f"Hold at {decision.current.replicas}"
+        if decision.hold
+        else f"{decision.current.replicas} → {decision.target.replicas} replicas"
+    )
+    lines = [f"{head}: {why.reason}"]
+    if decision.predicted and not decision.hold:
+        lines.append(
+            f"Promised {output.rate(decision.predicted)} examples/s"
+            f"{' (exploring)' if decision.predicted.exploring else ''}, restart "
+            f"{output.seconds(decision.restart_seconds)}, pays back in "
+            f"{output.seconds(decision.payback_seconds)}"
+        )
+    lines += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
+    if why.alternatives:
+        lines.append("Why not:")
+    lines += [
+        f"  {other.replicas} replicas: {other.why_not}"
+        + ("" if other.gain is None else f" ({other.gain:+.0%})")
+        for other in why.alternatives
+    ]
+    return "\n".join([*lines, f"Next: {why.next_step}"])
+
+
+def _show(found: list[PlanView], form: str) -> None:
+    output.show(found, COLUMNS, form, name=lambda view: f"{view.job_name}/{view.plan.generation}")

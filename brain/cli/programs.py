@@ -1,0 +1,31 @@
+"""The other programs, started by name, so that nothing of theirs is imported here."""
+
+import os
+import sys
+
+import click
+
+#: Program -> module that is run in its place.
+PROGRAMS = {"run": "launcher.cli", "migrate": "brain.service"}
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(arguments: tuple[str, ...]) -> None:
+    """Run a script elastically; all of `brain-run`, a torchrun superset."""
+    _become("run", arguments)
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def migrate(arguments: tuple[str, ...]) -> None:
+    """Bring the database to this version's schema, contracting steps included."""
+    _become("migrate", ("--migrate-only", *arguments))
+
+
+def _become(program: str, arguments: tuple[str, ...]) -> None:
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", PROGRAMS[program], *arguments])
