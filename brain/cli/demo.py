@@ -221,7 +221,7 @@ def kill_a_replica(story: Story, home: Path) -> None:
     """Kill the agent of the newest replica with SIGKILL and wait until training is whole again."""
     before = story.detail()
     assert before.world is not None, "a verdict needs a world"
-    wished, epoch = before.job.replicas_wished, before.world.epoch
+    epoch = before.world.epoch
     replica = max(member.replica for member in before.world.members)
     directory = home / "replicas" / before.job.id / str(replica)
     os.kill(int(json.loads((directory / "state.json").read_text())["pid"]), signal.SIGKILL)
@@ -229,8 +229,9 @@ def kill_a_replica(story: Story, home: Path) -> None:
 
     def whole(detail: JobDetail) -> World | None:
         world = detail.world
-        recovered = world and world.epoch > epoch and world.stepping_at
-        return world if recovered and world and world.replicas == wished else None
+        if world is None or world.epoch <= epoch or world.stepping_at is None:
+            return None
+        return world if world.replicas == detail.job.replicas_wished else None
 
     world = story.until("recovery from the killed replica", 75, whole)
     story.tell(f"recovered: {world.replicas} replicas train again in world {world.epoch}")

@@ -1,4 +1,4 @@
-"""What ``brain doctor`` looks at; a finding says what is so and, where it is not well, the remedy."""
+"""What ``brain doctor`` looks at; a finding says what is so and, where it is bad, the remedy."""
 
 import importlib.util
 import json
