@@ -29,8 +29,9 @@ class Std(IntFlag):
 class LogConfig:
     """Where the output of workers goes; the defaults are torchrun's: to the console, untouched."""
 
-    #: ``--log-dir`` as given; None keeps no files. Its run directory is made by ``run_directory``.
-    directory: str | None = None
+    #: This run's own directory inside ``--log-dir``, made by ``output.run_directory``; None keeps
+    #: no files.
+    run_directory: str | None = None
     #: Local rank -> streams that go to files only; ``None`` as key stands for every other rank.
     redirects: Mapping[int | None, Std] = field(default_factory=dict)
     #: Local rank -> streams that go to files and, prefixed, to the console.
@@ -88,12 +89,12 @@ class LaunchConfig:
     grace_seconds: float = 30.0
     #: LOCAL_RANK 0 everywhere and one device visible to each (``--virtual-local-rank``).
     virtual_local_rank: bool = False
-    logs: LogConfig = LogConfig()
+    logs: LogConfig = field(default_factory=LogConfig)
     #: The environment that workers inherit; ours is added to a copy.
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Where workers run; absolute.
     directory: str
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     #: Short name of the accelerator for telemetry, ``cpu`` where there is none.
     accelerator: str = "cpu"
     #: Base URL of Brain; None: none, the wish is ``nodes_min`` to ``nodes_max``.

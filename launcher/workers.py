@@ -5,80 +5,41 @@ datagram socket) and stops them with everything they started. It decides nothing
 ends the world is for ``launcher.membership``.
 """
 
+import asyncio
+import os
+import shutil
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
+
+from brain.errors import BadInput
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.processes import failures, leash, output, process
+from launcher.processes.control import Control
+from launcher.processes.environment import Injection, worker_arguments, worker_environment
+from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 
+__all__ = [
+    "Park",
+    "ProbeEvent",
+    "Progress",
+    "WorkerExit",
+    "Workers",
+    "failure_report",
+    "free_port",
+    "root_cause",
+]
 
-class Park(IntEnum):
-    """What workers are asked at step boundaries."""
-
-    RUN = 0
-    #: Park after the next completed save.
-    AT_SAVE = 1
-    #: Park before the next step.
-    AT_STEP = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeEvent:
-    """What a probe announces; fields that an event does not have are None."""
-
-    v: int = 1
-    rank: int
-    local_rank: int
-    epoch: int
-    #: ``started``, ``stepping``, ``loaded``, ``saved`` or ``parked``.
-    event: str
-    pid: int | None = None
-    path: str | None = None
-    inode: int | None = None
-    step: int | None = None
-    seconds: float | None = None
-    bytes: int | None = None
-    replaced: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far one worker is, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    steps: int
-    #: 0 = none yet.
-    last_step_ns: int
-    #: Steps at the newest completed save; 0 = none.
-    saved_step: int
-    parked: bool
-    #: 0 = none yet.
-    first_step_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerExit:
-    """How one worker ended."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    #: As ``subprocess`` says it: negative = by that signal.
-    code: int
-    #: CLOCK_MONOTONIC nanoseconds.
-    at_ns: int
-    #: True where ``stop`` ended it, so that its code says nothing about the script.
-    stopped: bool
-    #: From the worker's error file (``@record``), else made from the code; empty for 0.
-    message: str
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell says it: 128 + n for signal n."""
-        return self.code if self.code >= 0 else 128 - self.code
+#: Seconds that output may still flow after the last worker has ended.
+_OUTPUT_SECONDS = 5.0
+#: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
+#: be longer, then the agent goes on without it.
+_KILL_SECONDS = 10.0
 
 
 class Workers:
@@ -87,6 +48,30 @@ class Workers:
     All methods belong to the loop's thread, which must live as long as the agent (workers die
     with the *thread* that started them).
     """
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        world: WorldDocument,
+        group_rank: int,
+        on_event: Callable[[ProbeEvent], None],
+        on_exit: Callable[[WorkerExit], None],
+    ) -> None:
+        """Use ``start``."""
+        self._config = config
+        self._world = world
+        self._group_rank = group_rank
+        self._on_event = on_event
+        self._on_exit = on_exit
+        self._directory = process.private_directory()
+        self._exits: list[WorkerExit] = []
+        self._started: list[process.Worker] = []
+        self._ended = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._guard = process.start_guard(self._directory)
+        self._socket = process.listen(self._directory / "agent")
+        self._loop.add_reader(self._socket.fileno(), self._hear)
 
     @classmethod
     async def start(
@@ -104,45 +89,54 @@ class Workers:
         ``world.lease_seconds`` begins now; ``extend_lease`` renews it.
 
         Raises:
-            BadInput: the program cannot be executed; nothing is left behind.
+            BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        raise NotImplementedError
+        workers = cls(config, world, group_rank, on_event, on_exit)
+        try:
+            workers._start_all()
+        except BaseException:
+            await workers.stop(0)
+            raise
+        return workers
 
     @property
     def world(self) -> WorldDocument:
         """The world they are in."""
-        raise NotImplementedError
+        return self._world
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids by local rank."""
-        raise NotImplementedError
+        return tuple(worker.process.pid for worker in self._started)
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
         """Who has ended so far, in the order it was seen."""
-        raise NotImplementedError
+        return tuple(self._exits)
 
     @property
     def running(self) -> bool:
         """Whether any worker still runs."""
-        raise NotImplementedError
+        return len(self._exits) < len(self._started)
 
     async def wait(self) -> tuple[WorkerExit, ...]:
         """Wait until all have ended; returns ``exits``."""
-        raise NotImplementedError
+        await self._ended.wait()
+        return self.exits
 
     def park(self, mode: Park) -> None:
         """Ask all workers to park, or to run on."""
-        raise NotImplementedError
+        for worker in self._started:
+            worker.control.park(mode)
 
     def extend_lease(self, until_ns: int) -> None:
         """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end."""
-        raise NotImplementedError
+        for worker in self._started:
+            worker.control.lease(until_ns)
 
     def progress(self) -> tuple[Progress, ...]:
-        """How far each worker is, by local rank; usable until ``stop`` has returned."""
-        raise NotImplementedError
+        """How far each worker is, by local rank; after ``stop`` as it was at the end."""
+        return tuple(worker.progress() for worker in self._started)
 
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
@@ -152,14 +146,185 @@ class Workers:
         A worker that catches ``signum`` gets it and ``grace_seconds``; the others are ended at
         once. Their output is complete, control files are gone. Calling it again changes nothing.
         """
-        raise NotImplementedError
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))
+        await asyncio.shield(self._stopping)
+        return self.exits
+
+    def _start_all(self) -> None:
+        member = self._world.member(self._group_rank)
+        if not os.path.isdir(self._config.directory):
+            raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
+        lease_ns = int(self._world.lease_seconds * 1e9)
+        for local_rank in range(member.processes):
+            worker = self._start_one(local_rank)
+            worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
+            self._started.append(worker)
+            self._loop.add_reader(worker.pidfd, self._ended_one, worker)
+
+    def _start_one(self, local_rank: int) -> process.Worker:
+        config, world = self._config, self._world
+        rank = world.first_rank(self._group_rank) + local_rank
+        control = Control(self._directory / f"control-{rank}")
+        attempt = self._attempt()
+        error_file = attempt / str(local_rank) / "error.json"
+        error_file.parent.mkdir(parents=True, exist_ok=True)
+        environment = worker_environment(
+            config,
+            world,
+            self._group_rank,
+            local_rank,
+            injection=Injection(
+                inject=str(Path(__file__).parent / "inject"),
+                probe=process.probe_path() if config.probe else None,
+                control=str(control.path),
+                agent=str(self._directory / "agent"),
+            ),
+            error_file=str(error_file),
+        )
+        ways = output.routes(
+            config.logs, attempt, role=config.role, rank=rank, local_rank=local_rank
+        )
+        streams = [output.Stream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
+        started = self._spawn(worker_arguments(config, local_rank), environment, streams)
+        return process.Worker(rank, local_rank, started, control, streams, error_file)
+
+    def _spawn(
+        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
+    ) -> "subprocess.Popen[bytes]":
+        leashed = [*process.leashed(), "exec", str(os.getpid()), *arguments]
+        started = subprocess.Popen(
+            leashed,
+            env=environment,
+            cwd=self._config.directory,
+            stdin=None if self._config.replica_directory is None else subprocess.DEVNULL,
+            stdout=streams[0].fd,
+            stderr=streams[1].fd,
+            start_new_session=True,
+        )
+        for stream in streams:
+            stream.started()
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(b"%d\n" % started.pid)
+        return started
+
+    def _attempt(self) -> Path:
+        """Directory of this world's files: kept with ``--log-dir``, else private."""
+        if not self._started:
+            run = self._config.logs.run_directory
+            self._files = (
+                self._directory / "attempt"
+                if run is None
+                else output.attempt_directory(
+                    Path(run), self._world.restart_count, self._world.epoch
+                )
+            )
+        return self._files
+
+    def _hear(self) -> None:
+        """Pass on what probes announced."""
+        while True:
+            try:
+                datagram = self._socket.recv(65536)
+            except BlockingIOError:
+                return
+            try:
+                event = msgspec.json.decode(datagram, type=ProbeEvent)
+            except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
+                continue
+            if event.epoch == self._world.epoch:
+                self._on_event(event)
+
+    def _ended_one(self, worker: process.Worker) -> None:
+        """A worker's pidfd became readable: it has ended."""
+        code = worker.process.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(worker.pidfd)
+        os.close(worker.pidfd)
+        self._hear()  # what it said before it ended comes first
+        ended = worker.ended(code, stopped=self._stopping is not None)
+        self._exits.append(ended)
+        if not self.running:
+            self._ended.set()
+        self._on_exit(ended)
+
+    async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
+        sessions = set(self.pids)
+        followers = leash.members(sessions)  # before their parents are gone
+        self._ask(signum)
+        if self.running:
+            await self._wait_at_most(grace_seconds)
+        await self._end(sessions, followers)
+        streams = [stream for worker in self._started for stream in worker.streams]
+        deadline = time.monotonic() + _OUTPUT_SECONDS
+        for stream in streams:
+            left = max(0.0, deadline - time.monotonic())
+            await asyncio.to_thread(stream.finish, left)
+        self._close()
+
+    def _ask(self, signum: signal.Signals) -> None:
+        ended = {exit.pid for exit in self._exits}
+        for pid in self.pids:
+            if pid in ended:
+                continue
+            catches = process.catches(pid, signum)
+            os.killpg(pid, signum)
+            # One that does not catch it has died of it already, unless it is stopped or blocks it.
+            os.killpg(pid, signal.SIGCONT if catches else signal.SIGKILL)
+
+    async def _wait_at_most(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _end(self, sessions: set[int], followers: dict[int, int]) -> None:
+        deadline = time.monotonic() + _KILL_SECONDS
+        while leash.kill(followers | leash.members(sessions)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        if self.running:
+            await self._wait_at_most(max(0.0, deadline - time.monotonic()))
+
+    def _close(self) -> None:
+        for worker in self._started:
+            worker.close()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+        self._ended.set()
 
 
 def free_port(host: str) -> int:
-    """A TCP port free at this moment on ``host``, for MASTER_PORT."""
-    raise NotImplementedError
+    """A TCP port free at this moment on ``host``, for MASTER_PORT.
+
+    Raises:
+        BadInput: ``host`` is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except OSError as cannot:
+        raise BadInput(
+            f"{host} is no address of this machine: {cannot}", field="master_addr"
+        ) from cannot
 
 
-def failure_report(name: str, exits: tuple[WorkerExit, ...]) -> str:
-    """What failed, root cause first, as torchrun lays it out; for the console."""
-    raise NotImplementedError
+def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
+    """The failure that came first and that nobody asked for; None where there is none."""
+    failed = [each for each in exits if each.code != 0 and not each.stopped]
+    return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
+
+
+def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:
+    """What failed, root cause first, as torchrun lays it out; empty where nothing failed."""
+    root = root_cause(exits)
+    if root is None:
+        return ""
+    others = [each for each in exits if each.code != 0 and each is not root]
+    return failures.report(name, socket.gethostname(), root, others)

@@ -1,0 +1,64 @@
+"""The control file: 64 bytes that one worker and its agent share (docs/reference/protocols.md)."""
+
+import mmap
+import struct
+from pathlib import Path
+
+SIZE_BYTES = 64
+LAYOUT = 1
+_PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST = range(8, 64, 8)
+_U64 = struct.Struct("<Q")
+
+
+class Control:
+    """The agent's side of a control file; each field has one writer."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file, mapped and with nothing asked."""
+        self.path = path
+        path.write_bytes(_U64.pack(LAYOUT) + bytes(SIZE_BYTES - 8))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE_BYTES)
+
+    def park(self, mode: int) -> None:
+        """0 run, 1 park after the next save, 2 park before the next step."""
+        self._write(_PARK, mode)
+
+    def lease(self, until_ns: int) -> None:
+        """CLOCK_MONOTONIC nanoseconds that the worker may live until; 0 = no end."""
+        self._write(_LEASE, until_ns)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._read(_STEPS)
+
+    @property
+    def last_step_ns(self) -> int:
+        """CLOCK_MONOTONIC of the last completed step; 0 = none."""
+        return self._read(_LAST)
+
+    @property
+    def saved_step(self) -> int:
+        """Steps at the newest completed save; 0 = none."""
+        return self._read(_SAVED)
+
+    @property
+    def parked(self) -> bool:
+        """Whether the worker waits."""
+        return self._read(_PARKED) == 1
+
+    @property
+    def first_step_ns(self) -> int:
+        """CLOCK_MONOTONIC of the first completed step; 0 = none."""
+        return self._read(_FIRST)
+
+    def close(self) -> None:
+        """Unmap; the file goes with its directory."""
+        self._map.close()
+
+    def _read(self, offset: int) -> int:
+        return int(_U64.unpack_from(self._map, offset)[0])
+
+    def _write(self, offset: int, value: int) -> None:
+        _U64.pack_into(self._map, offset, value)

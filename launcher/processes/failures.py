@@ -1,0 +1,82 @@
+"""What a failed worker says of itself: error files of ``@record``, and the report for people."""
+
+import json
+import signal
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+_NO_FILE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+
+class Failure(Protocol):
+    """The part of ``launcher.workers.WorkerExit`` that a report shows."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def failed_at(self) -> datetime: ...
+    @property
+    def message(self) -> str: ...
+
+
+def read_error(content: bytes) -> tuple[str, float | None]:
+    """(message, unix seconds of the error) in an error file; empty and None where it says none."""
+    try:
+        message: Any = json.loads(content)["message"]
+    except (ValueError, KeyError, TypeError):  # empty, or torn by the worker's death
+        return "", None
+    if not isinstance(message, dict):
+        return str(message), None
+    extra = message.get("extraInfo") or {}
+    text = extra.get("py_callstack") or message.get("message") or ""
+    try:
+        return str(text), float(extra["timestamp"])
+    except (KeyError, TypeError, ValueError):
+        return str(text), None
+
+
+def message_for(code: int, pid: int) -> str:
+    """What a code alone says."""
+    if code == 0:
+        return ""
+    if code < 0:
+        return f"Signal {-code} ({signal_name(code)}) received by PID {pid}"
+    return _NO_FILE
+
+
+def signal_name(code: int) -> str:
+    """Name of the signal behind a negative code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def report(name: str, host: str, root: Failure, others: Sequence[Failure]) -> str:
+    """The root cause and what followed it, laid out as torchrun does."""
+    blocks = [_block(index, host, failure) for index, failure in enumerate([root, *others])]
+    width = min(60, max(len(line) for block in blocks for line in block.splitlines()))
+    double, single = "=" * width, "-" * width
+    rest = blocks[1:] or ["  <NO_OTHER_FAILURES>"]
+    lines = [double, f"{name} FAILED", single, "Failures:", *rest, single]
+    return "\n".join([*lines, "Root Cause (first observed failure):", blocks[0], double])
+
+
+def _block(index: int, host: str, failure: Failure) -> str:
+    by = f" ({signal_name(failure.code)})" if failure.code < 0 else ""
+    told = failure.message.rstrip().replace("\n", "\n  ")
+    return (
+        f"[{index}]:\n"
+        f"  time      : {failure.failed_at:%Y-%m-%d_%H:%M:%S}\n"
+        f"  host      : {host}\n"
+        f"  rank      : {failure.rank} (local_rank: {failure.local_rank})\n"
+        f"  exitcode  : {failure.code} (pid: {failure.pid}){by}\n"
+        f"  traceback : {told}"
+    )

@@ -1,0 +1,139 @@
+"""Keeps workers from outliving their agent. Run by path, standard library only.
+
+leash.py exec <parent pid> <program> [argument …]
+    becomes the program, and dies with the parent's thread that started it
+
+leash.py guard <directory>
+    outlives an agent that was killed: when standard input ends, ends every session that was
+    announced there (one process id a line) and removes the directory; until then it ends the
+    sessions itself when the lease in the directory's control files is well past
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+LEASE_OFFSET = 16
+#: Seconds between two looks at the lease.
+WATCH_SECONDS = 0.25
+#: Workers end themselves when the lease is past; the guard gives them this long to do so.
+SLACK_NS = 1_000_000_000
+
+
+def become(parent: int, argv: list[str]) -> None:
+    """Replace this process by ``argv``, bound to the life of ``parent``."""
+    import ctypes  # late: the guard and the agent do without it
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel knew that we care
+        os._exit(1)
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execv(argv[0], argv)
+    except OSError as cannot:
+        sys.stderr.write(f"{argv[0]}: {cannot.strerror}\n")
+        os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
+
+
+def guard(directory: str) -> None:
+    """Wait for the end of the agent or of the lease; then leave nothing running."""
+    for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(asked, signal.SIG_IGN)
+    sessions: set[int] = set()
+    while True:
+        readable, _, _ = select.select([0], [], [], WATCH_SECONDS)
+        if readable:
+            told = os.read(0, 65536)
+            if not told:
+                break
+            sessions |= {int(line) for line in told.split()}
+        if lease_over(directory):
+            end(sessions)
+    end(sessions)
+    import shutil  # late: the programs that become workers must not pay for it
+
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def lease_over(directory: str) -> bool:
+    """Whether a control file in ``directory`` has a lease that is past, slack included."""
+    names = os.listdir(directory) if os.path.isdir(directory) else ()
+    controls = (os.path.join(directory, name) for name in names if name.startswith("control-"))
+    leases = [lease_in(path) for path in controls]
+    now = time.monotonic_ns()
+    return any(lease and now > lease + SLACK_NS for lease in leases)
+
+
+def lease_in(path: str) -> int:
+    """The lease of a control file; 0 where it has none, or is not there completely."""
+    try:
+        with open(path, "rb") as control:
+            content = control.read(LEASE_OFFSET + 8)
+    except OSError:
+        return 0
+    return int.from_bytes(content[LEASE_OFFSET:], "little") if len(content) > LEASE_OFFSET else 0
+
+
+def end(sessions: set[int]) -> None:
+    """Kill every process of ``sessions``, for at most five seconds."""
+    deadline = time.monotonic() + 5
+    while kill(members(sessions)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def kill(processes: dict[int, int]) -> bool:
+    """SIGKILL to processes, given as pid -> start ticks; False where none is left."""
+    left = False
+    for pid, started in processes.items():
+        stat = read_stat(pid)
+        if stat is None or stat[2] != started:
+            continue
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        left = True
+    return left
+
+
+def members(sessions: set[int]) -> dict[int, int]:
+    """What lives in ``sessions``, and its descendants elsewhere, as pid -> start ticks."""
+    if not sessions:
+        return {}
+    seen = {}
+    for name in os.listdir("/proc"):
+        stat = read_stat(int(name)) if name.isdigit() else None
+        if stat is not None:
+            seen[int(name)] = stat
+    inside = {pid for pid, (_, session, _) in seen.items() if session in sessions}
+    grew = True
+    while grew:
+        more = {pid for pid, (parent, _, _) in seen.items() if parent in inside} - inside
+        inside |= more
+        grew = bool(more)
+    return {pid: seen[pid][2] for pid in inside}
+
+
+def read_stat(pid: int) -> "tuple[int, int, int] | None":
+    """(parent, session, start ticks) of a living process; None for zombies and the dead."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            content = stat.read()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything; fields count from behind it.
+    fields = content[content.rindex(b")") + 2 :].split()
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[1]), int(fields[3]), int(fields[19])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "exec":
+        become(int(sys.argv[2]), sys.argv[3:])
+    else:
+        guard(sys.argv[2])

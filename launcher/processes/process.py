@@ -1,0 +1,132 @@
+"""One worker process, and the small things that processes need."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from launcher.processes import failures, leash, output
+from launcher.processes.control import Control
+from launcher.processes.values import Progress, WorkerExit
+
+#: Longest path of a Unix socket.
+_SOCKET_PATH_BYTES = 107
+
+
+class Worker:
+    """One worker process and what belongs to it."""
+
+    def __init__(
+        self,
+        rank: int,
+        local_rank: int,
+        process: "subprocess.Popen[bytes]",
+        control: Control,
+        streams: Sequence[output.Stream],
+        error_file: Path,
+    ) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.process = process
+        self.control = control
+        self.streams = streams
+        self.pidfd = os.pidfd_open(process.pid)
+        self._error_file = error_file
+        self._last: Progress | None = None
+
+    def progress(self) -> Progress:
+        """From the control file, or as it was when that was closed."""
+        control = self.control
+        return self._last or Progress(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.process.pid,
+            steps=control.steps,
+            last_step_ns=control.last_step_ns,
+            saved_step=control.saved_step,
+            parked=control.parked,
+            first_step_ns=control.first_step_ns,
+        )
+
+    def ended(self, code: int, *, stopped: bool) -> WorkerExit:
+        """How it ended, with what it left in its error file."""
+        error = self._error_file.read_bytes() if self._error_file.exists() else b""
+        message, failed_at = failures.read_error(error)
+        seen = datetime.now().astimezone()
+        return WorkerExit(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.process.pid,
+            code=code,
+            at_ns=time.monotonic_ns(),
+            stopped=stopped,
+            failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
+            message=message or failures.message_for(code, self.process.pid),
+            error=error,
+        )
+
+    def close(self) -> None:
+        """Keep the last progress, let go of the file."""
+        self._last = self.progress()
+        self.control.close()
+
+
+def catches(pid: int, signum: signal.Signals) -> bool:
+    """Whether the process has a handler for the signal (SigCgt in ``/proc/<pid>/status``)."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
+
+
+def probe_path() -> str | None:
+    """Path of the probe, found without importing the package that it is in."""
+    spec = importlib.util.find_spec("collectors")
+    places = (spec.submodule_search_locations if spec else None) or ()
+    paths = [Path(place) / "probe.py" for place in places]
+    return next((str(path) for path in paths if path.is_file()), None)
+
+
+def private_directory() -> Path:
+    """A new directory (0700) whose paths are short enough for sockets."""
+    made = Path(tempfile.mkdtemp(prefix="brain-run-"))
+    if len(os.fsencode(made / "agent")) > _SOCKET_PATH_BYTES:
+        made.rmdir()
+        made = Path(tempfile.mkdtemp(prefix="brain-run-", dir="/tmp"))
+    return made
+
+
+def leashed() -> list[str]:
+    """The command line in front of what shall not outlive this process."""
+    # Isolated and without site: it must start fast, and nothing of the job's environment may
+    # reach it.
+    return [sys.executable, "-I", "-S", leash.__file__]
+
+
+def start_guard(directory: Path) -> "subprocess.Popen[bytes]":
+    """Start what ends the workers when this process is killed."""
+    return subprocess.Popen(
+        [*leashed(), "guard", str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def listen(path: Path) -> socket.socket:
+    """A datagram socket at ``path`` that never blocks."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listening.bind(str(path))
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,77 @@
+"""What workers are asked, what they announce, how far they are and how they ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+
+
+class Park(IntEnum):
+    """What workers are asked at step boundaries."""
+
+    RUN = 0
+    #: Park after the next completed save.
+    AT_SAVE = 1
+    #: Park before the next step.
+    AT_STEP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEvent:
+    """What a probe announces; fields that an event does not have are None."""
+
+    v: int = 1
+    rank: int
+    local_rank: int
+    epoch: int
+    #: ``started``, ``stepping``, ``loaded``, ``saved`` or ``parked``.
+    event: str
+    pid: int | None = None
+    path: str | None = None
+    inode: int | None = None
+    step: int | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    replaced: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one worker is, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    steps: int
+    #: 0 = none yet.
+    last_step_ns: int
+    #: Steps at the newest completed save; 0 = none.
+    saved_step: int
+    parked: bool
+    #: 0 = none yet.
+    first_step_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerExit:
+    """How one worker ended."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    #: As ``subprocess`` says it: negative = by that signal.
+    code: int
+    #: CLOCK_MONOTONIC nanoseconds.
+    at_ns: int
+    #: True where ``stop`` ended it, so that its code says nothing about the script.
+    stopped: bool
+    #: When it failed, by its error file where it left one, else when it was seen; local time.
+    failed_at: datetime
+    #: From the worker's error file (``@record``), else made from the code; empty for 0.
+    message: str
+    #: The error file as the worker left it, JSON; empty where there is none.
+    error: bytes = b""
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell says it: 128 + n for signal n."""
+        return self.code if self.code >= 0 else 128 - self.code
