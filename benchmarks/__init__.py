@@ -1,0 +1,1 @@
+"""This project beside its peers: one command each, results in RESULTS.md."""

@@ -1,0 +1,84 @@
+"""Rows of a benchmark: printed as a table, kept as JSON, shown in ``RESULTS.md``."""
+
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure, beside its peer and its bar where there are such."""
+
+    metric: str
+    value: float
+    unit: str
+    peer: str = ""
+    peer_value: float | None = None
+    #: The largest value allowed, or None.
+    bar: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The peer's value over ours; above 1 we are better."""
+        return self.peer_value / self.value if self.peer_value and self.value else None
+
+    @property
+    def met(self) -> bool:
+        """Whether the bar, if there is one, is met."""
+        return self.bar is None or self.value <= self.bar
+
+
+def publish(name: str, title: str, rows: Sequence[Row]) -> None:
+    """Print, store and show ``rows``; end the process with 1 where a bar is not met."""
+    table = _markdown(rows)
+    sys.stdout.write(f"{title}\n\n{table}\n")
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    record = [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows]
+    (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    stamp = (
+        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}"
+    )
+    _replace_section(name, f"## {title}\n\n{stamp}; `make bench-{name}`\n\n{table}\n")
+    if not all(row.met for row in rows):
+        sys.exit(1)
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    head = ("metric", "value", "unit", "peer", "peer value", "ratio", "bar", "met")
+    body = [
+        (
+            row.metric,
+            f"{row.value:.4g}",
+            row.unit,
+            row.peer or "—",
+            "—" if row.peer_value is None else f"{row.peer_value:.4g}",
+            "—" if row.ratio is None else f"{row.ratio:.3g}×",
+            "—" if row.bar is None else f"≤ {row.bar:g}",
+            "yes" if row.met else "**no**",
+        )
+        for row in rows
+    ]
+    lines = ["| " + " | ".join(cells) + " |" for cells in [head, *body]]
+    lines.insert(1, "|" + "---|" * len(head))
+    return "\n".join(lines)
+
+
+def _replace_section(name: str, text: str) -> None:
+    path = HERE / "RESULTS.md"
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    old = (
+        path.read_text()
+        if path.exists()
+        else "# Results\n\nEach section is written by its command.\n"
+    )
+    if begin in old:
+        head, rest = old.split(begin)
+        old = head.rstrip("\n") + "\n" + rest.split(end, 1)[1]
+    path.write_text(old.rstrip("\n") + f"\n\n{begin}{text}{end}")

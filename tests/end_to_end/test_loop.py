@@ -1,0 +1,203 @@
+"""The closed loop with real processes: service, scaler, agents, workers, probe, collector."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from brain import calls
+from brain.errors import BadInput, Conflict
+from brain.types.plan import PlanState, ScalePlan, Verdict
+from brain.types.world import World
+from brain.views import JobDetail, ResizeRequest
+from tests.harness import Brain, running
+
+EXAMPLES, BATCH = 64, 16
+
+
+def undisturbed(steps: int) -> torch.Tensor:
+    """How often each example is used when nothing ever happens."""
+    return torch.bincount(torch.arange(steps * BATCH) % EXAMPLES, minlength=EXAMPLES)
+
+
+def checkpoint(brain: Brain) -> dict[str, object]:
+    """The final checkpoint of ``counted.py``."""
+    found: dict[str, object] = torch.load(brain.home / "work" / "counted.pt")
+    return found
+
+
+def stepping(detail: JobDetail) -> World | None:
+    return detail.world if detail.world and detail.world.stepping_at else None
+
+
+def judged(detail: JobDetail) -> ScalePlan | None:
+    plan = detail.job.plan
+    return plan if plan and plan.state in (PlanState.VERIFIED, PlanState.ROLLED_BACK) else None
+
+
+def of_size(replicas: int):
+    def look(detail: JobDetail) -> World | None:
+        world = stepping(detail)
+        return world if world and world.replicas == replicas else None
+
+    return look
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def brain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    home = tmp_path_factory.mktemp("b")
+    options = ["--slots=4"]
+    if request.param == "postgresql":
+        options.append(f"--database-url={request.getfixturevalue('postgresql_url')}")
+    with running(home, *options) as brain:
+        yield brain
+
+
+@pytest.mark.timeout(180)
+def test_a_job_is_measured_resized_and_the_promise_is_kept(brain: Brain):
+    job = brain.submit(
+        "counted.py", "--steps=420", replicas={"min": 1, "max": 2}, policy={"mode": "auto"}
+    )
+    plan = brain.until("a judged plan", 110, job, judged)
+    assert plan.outcome.verdict is Verdict.KEPT
+    assert (plan.current.replicas, plan.target.replicas) == (1, 2)
+    assert plan.promised is not None
+    assert plan.promised.exploring
+    assert plan.outcome.steps_redone == 0
+    assert brain.finished(job).job.state == "Succeeded"
+    final = checkpoint(brain)
+    assert final["step"] == 420
+    assert torch.equal(final["used"], undisturbed(420))  # type: ignore[arg-type]
+    detail = brain.detail(job)
+    assert (detail.job.losses.gaps, detail.job.losses.dropped) == (0, 0)
+    (brain.home / "work" / "counted.pt").unlink()
+
+
+@pytest.mark.timeout(120)
+def test_a_person_resizes_up_and_down_without_a_step_made_twice(brain: Brain):
+    job = brain.submit("counted.py", "--steps=300", name="by-hand", replicas={"min": 1, "max": 2})
+    brain.until("the first step", 40, job, stepping)
+    brain.send(calls.resize(job, ResizeRequest(replicas=2)))
+    grown = brain.until("two replicas", 40, job, of_size(2))
+    brain.until("an applied plan", 20, job, lambda d: d.job.plan and d.job.plan.state == "Applied")
+    brain.send(calls.resize(job, ResizeRequest(replicas=1)))
+    shrunk = brain.until("one replica", 40, job, of_size(1))
+    assert (grown.steps_redone, shrunk.steps_redone) == (0, 0)
+    brain.finished(job)
+    assert torch.equal(checkpoint(brain)["used"], undisturbed(300))  # type: ignore[arg-type]
+    (brain.home / "work" / "counted.pt").unlink()
+
+
+@pytest.mark.timeout(120)
+def test_a_promise_not_kept_is_rolled_back(brain: Brain):
+    job = brain.submit(
+        "counted.py",
+        "--steps=100000",
+        "--shared=0",
+        "--alone=0.08",
+        name="does-not-scale",
+        replicas={"min": 1, "max": 2},
+        policy={"mode": "auto"},
+    )
+    plan = brain.until("a judged plan", 100, job, judged)
+    assert plan.outcome.verdict is Verdict.FELL_SHORT
+    back = brain.until("one replica again", 60, job, of_size(1))
+    assert back.generation > plan.generation
+    brain.send(calls.cancel(job))
+    assert brain.finished(job).job.state == "Cancelled"
+    (brain.home / "work" / "counted.pt").unlink()
+
+
+@pytest.mark.timeout(90)
+def test_a_script_without_checkpoints_is_held_and_the_hold_says_what_it_would_lose(brain: Brain):
+    job = brain.submit(
+        "counted.py",
+        "--steps=100000",
+        "--no-save",
+        name="no-checkpoint",
+        replicas={"min": 1, "max": 2},
+        policy={"mode": "auto"},
+    )
+
+    def held(detail: JobDetail) -> str | None:
+        decision = detail.job.decision
+        found = decision and decision.hold and decision.explanation.code == "no-checkpoint"
+        return decision.explanation.reason if found and decision else None
+
+    assert "lose" in brain.until("the hold", 50, job, held)
+    assert brain.detail(job).job.plan is None
+    brain.send(calls.cancel(job))
+    brain.finished(job)
+
+
+@pytest.mark.timeout(90)
+def test_a_change_whose_world_ignores_the_checkpoint_is_undone(brain: Brain):
+    job = brain.submit(
+        "counted.py",
+        "--steps=100000",
+        "--no-load",
+        name="ignores-checkpoint",
+        replicas={"min": 1, "max": 2},
+    )
+    brain.until("the first step", 40, job, stepping)
+    brain.send(calls.resize(job, ResizeRequest(replicas=2)))
+    reason = brain.until("advise-only", 60, job, lambda detail: detail.job.advise_only)
+    assert "checkpoint" in reason
+    brain.until("one replica again", 40, job, of_size(1))
+    brain.send(calls.cancel(job))
+    brain.finished(job)
+    (brain.home / "work" / "counted.pt").unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(90)
+def test_a_suspended_job_frees_the_node_and_goes_on_from_its_checkpoint(brain: Brain):
+    job = brain.submit("counted.py", "--steps=260", name="paused")
+    brain.until("a save", 60, job, lambda d: (brain.home / "work" / "counted.pt").exists() or None)
+    brain.send(calls.suspend(job))
+    brain.until("suspension", 40, job, lambda d: d.job.state == "Suspended" or None)
+    assert brain.detail(job).job.replicas == 0
+    brain.send(calls.resume(job))
+    assert brain.finished(job).job.state == "Succeeded"
+    assert torch.equal(checkpoint(brain)["used"], undisturbed(260))  # type: ignore[arg-type]
+    (brain.home / "work" / "counted.pt").unlink()
+
+
+@pytest.mark.timeout(60)
+def test_a_script_that_never_steps_is_held_with_that_reason(brain: Brain):
+    job = brain.submit("counted.py", "--hang", name="hangs", policy={"mode": "auto"})
+
+    def no_steps(detail: JobDetail) -> bool | None:
+        decision = detail.job.decision
+        return (decision and decision.explanation.code == "no-steps") or None
+
+    brain.until("the hold", 50, job, no_steps)
+    brain.send(calls.cancel(job))
+    assert brain.finished(job).job.state == "Cancelled"
+
+
+@pytest.mark.timeout(60)
+def test_a_script_that_does_not_exist_fails_with_its_name(brain: Brain):
+    job = brain.submit("missing.py", name="missing")
+    detail = brain.finished(job, seconds=40)
+    assert detail.job.state == "Failed"
+    assert "missing.py" in detail.job.reason
+
+
+def test_more_than_the_machine_has_is_refused_with_what_it_has(brain: Brain):
+    with pytest.raises((BadInput, Conflict), match="CPU"):
+        brain.submit("counted.py", name="huge", replicas={"min": 64, "max": 64})
+
+
+def test_the_command_line_lists_what_the_api_says(brain: Brain, tmp_path: Path):
+    import os
+    import subprocess
+
+    listed = subprocess.run(
+        [sys.executable, "-m", "brain.cli", "jobs", "-o", "name"],
+        env=os.environ | {"BRAIN_HOME": str(brain.home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "missing" in listed.stdout.split()

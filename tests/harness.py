@@ -1,0 +1,188 @@
+"""A whole Brain for tests: ``brain up`` on a free port, and how to look at it and harm it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from brain import calls
+from brain.client import BrainClient
+from brain.errors import Unavailable
+from brain.types.record import Event
+from brain.views import JobDetail
+
+T = TypeVar("T")
+
+_UP = (sys.executable, "-m", "brain.cli", "up", "--port=0")
+SCRIPTS = Path(__file__).parent / "scripts"
+#: Settings under which a loop takes seconds; what is short is only waiting.
+FAST: Mapping[str, object] = {
+    "tick_seconds": 0.3,
+    "dwell_seconds": 4,
+    "lease_seconds": 3,
+    "patience_seconds": 30,
+    "verify_seconds": 40,
+    "restart_seconds": 2,
+    "stale_seconds": 20,
+}
+
+
+@dataclass(frozen=True)
+class Brain:
+    """A running ``brain up``."""
+
+    home: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def client(self) -> BrainClient:
+        """A client for the service as it listens now."""
+        url = json.loads((self.home / "service.json").read_text())["url"]
+        return BrainClient(url, (self.home / "admin.token").read_text().strip())
+
+    def send(self, call: Any, *, seconds: float = 20) -> Any:
+        """Do one operation, again while the service is away."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                with self.client as client:
+                    return client.send(call)
+            except (Unavailable, OSError, ValueError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def submit(self, *script: str, **document: Any) -> str:
+        """Start a job that runs a script of ``tests/scripts`` in its own directory."""
+        work = self.home / "work"
+        work.mkdir(exist_ok=True)
+        command = [sys.executable, str(SCRIPTS / script[0]), *script[1:]]
+        body = {"name": "job", "command": command, "directory": str(work)} | document
+        return str(self.send(calls.submit(body)).id)
+
+    def detail(self, job: str) -> JobDetail:
+        """The job as Brain shows it now."""
+        detail: JobDetail = self.send(calls.job(job))
+        return detail
+
+    def events(self, job: str) -> list[Event]:
+        """Everything that happened to a job."""
+        found: list[Event] = []
+        while page := self.send(calls.job_events(job, after=found[-1].id if found else 0)).items:
+            found += page
+        return found
+
+    def until(
+        self, stage: str, seconds: float, job: str, look: Callable[[JobDetail], T | None]
+    ) -> T:
+        """Wait until ``look`` finds something; fail with the stage and the job's last words."""
+        deadline = time.monotonic() + seconds
+        while True:
+            detail = self.detail(job)
+            found = look(detail)
+            if found is not None and found is not False:
+                return found
+            if time.monotonic() > deadline:
+                why = detail.job.decision.explanation.reason if detail.job.decision else "none"
+                raise AssertionError(
+                    f"{stage}: not within {seconds:g} s; job {detail.job.state} "
+                    f"({detail.job.reason}), world {detail.world}, plan {detail.job.plan}, "
+                    f"decision {why}\n{self.logs()}"
+                )
+            time.sleep(0.1)
+
+    def finished(self, job: str, *, seconds: float = 90) -> JobDetail:
+        """Wait until the job ended."""
+        return self.until(
+            "the end of the job",
+            seconds,
+            job,
+            lambda detail: detail if detail.job.finished_at else None,
+        )
+
+    def pid_of(self, module: str) -> int | None:
+        """The process of ours that runs ``module``; None while there is none."""
+        return next((pid for pid, words in self.processes() if module in words), None)
+
+    def processes(self) -> Iterator[tuple[int, list[str]]]:
+        """Every process whose command line or environment names this state directory."""
+        needle = str(self.home).encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                line = (entry / "cmdline").read_bytes()
+                known = needle in line or needle in (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if line and known:
+                yield int(entry.name), line.decode(errors="replace").split("\0")
+
+    def logs(self, *, lines: int = 25) -> str:
+        """The ends of all logs, for a failed test."""
+        found = [*self.home.glob("logs/*.log"), *self.home.glob("replicas/*/*/*.log")]
+        return "\n".join(
+            f"--- {path.relative_to(self.home)}\n"
+            + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+            for path in [self.home / "up.log", *sorted(found)]
+            if path.exists()
+        )
+
+    def stop(self) -> None:
+        """End ``brain up`` as Ctrl-C does."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=15)
+
+
+@contextmanager
+def running(home: Path, *options: str, settings: Mapping[str, object] = FAST) -> Iterator[Brain]:
+    """``brain up`` until the block ends; then nothing that it started may be left."""
+    brain = start(home, *options, settings=settings)
+    try:
+        yield brain
+    finally:
+        for pid, _ in list(brain.processes()):
+            if pid != brain.process.pid:
+                _signal(pid, signal.SIGTERM)
+        if brain.process.poll() is None:
+            brain.process.terminate()
+        try:
+            brain.process.wait(timeout=15)
+        finally:
+            for pid, _ in list(brain.processes()):
+                _signal(pid, signal.SIGKILL)
+
+
+def start(home: Path, *options: str, settings: Mapping[str, object] = FAST) -> Brain:
+    """Start ``brain up`` and wait until it answers."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "service.json").unlink(missing_ok=True)
+    chosen = [f"--set={key}={value}" for key, value in settings.items()]
+    with (home / "up.log").open("ab") as printed:
+        process = subprocess.Popen(
+            [*_UP, f"--home={home}", *chosen, *options],
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+    brain = Brain(home, process)
+    deadline = time.monotonic() + 40
+    while not (home / "service.json").exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"brain up is not ready ({process.poll()}):\n{brain.logs()}")
+        time.sleep(0.1)
+    brain.send(calls.health())
+    return brain
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
