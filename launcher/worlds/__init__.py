@@ -1,0 +1,1 @@
+"""Parts of changing a world: what is known, checkpoints kept, words with Brain, who coordinates."""

@@ -1,0 +1,239 @@
+"""What a coordinator knows, and what it may do: the values of ``launcher.membership``.
+
+Pure: standard library only. Times are seconds of the coordinator's monotonic clock.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSeen:
+    """An agent that is connected to the coordinator."""
+
+    replica: int
+    node: NodeName
+    address: str
+    processes: int
+    #: Generation that its replica was started for.
+    generation: int = 0
+    ready: bool = True
+    #: When it gave notice to leave; None: it stays.
+    leaving_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """What is known of the script's checkpoints."""
+
+    #: The job document names one.
+    declared: bool = False
+    #: Completed saves seen in this world.
+    count: int = 0
+    #: Between the last two of them; None before two were seen.
+    interval_seconds: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to wait for."""
+        return self.declared or self.count > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking:
+    """A safe point is being waited for."""
+
+    since: float
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A planned change that is not confirmed: its world has not stepped from the checkpoint."""
+
+    from_goal: int
+    from_generation: int
+    to_generation: int
+
+
+class Phase(StrEnum):
+    """How a world is."""
+
+    #: Its workers run, or are being started.
+    RUNNING = "running"
+    STOPPING = "stopping"
+    #: None of its workers runs any more.
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSeen:
+    """The latest world of the job."""
+
+    epoch: int
+    generation: int
+    #: Replicas that were wished for by that generation.
+    goal: int
+    #: In order of rank.
+    members: tuple[Member, ...]
+    phase: Phase
+    #: When its workers were told to start.
+    since: float = 0.0
+    #: All workers were started.
+    formed: bool = True
+    #: The first step was seen (or cannot be seen).
+    stepping: bool = True
+    #: Exit code of the worker that failed first; None: none did.
+    failed: int | None = None
+    #: A worker ended itself because its lease ran out.
+    dispersed: bool = False
+    #: All workers ended with 0.
+    finished: bool = False
+    #: It stepped without loading the checkpoint that was pinned for it.
+    unloaded: bool = False
+    change: Change | None = None
+    saves: Saves = Saves()
+    parking: Parking | None = None
+    #: Why it was ended; None while it runs, and after a stop that its owner asked for.
+    ended_by: Cause | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its owner had it stopped, so that nothing is to be healed."""
+        return self.phase is Phase.ENDED and self.ended_by is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A change that was given up."""
+
+    generation: int
+    #: Saves that had been seen by then; with another one, healing is tried again.
+    saves: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Times that do not come with the wish."""
+
+    #: Seconds to wait for a safe point before an interval was seen.
+    safe_point_seconds: float = 120.0
+    #: A world without checkpoints may be restarted while it is younger than so many seconds;
+    #: more than 0 only where nobody asked for elasticity but by starting another agent.
+    free_seconds: float = 0.0
+    #: Seconds that a leaving member is kept for a safe point.
+    leave_seconds: float = 20.0
+    #: Seconds within which a wished change must find a world that steps.
+    first_step_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Everything a coordinator knows."""
+
+    wish: WorldWish | None
+    #: When the wish's generation was first seen.
+    wished_since: float = 0.0
+    agents: tuple[AgentSeen, ...] = ()
+    world: WorldSeen | None = None
+    #: Members of the latest world that are proved to be gone.
+    gone: frozenset[int] = frozenset()
+    #: By when every worker that was not heard of has ended itself.
+    lease_until: float = 0.0
+    failures: int = 0
+    held: Held | None = None
+    rules: Rules = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nothing to do until something happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until something happens, or it is ``until``."""
+
+    reason: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Ask all workers to park at their next completed save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """Let all workers run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The safe point is reached: pin the checkpoint, then stop the workers."""
+
+    #: True for a change of size that a generation asked for.
+    planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the workers; the world ends by ``cause``, None = because its owner said so."""
+
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Start the next world. No worker of the job runs."""
+
+    members: tuple[Member, ...]
+    cause: Cause
+    generation: int
+    #: Replicas wished for by that generation.
+    goal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """The world already is what this generation wishes; say so, restart nothing."""
+
+    generation: int
+    goal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of agents that have no part in the world; they exit as *left*."""
+
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Give the change up and say why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """The planned world cannot be used: put the checkpoint back and form the old size."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over for all agents."""
+
+    exit: ReplicaExit
+    exit_code: int
+    reason: str
+
+
+Action = Stay | Wait | Park | Unpark | Swap | Stop | Form | Relabel | Release | Hold | Revert | End
+STAY = Stay()
