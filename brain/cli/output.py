@@ -16,7 +16,7 @@ T = TypeVar("T")
 FORMATS = ("table", "wide", "json", "yaml", "name")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column(Generic[T]):
     """One column of a table."""
 

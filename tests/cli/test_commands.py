@@ -1,0 +1,124 @@
+"""The command line: documents from words, exit codes, and clear refusals."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brain import errors
+from brain.cli import COMMANDS, cli, exit_code
+from brain.cli.jobs import check_script, document_of, read_document
+from brain.cli.output import number, percent, rate, seconds
+from brain.types.recommendation import Prediction
+
+NOTHING = {"nproc": 1, "policy": None, "checkpoint": None, "env": ()}
+
+
+def brain(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "brain.cli", *words],
+        env=os.environ | {"BRAIN_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_command_becomes_a_document_named_after_its_script():
+    document = document_of(
+        ("python", "train.py", "--lr", "1"), name=None, replicas="1:4", **NOTHING
+    )
+    assert document["name"] == "train"
+    assert document["replicas"] == {"min": 1, "max": 4}
+
+
+@pytest.mark.parametrize("replicas", ["four", "1:x", ":", "-1"])
+def test_replicas_that_are_no_range_are_refused_by_name(replicas: str):
+    with pytest.raises(errors.BadInput, match="--replicas"):
+        document_of(("python", "train.py"), name=None, replicas=replicas, **NOTHING)
+
+
+def test_an_environment_without_a_value_is_refused():
+    with pytest.raises(errors.BadInput, match="NAME=VALUE"):
+        document_of(("x",), name="x", replicas="1", **NOTHING | {"env": ("TOKEN",)})
+
+
+def test_a_script_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path):
+    document = {"command": ["python", "nowhere.py"], "directory": str(tmp_path)}
+    with pytest.raises(errors.BadInput, match=r"nowhere\.py does not exist"):
+        check_script(document)
+
+
+def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
+    path = tmp_path / "job.yaml"
+    path.write_text("- just\n- a list\n")
+    with pytest.raises(errors.BadInput, match="name:"):
+        read_document(str(path))
+
+
+def test_every_command_of_the_table_can_be_loaded_and_has_help():
+    for name in COMMANDS:
+        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert command.help or name in ("run", "migrate")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.BadInput("x"), 2),
+        (errors.UnknownJob("x"), 3),
+        (errors.NotAllowed("x"), 4),
+        (errors.StalePlan("x"), 5),
+        (errors.Unavailable("x"), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: errors.BrainError, code: int):
+    assert exit_code(error) == code
+
+
+def test_without_a_service_the_remedy_is_named(tmp_path: Path):
+    answer = brain("jobs", home=tmp_path)
+    assert answer.returncode == 1
+    assert "brain up" in answer.stderr
+
+
+def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
+    assert brain("frobnicate", home=tmp_path).returncode == 2
+
+
+def test_config_names_the_source_of_each_setting(tmp_path: Path):
+    (tmp_path / "brain.toml").write_text("port = 9000\n")
+    printed = brain("config", home=tmp_path).stdout
+    assert f"port = 9000  # {tmp_path / 'brain.toml'}" in printed
+
+
+def test_config_refuses_an_unknown_setting_with_the_nearest_name(tmp_path: Path):
+    (tmp_path / "brain.toml").write_text("tick_second = 1\n")
+    answer = brain("config", home=tmp_path)
+    assert answer.returncode == 2
+    assert "tick_seconds" in answer.stderr
+
+
+def test_numbers_have_three_figures_and_groups_of_three():
+    assert [number(value) for value in (None, 0.1234, 12.34, 1842.4)] == [
+        "—",
+        "0.123",
+        "12.3",
+        "1 842",
+    ]
+
+
+def test_a_rate_carries_its_interval():
+    assert rate(Prediction(examples_per_second=2555, low=2445, high=2665)) == "2 555 ± 110"
+
+
+def test_durations_and_shares_are_short():
+    assert [seconds(38), seconds(240), seconds(5040), percent(0.614)] == [
+        "38 s",
+        "4 min",
+        "1 h 24 min",
+        "61",
+    ]
