@@ -35,6 +35,11 @@ class WorldWish:
     #: Failures after which the job is given up.
     restart_limit: int
 
+    @property
+    def etag(self) -> str:
+        """The ETag of ``jobs/{job}/world``, to be quoted in headers."""
+        return f"{self.generation}.{self.version}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
