@@ -1,0 +1,213 @@
+"""What agents and their coordinator say to each other.
+
+A frame is a 4-byte big-endian length and msgpack by msgspec, never pickle. The first one of a
+connection is ``Hello``; the answer to it is ``Welcome``, ``Elsewhere`` or ``Refused``.
+"""
+
+import asyncio
+import hashlib
+from typing import TypeVar
+
+import msgspec
+
+from brain.errors import BadInput, Unavailable
+from brain.types.resources import NodeName
+from brain.types.world import ReplicaExit
+from launcher.config import VERSION, WorldDocument
+from launcher.processes.values import ProbeEvent, Progress, WorkerExit
+
+#: A longer frame is not ours.
+LIMIT_BYTES = 4 * 1024 * 1024
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all frames; unknown fields are tolerated."""
+
+
+class Hello(Frame, frozen=True, kw_only=True):
+    """An agent introduces itself, again after every loss of its coordinator."""
+
+    v: int = VERSION
+    job: str
+    #: SHA-256 of the job's token, hexadecimal.
+    token_sha256: str
+    replica: int
+    node: NodeName
+    #: host:port where it answers who coordinates.
+    address: str
+    processes: int
+    #: Generation that its replica was started for.
+    generation: int
+    #: Highest epoch that it has heard of.
+    last_epoch: int
+    #: Epoch of the workers it has, 0 = none.
+    epoch: int = 0
+    exits: tuple[WorkerExit, ...] = ()
+    #: A port free on its machine, for MASTER_PORT.
+    port: int
+
+
+class Leave(Frame, frozen=True):
+    """The agent was asked to end and wants to be let go."""
+
+
+class Heartbeat(Frame, frozen=True, kw_only=True):
+    """The agent lives; how far its workers of ``epoch`` are."""
+
+    epoch: int
+    #: CLOCK_MONOTONIC of the sender, nanoseconds.
+    now_ns: int
+    progress: tuple[Progress, ...] = ()
+
+
+class Started(Frame, frozen=True, kw_only=True):
+    """All workers of the agent in ``epoch`` were started."""
+
+    epoch: int
+
+
+class Unusable(Frame, frozen=True, kw_only=True):
+    """The agent cannot start workers at all, here or in any other world."""
+
+    epoch: int
+    reason: str
+
+
+class Exited(Frame, frozen=True, kw_only=True):
+    """A worker has ended."""
+
+    epoch: int
+    exit: WorkerExit
+
+
+class Said(Frame, frozen=True, kw_only=True):
+    """A probe announced something."""
+
+    event: ProbeEvent
+
+
+class Stopped(Frame, frozen=True, kw_only=True):
+    """No worker of ``epoch`` runs here any more."""
+
+    epoch: int
+    now_ns: int
+    progress: tuple[Progress, ...]
+    port: int
+
+
+class Welcome(Frame, frozen=True, kw_only=True):
+    """The agent is known; ``epoch`` is the latest world."""
+
+    epoch: int
+
+
+class Elsewhere(Frame, frozen=True, kw_only=True):
+    """Who was asked does not coordinate; ``coordinator`` does, as far as it knows ("" = nobody)."""
+
+    coordinator: str
+    epoch: int
+
+
+class Refused(Frame, frozen=True, kw_only=True):
+    """The agent may not join; the reason names the remedy."""
+
+    reason: str
+
+
+class Run(Frame, frozen=True, kw_only=True):
+    """Start the workers of a world."""
+
+    world: WorldDocument
+
+
+class Parked(Frame, frozen=True, kw_only=True):
+    """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
+
+    epoch: int
+    mode: int
+
+
+class Halt(Frame, frozen=True, kw_only=True):
+    """Stop the workers of ``epoch``."""
+
+    epoch: int
+    grace_seconds: float
+
+
+class Lease(Frame, frozen=True, kw_only=True):
+    """The answer to a heartbeat: its workers may live on."""
+
+    epoch: int
+    #: ``now_ns`` of the heartbeat.
+    sent_ns: int
+    seconds: float
+
+
+class Bye(Frame, frozen=True, kw_only=True):
+    """The agent is to end."""
+
+    exit: ReplicaExit
+    exit_code: int
+    detail: str
+
+
+FromAgent = Hello | Leave | Heartbeat | Started | Unusable | Exited | Said | Stopped
+FromCoordinator = Welcome | Elsewhere | Refused | Run | Parked | Halt | Lease | Bye
+F = TypeVar("F")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Connection:
+    """One stream of frames, either side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def to(cls, address: str) -> "Connection":
+        """Connect to ``host:port``.
+
+        Raises:
+            Unavailable: nobody listens there.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            return cls(*await asyncio.open_connection(host.strip("[]"), int(port)))
+        except (OSError, ValueError) as silent:
+            raise Unavailable(f"no agent answers at {address}: {silent}") from silent
+
+    def send(self, frame: Frame) -> None:
+        """Queue a frame; a connection that is gone swallows it, its reader learns of the end."""
+        if not self._writer.is_closing():
+            body = _encoder.encode(frame)
+            self._writer.write(len(body).to_bytes(4, "big") + body)
+
+    async def receive(self, kind: type[F]) -> F | None:
+        """Return the next frame, one of the union ``kind``; None at the end of the stream.
+
+        Raises:
+            BadInput: what came is no frame of ``kind``.
+        """
+        try:
+            length = int.from_bytes(await self._reader.readexactly(4), "big")
+            if length > LIMIT_BYTES:
+                raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
+            return msgspec.msgpack.decode(await self._reader.readexactly(length), type=kind)
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+        except msgspec.DecodeError as bad:
+            raise BadInput(f"not a frame: {bad}") from bad
+
+    async def close(self) -> None:
+        """Send what is queued, then let go of the stream."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return
+
+
+def digest(token: str) -> str:
+    """The form of a token that goes over the wire."""
+    return hashlib.sha256(token.encode()).hexdigest()

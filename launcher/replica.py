@@ -1,0 +1,215 @@
+"""A replica and its job on disk: locks, what the scaler asked for, what the agent says of itself.
+
+The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel lets go of them
+with the process, which is the proof that it is gone.
+"""
+
+import fcntl
+import os
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from brain import wire
+from brain.errors import BadInput
+from brain.types.job import Checkpoint
+from brain.types.world import ReplicaExit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaIntent:
+    """What a scaler wants of a replica: ``intent.json``, written before the agent starts."""
+
+    v: int = 1
+    job: str
+    name: str
+    replica: int
+    role: str = "worker"
+    node: str = "localhost"
+    generation: int = 0
+    #: As submitted.
+    command: tuple[str, ...]
+    processes: int = 1
+    directory: str | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    unit: int = 1
+    minimum: int = 1
+    restart_limit: int = 10
+    brain_url: str | None = None
+    token_file: str | None = None
+    home: str
+    accelerator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """``state.json``: who runs the replica."""
+
+    pid: int
+    #: Field 22 of ``/proc/<pid>/stat``; with the pid it names a process for good.
+    started_ticks: int
+    generation: int
+    address: str
+    #: ``starting``, ``waiting``, ``running`` or ``stopping``.
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEnd:
+    """``exit.json``: how it ended, the last thing that an agent writes."""
+
+    exit: ReplicaExit
+    exit_code: int
+    detail: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinating:
+    """``coordinator.json``: who forms worlds."""
+
+    pid: int
+    #: host:port.
+    address: str
+    epoch: int
+
+
+class Lock:
+    """An exclusive flock, held from ``take`` until ``release`` or the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def take(self) -> bool:
+        """Try to take it; False where another process holds it. Taking it twice is once."""
+        if self._fd is not None:
+            return True
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        """Let go of it."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def held(path: Path) -> bool:
+    """Whether some process holds the lock at ``path``; a file that is not there is free."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def write(path: Path, value: object, *, durable: bool = True) -> None:
+    """Replace the file by ``value`` as JSON; whoever reads sees the old or the new one.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(wire.encode(value))
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path, kind: type[T]) -> T | None:
+    """Return what ``write`` wrote; None where there is no file.
+
+    Raises:
+        BadInput: the file is of another shape; the message names it.
+    """
+    try:
+        return wire.decode(path.read_bytes(), kind)
+    except FileNotFoundError:
+        return None
+    except BadInput as bad:
+        raise BadInput(f"{path}: {bad}", field=bad.field) from bad
+
+
+class ReplicaPlace:
+    """``$BRAIN_HOME/replicas/<job>/<id>/``, as its agent uses it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lock = Lock(directory / "lock")
+
+    def intent(self) -> ReplicaIntent:
+        """Read what the scaler asked for.
+
+        Raises:
+            BadInput: it is missing or malformed.
+        """
+        intent = read(self.directory / "intent.json", ReplicaIntent)
+        if intent is None:
+            raise BadInput(f"{self.directory}/intent.json is missing; the scaler writes it first")
+        wire.check_version(intent.v, sender="the scaler")
+        return intent
+
+    def status(self, *, generation: int, address: str, phase: str) -> None:
+        """Say who runs here and what it does."""
+        status = ReplicaStatus(
+            pid=os.getpid(),
+            started_ticks=started_ticks(os.getpid()),
+            generation=generation,
+            address=address,
+            phase=phase,
+        )
+        write(self.directory / "state.json", status)
+
+    def end(self, exit: ReplicaExit, exit_code: int, detail: str) -> None:
+        """Say how it ended."""
+        at = datetime.now(UTC)
+        end = ReplicaEnd(exit=exit, exit_code=exit_code, detail=detail, at=at)
+        write(self.directory / "exit.json", end)
+
+
+class JobPlace:
+    """``$BRAIN_HOME/replicas/<job>/``, as the coordinating agent uses it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lock = Lock(directory / "coordinator.lock")
+
+    def keep(self, name: str, value: object, *, durable: bool = True) -> None:
+        """Write ``<name>.json``."""
+        write(self.directory / f"{name}.json", value, durable=durable)
+
+    def find(self, name: str, kind: type[T]) -> T | None:
+        """Read ``<name>.json``; None where it is missing."""
+        return read(self.directory / f"{name}.json", kind)
+
+    def alive(self, replica: int) -> bool:
+        """Whether the agent of a replica lives, by its lock."""
+        return held(self.directory / str(replica) / "lock")
+
+
+def started_ticks(pid: int) -> int:
+    """Start time of a process in clock ticks since boot."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

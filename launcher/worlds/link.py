@@ -1,0 +1,187 @@
+"""Words with Brain: the wished world comes in, what was observed goes out.
+
+Both survive a Brain that is away: the last wish is on disk, reports wait there in order.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from brain import calls
+from brain.client import AsyncBrainClient, Call
+from brain.errors import (
+    BrainError,
+    NotAllowed,
+    NotSignedIn,
+    Overloaded,
+    Unavailable,
+    UnknownVersion,
+)
+from brain.types.world import WorldReport, WorldWish
+from launcher import replica
+from launcher.replica import JobPlace
+
+T = TypeVar("T")
+
+#: Seconds that Brain may hold a question for the wish.
+_POLL_SECONDS = 20.0
+#: Seconds between attempts, doubled from the first to the second while they fail.
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
+#: With these the same report may succeed later; with any other it never will.
+_LATER = (Unavailable, Overloaded, NotSignedIn, NotAllowed, UnknownVersion)
+
+
+class WishSource(Protocol):
+    """Where the coordinator learns what is wished."""
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Call ``tell`` with the wish, and again whenever it changes, until cancelled."""
+        ...
+
+
+class FixedWish:
+    """A wish that never changes: ``--nnodes``."""
+
+    def __init__(self, wish: WorldWish) -> None:
+        self._wish = wish
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell it once."""
+        tell(self._wish)
+        await asyncio.Event().wait()
+
+
+class Brain:
+    """Sends operations with the job's token, which is read anew whenever it was refused."""
+
+    def __init__(self, url: str, token_file: str | None) -> None:
+        self._url, self._token_file = url, token_file
+        self._client: AsyncBrainClient | None = None
+
+    async def send(self, call: Call[T]) -> T:
+        """Do one operation; errors as in ``AsyncBrainClient.send``."""
+        if self._client is None:
+            self._client = AsyncBrainClient(self._url, read_token(self._token_file))
+        try:
+            return await self._client.send(call)
+        except NotSignedIn:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+class BrainWish:
+    """The wish as Brain says it, by long poll; on disk for the time it is away."""
+
+    def __init__(self, brain: Brain, job: str, place: JobPlace) -> None:
+        self._brain, self._job, self._place = brain, job, place
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell the last known wish at once, then what Brain says."""
+        wish = self._place.find("wish", WorldWish)
+        if wish is not None:
+            tell(wish)
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                said = await self._ask(wish)
+            except BrainError as silent:
+                if pause == _FIRST_RETRY_SECONDS:
+                    _note(f"{silent}; the last wish stands")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_RETRY_SECONDS)
+                continue
+            pause = _FIRST_RETRY_SECONDS
+            if said is not None and said != wish:
+                wish = said
+                self._place.keep("wish", wish)
+                tell(wish)
+            elif said is not None:  # the service does not know our ETag: never ask in a hurry
+                await asyncio.sleep(1.0)
+
+    async def _ask(self, wish: WorldWish | None) -> WorldWish | None:
+        etag = None if wish is None else f'"{wish.etag}"'
+        call = calls.world(self._job, etag=etag, wait_seconds=_POLL_SECONDS)
+        return await self._brain.send(call)
+
+
+class Reports:
+    """What was observed, on its way to Brain: in order, once each, over restarts of either side."""
+
+    def __init__(self, directory: Path, brain: Brain | None) -> None:
+        directory.mkdir(exist_ok=True)
+        self._directory, self._brain = directory, brain
+        self._waiting = sorted(directory.glob("*.json"))
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._note_empty()
+
+    def put(self, report: WorldReport) -> None:
+        """Keep a report until Brain has it; without a Brain it goes nowhere."""
+        if self._brain is None:
+            return
+        last = int(self._waiting[-1].stem) if self._waiting else 0
+        path = self._directory / f"{last + 1:08d}.json"
+        replica.write(path, report)
+        self._waiting.append(path)
+        self._note_empty()
+        self._wake.set()
+
+    async def deliver(self) -> None:
+        """Send what waits, for ever; cancelled at the end."""
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self._send(self._waiting[0])
+            except _LATER:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_RETRY_SECONDS)
+                continue
+            pause = _FIRST_RETRY_SECONDS
+            self._waiting.pop(0).unlink(missing_ok=True)
+            self._note_empty()
+
+    async def drained(self) -> None:
+        """Wait until nothing waits."""
+        await self._empty.wait()
+
+    async def _send(self, path: Path) -> None:
+        assert self._brain is not None
+        try:
+            report = replica.read(path, WorldReport)
+            if report is not None:
+                await self._brain.send(calls.report_world(report))
+        except _LATER:
+            raise
+        except BrainError as refused:
+            _note(f"Brain refused a report, {path.name}: {refused}")
+
+    def _note_empty(self) -> None:
+        if self._waiting and self._brain is not None:
+            self._empty.clear()
+        else:
+            self._empty.set()
+
+
+def read_token(path: str | None) -> str:
+    """The job's token; empty where there is none."""
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except OSError as cannot:
+        raise NotSignedIn(f"the token {path} cannot be read: {cannot.strerror}") from cannot
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"brain: {text}\n")

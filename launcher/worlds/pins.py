@@ -1,0 +1,148 @@
+"""A second hold on a checkpoint, until the next world has been seen to load it.
+
+A script may overwrite or delete its checkpoint when it starts anew instead of loading it. A pin is
+a hard link beside it where the script renames new ones into place (the link keeps the old content),
+else a copy. Pins are named ``.brain-pin-<job>-<name>``.
+"""
+
+import errno
+import filecmp
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from brain.errors import Unavailable
+
+#: What a file system says that has no hard links, or no more of them.
+_NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
+
+
+class CannotPin(Unavailable):
+    """The checkpoint cannot be kept; the change is held with this reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A checkpoint that is kept."""
+
+    path: str
+    #: The second name of it.
+    kept: str
+    #: Inode of ``path`` when it was pinned: what the next world must load.
+    inode: int
+
+
+def pin(path: str, *, job: str, replaced: bool) -> Pin:
+    """Keep the file or directory at ``path``.
+
+    Raises:
+        CannotPin: it is not there, or the disk is full or not writable.
+    """
+    kept = _beside(path, job)
+    try:
+        _remove(kept)
+        inode = os.stat(path).st_ino
+        if os.path.isdir(path):
+            shutil.copytree(path, kept, copy_function=_link if replaced else shutil.copy2)
+        else:
+            (_link if replaced else shutil.copy2)(path, kept)
+    except (OSError, shutil.Error) as cannot:
+        _remove(kept)
+        raise CannotPin(f"the checkpoint {path} cannot be kept: {_why(cannot)}") from cannot
+    return Pin(path=os.path.realpath(path), kept=kept, inode=inode)
+
+
+def restore(kept: Pin) -> bool:
+    """Put the checkpoint back under its name where it differs; returns whether it did.
+
+    Raises:
+        CannotPin: it cannot be put back; the pin is left where it is.
+    """
+    if not os.path.lexists(kept.kept) or _same(kept):
+        return False
+    try:
+        if not os.path.isdir(kept.kept):
+            os.replace(kept.kept, kept.path)
+            return True
+        aside = kept.kept + ".aside"
+        _remove(aside)
+        if os.path.lexists(kept.path):
+            os.rename(kept.path, aside)
+        os.rename(kept.kept, kept.path)
+        _remove(aside)
+    except OSError as cannot:
+        raise CannotPin(f"{kept.path} cannot be put back from {kept.kept}: {cannot}") from cannot
+    return True
+
+
+def unpin(kept: Pin) -> None:
+    """Let go of the second name; one that is gone already is as good."""
+    _remove(kept.kept)
+
+
+def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> list[str]:
+    """Remove pins of ``job`` that a crash left behind; returns their names."""
+    kept = {pin.kept for pin in keep}
+    stale = [
+        str(path)
+        for directory in set(directories)
+        for path in Path(directory).glob(f".brain-pin-{job}-*")
+        if str(path) not in kept
+    ]
+    for path in stale:
+        _remove(path)
+    return stale
+
+
+def loads(kept: Pin, path: str, inode: int | None) -> bool:
+    """Whether loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
+    if inode == kept.inode or (inode is None and os.path.realpath(path) == kept.path):
+        return True
+    return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
+
+
+def _beside(path: str, job: str) -> str:
+    clean = Path(os.path.abspath(path))
+    return str(clean.parent / f".brain-pin-{job}-{clean.name}")
+
+
+def _link(source: str, target: str, *, follow_symlinks: bool = True) -> str:
+    """Like ``shutil.copy2``, by a second name; file systems without links get a copy."""
+    try:
+        os.link(source, target, follow_symlinks=follow_symlinks)
+    except OSError as cannot:
+        if cannot.errno not in _NO_LINKS:
+            raise
+        shutil.copy2(source, target)
+    return target
+
+
+def _same(kept: Pin) -> bool:
+    if not os.path.lexists(kept.path):
+        return False
+    if os.path.isdir(kept.kept) != os.path.isdir(kept.path):
+        return False
+    if not os.path.isdir(kept.kept):
+        return _equal(kept.kept, kept.path)
+    names = {str(p.relative_to(kept.kept)) for p in Path(kept.kept).rglob("*") if p.is_file()}
+    others = {str(p.relative_to(kept.path)) for p in Path(kept.path).rglob("*") if p.is_file()}
+    return names == others and all(
+        _equal(os.path.join(kept.kept, name), os.path.join(kept.path, name)) for name in names
+    )
+
+
+def _equal(one: str, other: str) -> bool:
+    return os.path.samefile(one, other) or filecmp.cmp(one, other, shallow=False)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        Path(path).unlink(missing_ok=True)
+
+
+def _why(cannot: OSError | shutil.Error) -> str:
+    return getattr(cannot, "strerror", None) or str(cannot)
