@@ -1,0 +1,30 @@
+"""Where programs meet on one machine: rules that two of them must compute alike."""
+
+from hashlib import sha256
+from typing import Final
+
+#: Linux takes 107 bytes for the path of a Unix socket; the rest is left for longer siblings.
+SOCKET_PATH_BYTES: Final = 100
+
+
+def probe_socket(home: str, uid: int) -> str:
+    """Return the path on which the collector of a machine takes the probes' samples.
+
+    ``$BRAIN_HOME/collector/probe.sock``, or where that is longer than a socket's path may be,
+    the same name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved;
+    whoever binds it creates the directory with mode 0700.
+
+    >>> probe_socket("/home/ada/.brain", 1000)
+    '/home/ada/.brain/collector/probe.sock'
+    >>> probe_socket("/" + "long/" * 20 + "home", 1000)
+    '/tmp/brain-1000-094b1e86f099/probe.sock'
+    """
+    return short_socket(home.rstrip("/") + "/collector/probe.sock", home, uid)
+
+
+def short_socket(path: str, home: str, uid: int) -> str:
+    """Return ``path``, or its name in the short directory of ``home`` where it is too long."""
+    if len(path.encode()) <= SOCKET_PATH_BYTES:
+        return path
+    hashed = sha256(home.rstrip("/").encode()).hexdigest()[:12]
+    return f"/tmp/brain-{uid}-{hashed}/{path.rsplit('/', 1)[-1]}"
