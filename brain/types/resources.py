@@ -23,6 +23,9 @@ class Resources:
             gpus=self.gpus + other.gpus,
         )
 
+    def __sub__(self, other: "Resources") -> "Resources":
+        return self + other.times(-1)
+
     def times(self, count: int) -> "Resources":
         """Return ``count`` times this amount."""
         return Resources(

@@ -1,0 +1,71 @@
+"""The life of jobs, plans and worlds: who moves what, and why it may. Spine: pure, no I/O.
+
+Every function takes a transaction and frozen values, moves them by the tables of
+``brain.types``, writes an event (and, where somebody acted, an audit entry) through the same
+transaction, and returns what was stored. ``brain.cycle`` and the routes call these, so that a
+rule stands in one place whoever applies it.
+"""
+
+from brain.lifecycle.jobs import (
+    admit,
+    cancel,
+    end,
+    freeze,
+    resume,
+    submit,
+    suspend,
+    thaw,
+)
+from brain.lifecycle.plans import (
+    begin,
+    expire,
+    fail,
+    inconclusive,
+    judge,
+    obstacle,
+    propose,
+    settle,
+)
+from brain.lifecycle.requests import approve, clamp, refusal, reject, request, rollback
+from brain.lifecycle.wishes import (
+    effective_mode,
+    frozen,
+    may_act,
+    standing,
+    wish,
+    wished,
+)
+from brain.lifecycle.worlds import replicas_reported, world_reported
+
+__all__ = [
+    "admit",
+    "approve",
+    "begin",
+    "cancel",
+    "clamp",
+    "effective_mode",
+    "end",
+    "expire",
+    "fail",
+    "freeze",
+    "frozen",
+    "inconclusive",
+    "judge",
+    "may_act",
+    "obstacle",
+    "propose",
+    "refusal",
+    "reject",
+    "replicas_reported",
+    "request",
+    "resume",
+    "rollback",
+    "settle",
+    "standing",
+    "submit",
+    "suspend",
+    "thaw",
+    "wish",
+    "wished",
+    "world_reported",
+]

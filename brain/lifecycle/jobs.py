@@ -1,0 +1,201 @@
+"""Jobs: submitted, admitted, suspended, resumed, cancelled, ended."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import BadInput, Conflict
+from brain.lifecycle.capacity import largest, room
+from brain.lifecycle.plans import close
+from brain.lifecycle.records import acted, happened, move_job
+from brain.lifecycle.wishes import wished
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Intent, Job, JobDocument, JobId, JobState, Secret
+from brain.types.pool import Freeze
+from brain.types.resources import PoolName
+from brain.types.world import ReplicaState
+from brain.typeset import count
+
+#: States in which nothing of a job runs, so that an intent is fulfilled at once.
+_STILL = frozenset({JobState.QUEUED, JobState.SUSPENDED})
+
+
+def submit(
+    tx: Transaction,
+    document: JobDocument,
+    *,
+    job_id: JobId,
+    owner: str,
+    pool: PoolName,
+    settings: Settings,
+    now: datetime,
+) -> Job:
+    """Queue a new job. Values of its environment are not kept here, names only.
+
+    Raises:
+        ImpossibleBounds: no size satisfies the document's bounds.
+        BadInput: it can never run: a field cannot be used, or not even its first size fits the
+            empty pool.
+        NameTaken: an unfinished job of its project has this name.
+    """
+    document.check()
+    job = Job(
+        id=job_id,
+        document=_without_secrets(document),
+        pool=pool,
+        owner=owner,
+        created_at=now,
+        updated_at=now,
+    )
+    fits, first = largest(tx, job), document.replicas.first
+    if fits is not None and fits < first:
+        raise BadInput(
+            f"{count(first, 'replica')} to begin with do not fit the pool {pool}, even when it is "
+            f"empty: {fits} do; lower replicas.start or resources",
+            field="replicas.start" if document.replicas.start is not None else "replicas.min",
+        )
+    tx.jobs.add(job)
+    happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)
+    acted(tx, owner, "job.submit", f"job/{job.id}", now=now, after=job.state)
+    return job
+
+
+def admit(tx: Transaction, pool: PoolName, *, now: datetime) -> tuple[Job, ...]:
+    """Start what fits, by priority, then age; what does not fit says why. Returns the started."""
+    queue = [job for job in tx.jobs.unfinished(pool) if job.state is JobState.QUEUED]
+    queue.sort(key=lambda job: (-job.document.priority, job.created_at))
+    return tuple(job for job in queue if _admitted(tx, job, now))
+
+
+def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
+    """Have a job stopped at its next safe point, and what it holds freed.
+
+    Raises:
+        Conflict: it ended or is being cancelled.
+    """
+    if job.finished or job.intent is Intent.CANCEL:
+        raise Conflict(f"job {job.document.name} is {_standing(job)}; it cannot be suspended")
+    job = _intend(tx, job, Intent.SUSPEND, by, now)
+    if job.state in _STILL:
+        return move_job(tx, job, JobState.SUSPENDED, f"suspended by {by}", now)
+    return move_job(tx, job, job.state, f"{by} asked to suspend it at its next safe point", now)
+
+
+def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
+    """Let a suspended job queue again; it goes on from its checkpoint.
+
+    Raises:
+        Conflict: it is not suspended.
+    """
+    if job.finished or job.intent is not Intent.SUSPEND:
+        raise Conflict(f"job {job.document.name} is {_standing(job)}, not suspended")
+    job = _intend(tx, job, Intent.RUN, by, now)
+    if job.state is JobState.SUSPENDED:
+        return move_job(tx, job, JobState.QUEUED, f"resumed by {by}", now)
+    return move_job(tx, job, job.state, f"resumed by {by} before it had stopped", now)
+
+
+def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
+    """Have a job ended for good; asking again changes nothing.
+
+    Raises:
+        Conflict: it ended already.
+    """
+    if job.finished:
+        raise Conflict(f"job {job.document.name} is {job.state} already")
+    job = _intend(tx, job, Intent.CANCEL, by, now)
+    if job.state in _STILL:
+        return end(tx, job, JobState.CANCELLED, f"cancelled by {by}", now)
+    return move_job(tx, job, job.state, f"{by} asked to cancel it", now)
+
+
+def end(
+    tx: Transaction,
+    job: Job,
+    state: JobState,
+    reason: str,
+    now: datetime,
+    *,
+    exit_code: int | None = None,
+) -> Job:
+    """Finish a job and whatever plan of it is active."""
+    job = move_job(tx, job, state, reason, now, exit_code=exit_code)
+    close(tx, job, f"the job is {state}: {reason}", now)
+    return job
+
+
+def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
+    """Nothing of the job runs any more, because its owner said so: fulfil the intent."""
+    if job.intent is Intent.CANCEL:
+        return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
+    job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
+    if job.intent is Intent.RUN:
+        job = move_job(tx, job, JobState.QUEUED, "resumed while it was stopping", now)
+    return job
+
+
+def freeze(tx: Transaction, frozen: Freeze) -> None:
+    """Stop applying plans of a scope; healing and deciding go on."""
+    tx.freezes.put(frozen)
+    target = f"freeze/{frozen.scope}" + (f"/{frozen.target}" if frozen.target else "")
+    message = f"{frozen.by} froze {frozen.target or frozen.scope}: {frozen.why}"
+    job = JobId(frozen.target) if frozen.scope == "job" else None
+    happened(tx, "freeze", message, job=job, now=frozen.at)
+    acted(tx, frozen.by, "freeze", target, now=frozen.at, after="frozen", why=frozen.why)
+
+
+def thaw(tx: Transaction, scope: str, target: str, *, by: str, now: datetime) -> bool:
+    """Apply plans of a scope again; False where nothing was frozen."""
+    if not tx.freezes.remove(scope, target):
+        return False
+    job = JobId(target) if scope == "job" else None
+    happened(tx, "thaw", f"{by} thawed {target or scope}", job=job, now=now)
+    where = f"freeze/{scope}" + (f"/{target}" if target else "")
+    acted(tx, by, "thaw", where, now=now, before="frozen")
+    return True
+
+
+def _admitted(tx: Transaction, job: Job, now: datetime) -> bool:
+    size, fits = wished(tx.plans.of(job.id), job)[1].replicas, room(tx, job)
+    if fits >= size:
+        move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
+        return True
+    if not tx.nodes.of(job.pool):
+        reason = f"no node of pool {job.pool} has registered yet"
+    else:
+        reason = f"{fits} of {count(size, 'replica')} fit pool {job.pool} now"
+    move_job(tx, job, JobState.QUEUED, reason, now)
+    return False
+
+
+def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -> Job:
+    if job.intent is intent:
+        return job
+    action = {Intent.RUN: "job.resume", Intent.SUSPEND: "job.suspend", Intent.CANCEL: "job.cancel"}
+    acted(
+        tx,
+        by,
+        action[intent],
+        f"job/{job.id}",
+        now=now,
+        before=job.intent,
+        after=intent,
+    )
+    return tx.jobs.put(replace(job, intent=intent, updated_at=now))
+
+
+def _standing(job: Job) -> str:
+    return str(job.state) if job.intent is Intent.RUN or job.finished else f"told to {job.intent}"
+
+
+def _without_secrets(document: JobDocument) -> JobDocument:
+    names = {
+        name: value if isinstance(value, Secret) else ""
+        for name, value in document.environment.items()
+    }
+    return replace(document, environment=names)
+
+
+def anything_alive(tx: Transaction, job: Job) -> bool:
+    """Whether any replica of the job is starting or running."""
+    return any(r.state is not ReplicaState.EXITED for r in tx.worlds.replicas(job.id))

@@ -1,0 +1,325 @@
+"""Plans: asked for, approved, begun once, met, judged, undone.
+
+Every function takes the plan as it was read and returns it as stored. A plan that had begun to
+move and is given up is followed by a RESTORE of what stands, so that generations only rise.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from brain.errors import Conflict
+from brain.lifecycle.capacity import room
+from brain.lifecycle.records import BRAIN, happened, move_job, move_plan, told
+from brain.lifecycle.wishes import frozen, may_act, meets, reached, standing
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.allocation import Allocation
+from brain.types.explanation import Explanation
+from brain.types.job import Intent, Job, JobState
+from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.recommendation import Prediction, Recommendation
+from brain.typeset import count, quantity, resize
+
+#: Who approves where the policy does.
+AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
+
+_STEADY = frozenset({JobState.RUNNING, JobState.DEGRADED})
+_DAY = timedelta(hours=24)
+
+
+def propose(
+    tx: Transaction, job: Job, advice: Recommendation, *, settings: Settings, now: datetime
+) -> ScalePlan:
+    """Store Brain's advice as a plan, and approve it where the policy may.
+
+    Raises:
+        Conflict: another plan is active, or another Brain stored this generation first.
+    """
+    plan = draft(
+        tx,
+        job,
+        PlanKind.RESIZE,
+        advice.target,
+        advice.explanation,
+        settings=settings,
+        now=now,
+        current=advice.current,
+        measured=advice.measured,
+        promised=advice.predicted,
+        restart_seconds=advice.restart_seconds,
+        payback_seconds=advice.payback_seconds,
+    )
+    tx.plans.add(plan)
+    told(tx, plan, advice.explanation.reason, now)
+    if not may_act(job, settings):
+        return plan
+    plan = approved(tx, plan, AUTO, now)
+    return begin(tx, plan, settings=settings, now=now)
+
+
+def begin(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
+    """Begin applying an approved plan, once; return it unchanged while something is in the way."""
+    job = tx.jobs.get(plan.job)
+    if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan):
+        return plan
+    plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
+    if job.state in _STEADY:
+        move_job(tx, job, JobState.CHANGING, change(plan), now)
+    return settle(tx, plan, settings=settings, now=now)
+
+
+def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
+    """Mark a plan in Applying as Applied once the observed world meets its target."""
+    world = tx.worlds.latest(plan.job)
+    if plan.state is not PlanState.APPLYING or world is None or not meets(world, plan.target):
+        return plan
+    outcome = replace(
+        plan.outcome,
+        epoch=world.epoch,
+        downtime_seconds=world.downtime_seconds,
+        steps_redone=world.steps_redone,
+    )
+    message = f"world {world.epoch} steps with {count(world.replicas, 'replica')}"
+    plan = move_plan(tx, plan, PlanState.APPLIED, message, now, outcome=outcome)
+    job = tx.jobs.get(plan.job)
+    if job.state is JobState.CHANGING:
+        move_job(tx, job, JobState.RUNNING, message, now)
+    return plan
+
+
+def obstacle(tx: Transaction, job: Job, plan: ScalePlan) -> str | None:
+    """What keeps an approved plan from beginning; None where nothing does.
+
+    A RESTORE moves nothing to a new size, so neither freeze nor state keeps it.
+    """
+    if job.finished:
+        return f"the job is {job.state}"
+    if plan.kind is PlanKind.RESTORE:
+        return None
+    freeze = frozen(tx, job)
+    if freeze:
+        return f"frozen by {freeze.by}: {freeze.why}"
+    if job.intent is not Intent.RUN or job.state not in _STEADY | {JobState.CHANGING}:
+        return f"the job is {job.state}"
+    waits = [f"{j}/{g}" for j, g in plan.after if not reached(tx.plans.get(j, g))]
+    if waits:
+        return f"it waits for plan {waits[0]}, which frees what it needs"
+    fits = room(tx, job)
+    if fits < plan.target.replicas and plan.target.replicas > plan.current.replicas:
+        return f"{fits} of {count(plan.target.replicas, 'replica')} fit the pool now"
+    return None
+
+
+def fail(
+    tx: Transaction, plan: ScalePlan, why: str, *, settings: Settings, now: datetime
+) -> ScalePlan:
+    """Give up a plan; where it had begun to move, what stands is restored. Returns the failed one.
+
+    A RESTORE that is held goes on: there is nothing else to go back to.
+    """
+    begun = plan.state is PlanState.APPLYING
+    if begun and plan.kind is PlanKind.RESTORE:
+        return plan
+    failed = move_plan(
+        tx, plan, PlanState.FAILED, why, now, outcome=replace(plan.outcome, detail=why)
+    )
+    job = tx.jobs.get(plan.job)
+    if not begun or job.finished:
+        return failed
+    if job.state is JobState.CHANGING:
+        job = move_job(tx, job, JobState.RUNNING, f"{change(plan)} was given up: {why}", now)
+    _, target = standing(tx.plans.of(job.id), job)
+    explanation = Explanation(
+        code="restore",
+        reason=f"{change(plan)} was given up: {why}",
+        next_step=f"The job goes on with {count(target.replicas, 'replica')}.",
+    )
+    restore = draft(
+        tx,
+        job,
+        PlanKind.RESTORE,
+        target,
+        explanation,
+        settings=settings,
+        now=now,
+        current=plan.target,
+    )
+    tx.plans.add(restore)
+    told(tx, restore, explanation.reason, now)
+    begin(tx, approved(tx, restore, RESTORE, now), settings=settings, now=now)
+    return failed
+
+
+def expire(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
+    """End a proposal that nobody approved in time."""
+    message = f"nobody approved {change(plan)} in time"
+    outcome = replace(plan.outcome, detail=message)
+    return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)
+
+
+def judge(
+    tx: Transaction, plan: ScalePlan, measured: Prediction, *, settings: Settings, now: datetime
+) -> ScalePlan:
+    """Compare an applied plan's promise with what was measured, and roll it back if it fell short.
+
+    Only Brain's own advice is rolled back: what a person asked for, and a rollback, stay, with
+    the verdict beside them.
+    """
+    promised = plan.promised
+    if promised is None:
+        return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
+    both = f"{quantity(measured.examples_per_second, 'per s')} measured of "
+    both += f"{quantity(promised.examples_per_second, 'per s')} promised"
+    if measured.examples_per_second >= promised.low:
+        return _verified(tx, plan, Verdict.KEPT, both, now, measured)
+    if plan.kind is not PlanKind.RESIZE:
+        return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
+    outcome = replace(plan.outcome, measured=measured, verdict=Verdict.FELL_SHORT, detail=both)
+    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
+    job = tx.jobs.get(plan.job)
+    reason = f"{change(plan)} fell short: {both}"
+    back = undoing(tx, job, plan, reason, settings=settings, now=now)
+    back = instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
+    _advise_only_after_rollbacks(tx, plan, settings, now)
+    return plan
+
+
+def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
+    """End the verification of an applied plan without a verdict on its promise."""
+    return _verified(tx, plan, Verdict.INCONCLUSIVE, why, now, None)
+
+
+def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
+    """End whatever plan of a finished job is active."""
+    plan = tx.plans.active(job.id)
+    if plan is None:
+        return
+    if plan.state is PlanState.APPLIED:
+        inconclusive(tx, plan, why, now)
+    else:
+        outcome = replace(plan.outcome, detail=why)
+        move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
+
+
+def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
+    """Let Brain only advise on ``job`` from now on: its plans wait for a person."""
+    if job.advise_only == why:
+        return job
+    happened(tx, "job.advise-only", why, job=job.id, now=now)
+    return tx.jobs.put(replace(job, advise_only=why, updated_at=now))
+
+
+def draft(
+    tx: Transaction,
+    job: Job,
+    kind: PlanKind,
+    target: Allocation,
+    explanation: Explanation,
+    *,
+    settings: Settings,
+    now: datetime,
+    **more: Any,
+) -> ScalePlan:
+    """A proposal of the next generation."""
+    plans = tx.plans.of(job.id)
+    more.setdefault("current", standing(plans, job)[1])
+    return ScalePlan(
+        job=job.id,
+        generation=1 + max((plan.generation for plan in plans), default=0),
+        kind=kind,
+        target=target,
+        explanation=explanation,
+        created_at=now,
+        updated_at=now,
+        expires_at=now + timedelta(seconds=settings.proposal_seconds),
+        **more,
+    )
+
+
+def undoing(
+    tx: Transaction,
+    job: Job,
+    plan: ScalePlan,
+    reason: str,
+    *,
+    settings: Settings,
+    now: datetime,
+    by: str = BRAIN,
+) -> ScalePlan:
+    """The plan that undoes ``plan``; it promises what was measured before."""
+    explanation = Explanation(
+        code="rollback", reason=reason, next_step="It begins at the next safe point."
+    )
+    return draft(
+        tx,
+        job,
+        PlanKind.ROLLBACK,
+        plan.current,
+        explanation,
+        settings=settings,
+        now=now,
+        current=plan.target,
+        measured=plan.outcome.measured,
+        promised=plan.measured,
+        proposed_by=by,
+    )
+
+
+def instead(
+    tx: Transaction,
+    job: Job,
+    active: ScalePlan | None,
+    plan: ScalePlan,
+    *,
+    by: str,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Store ``plan`` in the place of the active one, approved, and begin it if it may."""
+    if active is not None:
+        blocked = obstacle(tx, job, plan) if active.state is PlanState.APPLYING else None
+        if blocked:
+            raise Conflict(f"plan {active.generation} is being applied, and {blocked}")
+        message = f"superseded by plan {plan.generation}"
+        outcome = replace(active.outcome, detail=message)
+        move_plan(tx, active, PlanState.SUPERSEDED, message, now, by=by, outcome=outcome)
+    tx.plans.add(plan)
+    told(tx, plan, plan.explanation.reason, now, by=by)
+    return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
+
+
+def approved(tx: Transaction, plan: ScalePlan, by: str, now: datetime) -> ScalePlan:
+    message = f"{by} approved {change(plan)}"
+    approval = Approval(by=by, at=now)
+    return move_plan(tx, plan, PlanState.APPROVED, message, now, by=by, approval=approval)
+
+
+def _verified(
+    tx: Transaction,
+    plan: ScalePlan,
+    verdict: Verdict,
+    detail: str,
+    now: datetime,
+    measured: Prediction | None,
+) -> ScalePlan:
+    outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
+    message = f"{verdict}: {detail}"
+    return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)
+
+
+def _advise_only_after_rollbacks(
+    tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime
+) -> None:
+    recent = [
+        other
+        for other in tx.plans.of(plan.job)
+        if other.kind is PlanKind.ROLLBACK and now - other.created_at < _DAY
+    ]
+    if len(recent) >= settings.rollback_limit:
+        why = f"{count(len(recent), 'rollback')} within 24 h; a person must approve from now on"
+        advise_only(tx, tx.jobs.get(plan.job), why, now)
+
+
+def change(plan: ScalePlan) -> str:
+    return resize(plan.current.replicas, plan.target.replicas)

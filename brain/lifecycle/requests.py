@@ -1,0 +1,207 @@
+"""What people and programs ask of plans: request, approve, reject, roll back.
+
+Asking for a size is approving it. Every function takes the plan as it was read, and the version
+that was seen; it returns the plan as stored.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import BadInput, Conflict, VersionMismatch
+from brain.lifecycle.capacity import room
+from brain.lifecycle.plans import approved, begin, change, draft, instead, undoing
+from brain.lifecycle.records import move_plan
+from brain.lifecycle.sight import look
+from brain.lifecycle.wishes import effective_mode, standing
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.allocation import Allocation
+from brain.types.explanation import Explanation
+from brain.types.job import FINISHED, Job, PolicyMode
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.typeset import count
+
+
+def request(
+    tx: Transaction,
+    job: Job,
+    replicas: int,
+    *,
+    by: str,
+    why: str,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Take a person's or program's size, clamped to what is possible, and begin it if it may.
+
+    Asking is approving. What was active is superseded; a change that is under way only by one
+    that can begin at once.
+
+    Raises:
+        BadInput: no replicas at all were asked for.
+        Conflict: the job ended, nothing would change, or nothing of it fits.
+    """
+    _expect_unfinished(job)
+    size, clamped = clamp(tx, job, replicas)
+    _, current = standing(tx.plans.of(job.id), job)
+    active = tx.plans.active(job.id)
+    _expectchange(job, size, current, active, clamped)
+    sight = look(tx, job, settings=settings, now=now)
+    said = f"{by} asked for {count(replicas, 'replica')}"
+    plan = draft(
+        tx,
+        job,
+        PlanKind.REQUEST,
+        job.document.sized(size),
+        Explanation(
+            code="requested",
+            reason=". ".join(
+                part for part in (said + (f": {why}" if why else ""), clamped) if part
+            ),
+            next_step="It begins when the job runs, nothing is frozen and there is room.",
+        ),
+        settings=settings,
+        now=now,
+        measured=sight.now,
+        promised=sight.promise(size),
+        proposed_by=by,
+    )
+    return instead(tx, job, active, plan, by=by, settings=settings, now=now)
+
+
+def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
+    """Return the nearest possible size not above ``replicas``, and what kept it from that.
+
+    Raises:
+        BadInput: fewer than one replica.
+        Conflict: not even the smallest allowed size fits the pool.
+    """
+    if replicas < 1:
+        raise BadInput(
+            f"replicas {replicas} must be at least 1; to stop the job, suspend or cancel it",
+            field="replicas",
+        )
+    sizes = list(job.document.replicas.sizes())
+    fits = room(tx, job)
+    possible = [size for size in sizes if size <= fits]
+    if not possible:
+        raise Conflict(
+            f"{count(sizes[0], 'replica')} at least are needed and {fits} fit the pool "
+            f"{job.pool} now; free some of it, or wait"
+        )
+    size = max((size for size in possible if size <= replicas), default=possible[0])
+    if size == replicas:
+        return size, ""
+    if size == possible[-1] and size != sizes[-1] and replicas > fits:
+        return size, f"{fits} fit the pool now, so {size} it is"
+    bounds = job.document.replicas
+    limits = f"{sizes[0]} to {sizes[-1]}" + (f" in steps of {bounds.unit}" * (bounds.unit > 1))
+    return size, f"its bounds allow {limits}, so {size} it is"
+
+
+def approve(
+    tx: Transaction,
+    plan: ScalePlan,
+    *,
+    by: str,
+    version: int | None,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Say yes to a proposal as it was seen, and begin it if it may.
+
+    Raises:
+        VersionMismatch: the plan changed since ``version``.
+        Conflict: it cannot be approved; ``refusal`` says why.
+    """
+    _expect_version(plan, version)
+    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now)
+    if why_not:
+        raise Conflict(why_not)
+    return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
+
+
+def reject(
+    tx: Transaction, plan: ScalePlan, *, by: str, version: int | None, why: str, now: datetime
+) -> ScalePlan:
+    """Say no to a plan that has not begun.
+
+    Raises:
+        VersionMismatch: the plan changed since ``version``.
+        IllegalTransition: it has begun, or is done with.
+    """
+    _expect_version(plan, version)
+    message = f"{by} rejected {change(plan)}" + (f": {why}" if why else "")
+    outcome = replace(plan.outcome, detail=message)
+    return move_plan(tx, plan, PlanState.REJECTED, message, now, by=by, outcome=outcome)
+
+
+def rollback(
+    tx: Transaction,
+    plan: ScalePlan,
+    *,
+    by: str,
+    version: int | None,
+    why: str,
+    settings: Settings,
+    now: datetime,
+) -> ScalePlan:
+    """Go back to what stood before the plan that stands, by a new plan, and return that.
+
+    Raises:
+        VersionMismatch: the plan changed since ``version``.
+        Conflict: the plan does not stand, or the job ended.
+    """
+    _expect_version(plan, version)
+    job = tx.jobs.get(plan.job)
+    _expect_unfinished(job)
+    generation, _ = standing(tx.plans.of(job.id), job)
+    if plan.generation != generation or plan.current == plan.target:
+        raise Conflict(
+            f"plan {plan.generation} is not what stands ({generation} is); ask for a size instead"
+        )
+    reason = f"{by} rolled {change(plan)} back" + (f": {why}" if why else "")
+    active = tx.plans.active(job.id)
+    if active and active.generation == plan.generation:
+        outcome = replace(plan.outcome, verdict=Verdict.INCONCLUSIVE, detail=reason)
+        move_plan(tx, plan, PlanState.ROLLED_BACK, reason, now, by=by, outcome=outcome)
+        active = None
+    back = undoing(tx, job, plan, reason, settings=settings, now=now, by=by)
+    return instead(tx, job, active, back, by=by, settings=settings, now=now)
+
+
+def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str | None:
+    """Why ``plan`` cannot be approved; None where it can."""
+    if job.finished:
+        return f"job {job.document.name} is {job.state}; nothing of it can change"
+    if plan.state is not PlanState.PROPOSED:
+        return f"plan {plan.generation} is {plan.state}; only a proposal can be approved"
+    if now >= plan.expires_at:
+        return f"plan {plan.generation} has expired; the next turn proposes anew if it still pays"
+    if effective_mode(job, settings) is PolicyMode.SHADOW:
+        return "the policy mode is shadow: plans are recorded, never applied"
+    return None
+
+
+def _expect_version(plan: ScalePlan, version: int | None) -> None:
+    if version is not None and version != plan.version:
+        raise VersionMismatch(
+            f"plan {plan.generation} is at version {plan.version}, {version} was seen; "
+            "look at it again"
+        )
+
+
+def _expect_unfinished(job: Job) -> None:
+    if job.state in FINISHED:
+        raise Conflict(f"job {job.document.name} is {job.state}; nothing of it can change")
+
+
+def _expectchange(
+    job: Job, size: int, current: Allocation, active: ScalePlan | None, clamped: str
+) -> None:
+    moving = active is not None and active.state is PlanState.APPLYING
+    heading = active.target.replicas if active is not None and moving else current.replicas
+    if size == heading:
+        because = f" ({clamped})" if clamped else ""
+        way = "already on its way to" if moving else "already at"
+        raise Conflict(f"job {job.document.name} is {way} {count(size, 'replica')}{because}")

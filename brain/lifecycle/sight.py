@@ -1,0 +1,95 @@
+"""What is known of a job's throughput: its present world measured, and a model of other sizes.
+
+Worlds that ended are kept as points in the store of fits, so that a turn reads the samples of
+the present world alone.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from brain import wire
+from brain.errors import Undetermined
+from brain.models.fitting import Point, measure
+from brain.models.throughput import Model, fit, unit_of
+from brain.ports import StoredFit, Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.recommendation import Prediction
+from brain.types.telemetry import ThroughputSample
+from brain.types.world import World
+
+#: Kind of the stored fit; a new shape of ``Point`` gets a new one.
+KIND = "throughput-points/1"
+#: Seconds of the newest samples that a point rests on: what a job did long ago in this world
+#: says less than what it does now.
+WINDOW_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A job's throughput as seen at one moment."""
+
+    world: World | None
+    samples: tuple[ThroughputSample, ...] = ()
+    #: One per earlier world that was measured, oldest first.
+    earlier: tuple[Point, ...] = ()
+    #: The present world, or why it is not measured yet.
+    present: Point | Undetermined
+    model: Model | None = None
+
+    @property
+    def now(self) -> Prediction | None:
+        """What the present world achieves; None where too little was measured."""
+        return self.present.measured if isinstance(self.present, Point) else None
+
+    @property
+    def unit(self) -> str:
+        """Of every rate here: examples/s, or steps/s where no batch was seen."""
+        points = [*self.earlier, self.present]
+        known = [unit_of(point) for point in points if isinstance(point, Point)]
+        return known[-1] if known else "examples/s"
+
+    def promise(self, replicas: int) -> Prediction | None:
+        """The model's answer for a size; None where it has none."""
+        try:
+            return self.model.predict(replicas) if self.model else None
+        except Undetermined:
+            return None
+
+    def at(self, replicas: int) -> Prediction | None:
+        """What was last measured at a size, in this world or an earlier one."""
+        points = [*self.earlier, self.present]
+        seen = [p.measured for p in points if isinstance(p, Point) and p.replicas == replicas]
+        return seen[-1] if seen else None
+
+
+def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sight:
+    """Read what is known of a job's throughput. Nothing is stored; ``remember`` does that."""
+    world = tx.worlds.latest(job.id)
+    if world is None:
+        return Sight(world=None, present=Undetermined("no world has formed yet"))
+    since = max(world.formed_at, now - timedelta(seconds=WINDOW_SECONDS))
+    samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
+    earlier = tuple(point for point in points(tx, job) if point.epoch != world.epoch)
+    sight = Sight(world=world, samples=samples, earlier=earlier, present=Undetermined(""))
+    try:
+        present = measure(
+            samples, minimum_steps=settings.minimum_steps, spread_limit=settings.spread_limit
+        )
+    except Undetermined as unknown:
+        return replace(sight, present=unknown)
+    model = fit(present, earlier, declared=job.document.batch.global_size)
+    return replace(sight, present=present, model=model)
+
+
+def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
+    """Keep the present world's point for the time when it is an earlier one."""
+    if isinstance(sight.present, Point):
+        parameters = wire.encode([*sight.earlier, sight.present]).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
+
+
+def points(tx: Transaction, job: Job) -> list[Point]:
+    """All points of a job that were remembered, oldest world first."""
+    stored = tx.fits.get(job.id, KIND)
+    return wire.decode(stored.parameters, list[Point]) if stored else []

@@ -1,0 +1,110 @@
+"""What a job should have: its standing target, what is being applied, and the wish of both."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from zlib import crc32
+
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.allocation import Allocation
+from brain.types.job import Intent, Job, JobState, PolicyMode
+from brain.types.plan import PlanState, ScalePlan
+from brain.types.pool import Freeze, FreezeScope
+from brain.types.world import World, WorldWish
+
+_REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
+#: States in which nothing of a job may run.
+_EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
+
+
+def effective_mode(job: Job, settings: Settings) -> PolicyMode:
+    """Who approves this job's plans: its own mode, else the service's."""
+    return job.document.policy.mode or PolicyMode(settings.policy_mode)
+
+
+def may_act(job: Job, settings: Settings) -> bool:
+    """Whether Brain may approve its own plans for this job."""
+    return effective_mode(job, settings) is PolicyMode.AUTO and job.advise_only is None
+
+
+def frozen(tx: Transaction, job: Job) -> Freeze | None:
+    """The freeze that covers a job, the widest first; None where plans may be applied."""
+    covers = {
+        FreezeScope.ALL: "",
+        FreezeScope.PROJECT: job.document.project,
+        FreezeScope.JOB: job.id,
+    }
+    freezes = {(freeze.scope, freeze.target): freeze for freeze in tx.freezes.all()}
+    found = [freezes[key] for key in covers.items() if key in freezes]
+    return found[0] if found else None
+
+
+def reached(plan: ScalePlan) -> bool:
+    """Whether a world ever met the plan's target."""
+    return plan.state in _REACHED or (
+        plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
+    )
+
+
+def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
+    """Generation and target that stand: of the highest generation that a world ever met.
+
+    Generation 0 is the submitted document.
+    """
+    met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
+    return (met.generation, met.target) if met else (0, job.document.allocation)
+
+
+def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
+    """Generation and target that are wished for: those being applied, else those that stand."""
+    applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
+    return (applying.generation, applying.target) if applying else standing(plans, job)
+
+
+def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
+    """Return the world that a job should have now.
+
+    The upper bits of ``version`` count the stored changes of the job and its plans, so they
+    only grow; the lower sixteen tell apart what is stored elsewhere (freezes, settings). Two
+    wishes of one job are the same if and only if their versions are equal.
+    """
+    plans = tx.plans.of(job.id)
+    generation, target = wished(plans, job)
+    document, empty = job.document, job.finished or job.state in _EMPTY
+    replicas = 0 if empty or job.intent is not Intent.RUN else target.replicas
+    is_frozen = frozen(tx, job) is not None
+    elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()
+    changes = job.version + sum(plan.version for plan in plans)
+    return WorldWish(
+        job=job.id,
+        generation=generation,
+        version=changes << 16 | crc32(elsewhere) & 0xFFFF,
+        intent=job.intent,
+        replicas=replicas,
+        processes_per_replica=target.processes_per_replica,
+        unit=document.replicas.unit,
+        minimum=document.replicas.min,
+        patience_seconds=settings.patience_seconds,
+        frozen=is_frozen,
+        restart_limit=document.restarts.limit,
+    )
+
+
+def meets(world: World | None, target: Allocation) -> bool:
+    """Whether the observed world steps at ``target``."""
+    return (
+        world is not None
+        and world.stepping_at is not None
+        and world.ended_at is None
+        and (world.replicas, world.processes) == (target.replicas, target.processes)
+    )
+
+
+def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:
+    """When a plan last changed the world of a job; None where none ever did."""
+    epochs = {plan.outcome.epoch for plan in plans if reached(plan)}
+    return max((w.stepping_at or w.formed_at for w in worlds if w.epoch in epochs), default=None)
+
+
+def _generation(plan: ScalePlan) -> int:
+    return plan.generation

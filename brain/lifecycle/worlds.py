@@ -1,0 +1,265 @@
+"""What coordinators and scalers observed, and what follows for job and plan.
+
+Reports may be repeated and may come late: one of an older epoch, and one that was taken before,
+change nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from brain.lifecycle.jobs import end, stopped
+from brain.lifecycle.plans import advise_only, fail, settle
+from brain.lifecycle.records import happened, move_job
+from brain.lifecycle.wishes import wished
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Intent, Job, JobId, JobState
+from brain.types.plan import PlanState, ScalePlan
+from brain.types.world import (
+    Cause,
+    Replica,
+    ReplicaExit,
+    ReplicaReport,
+    ReplicaState,
+    World,
+    WorldEvent,
+    WorldReport,
+)
+from brain.typeset import count
+
+_Follow = Callable[[Transaction, Job, WorldReport, Settings, datetime], Job]
+_ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
+
+
+def world_reported(
+    tx: Transaction, report: WorldReport, *, settings: Settings, now: datetime
+) -> Job:
+    """Take what a coordinator observed; return the job as it is then.
+
+    Raises:
+        UnknownJob: no such job.
+    """
+    job = tx.jobs.get(report.job)
+    known = tx.worlds.latest(job.id)
+    if job.finished or not _news(tx, known, report):
+        return job
+    tx.worlds.put(_world(known, report))
+    message = _sentence(report)
+    happened(tx, f"world.{report.event}", message, job=job.id, now=now, subject=report.epoch)
+    return _FOLLOW[report.event](tx, job, report, settings, now)
+
+
+def replicas_reported(
+    tx: Transaction, report: ReplicaReport, *, settings: Settings, now: datetime
+) -> Job:
+    """Take what a scaler observed; return the job as it is then. An exit is final.
+
+    Raises:
+        UnknownJob: no such job.
+    """
+    job = tx.jobs.get(report.job)
+    known = {(r.role, r.id): r for r in tx.worlds.replicas(job.id)}
+    news = [r for r in report.replicas if _newer(known.get((r.role, r.id)), r)]
+    for replica in news:
+        _tell(tx, job.id, known.get((replica.role, replica.id)), replica, now)
+    tx.worlds.put_replicas(job.id, news)
+    if job.finished:
+        return job
+    everything = tx.worlds.replicas(job.id)
+    if any(replica.state is not ReplicaState.EXITED for replica in everything):
+        return _waiting(tx, job, report.waiting, now)
+    if job.intent is not Intent.RUN and job.state is not JobState.SUSPENDED:
+        _end_world(tx, job.id, now)
+        return stopped(tx, job, now)
+    if any(replica.state is ReplicaState.EXITED for replica in news):
+        return _all_gone(tx, job, everything, now)
+    return _waiting(tx, job, report.waiting, now)
+
+
+def _news(tx: Transaction, known: World | None, report: WorldReport) -> bool:
+    if known is None:
+        return True
+    if report.epoch != known.epoch:
+        return report.epoch > known.epoch
+    match report.event:
+        case WorldEvent.FORMED:
+            return False
+        case WorldEvent.STEPPING:
+            return known.stepping_at is None and known.ended_at is None
+        case WorldEvent.HELD | WorldEvent.CHANGE_FAILED:
+            return _applying(tx, report) is not None
+        case WorldEvent.LOST:
+            # The last word may follow a loss that was told before.
+            return known.ended_at is None or report.final
+        case _:
+            return known.ended_at is None
+
+
+def _world(known: World | None, report: WorldReport) -> World:
+    world = known
+    if world is None or world.epoch < report.epoch:
+        world = World(
+            job=report.job,
+            epoch=report.epoch,
+            generation=report.generation,
+            cause=report.cause,
+            members=report.members,
+            formed_at=report.at,
+        )
+    if report.event is WorldEvent.STEPPING:
+        world = replace(
+            world,
+            stepping_at=report.at,
+            downtime_seconds=report.downtime_seconds,
+            steps_redone=report.steps_redone,
+        )
+    if report.event in _ENDS:
+        world = replace(world, ended_at=world.ended_at or report.at)
+    return replace(world, detail=report.detail or world.detail)
+
+
+def _formed(
+    tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
+) -> Job:
+    if job.state is JobState.STARTING:
+        return move_job(tx, job, JobState.RUNNING, "no step seen yet", now)
+    return job
+
+
+def _stepping(
+    tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
+) -> Job:
+    plan = tx.plans.active(job.id)
+    if plan is not None:
+        plan = settle(tx, plan, settings=settings, now=now)
+        job = tx.jobs.get(job.id)
+    size, wanted = len(report.members), wished(tx.plans.of(job.id), job)[1].replicas
+    if size < wanted:
+        reason = f"{size} of {count(wanted, 'replica')} step"
+        return move_job(tx, job, JobState.DEGRADED, reason, now)
+    if plan is not None and plan.state is PlanState.APPLYING:
+        reason = f"{size} → {count(plan.target.replicas, 'replica')}"
+        return move_job(tx, job, JobState.CHANGING, reason, now)
+    return move_job(tx, job, JobState.RUNNING, f"{count(size, 'replica')} step", now)
+
+
+def _held(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
+    plan = _applying(tx, report)
+    if plan is not None:
+        fail(tx, plan, report.detail or "no safe point came", settings=settings, now=now)
+    return tx.jobs.get(job.id)
+
+
+def _change_failed(
+    tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
+) -> Job:
+    why = report.detail or "the new world could not be used"
+    job = advise_only(tx, job, f"a change failed: {why}", now)
+    plan = _applying(tx, report)
+    if plan is not None:
+        fail(tx, plan, why, settings=settings, now=now)
+    return tx.jobs.get(job.id)
+
+
+def _lost(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
+    failures = job.failures + (report.cause is Cause.FAILURE)
+    why = report.detail or "its world was lost"
+    if report.final:
+        job = move_job(tx, job, job.state, job.reason, now, failures=failures)
+        return end(tx, job, JobState.FAILED, why, now, exit_code=report.exit_code)
+    state = JobState.DEGRADED if job.state is not JobState.STARTING else job.state
+    return move_job(
+        tx, job, state, f"{why}; it goes on from its checkpoint", now, failures=failures
+    )
+
+
+def _finished(
+    tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
+) -> Job:
+    return end(tx, job, JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+
+
+def _stopped(
+    tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
+) -> Job:
+    return stopped(tx, job, now)
+
+
+_FOLLOW: Mapping[WorldEvent, _Follow] = {
+    WorldEvent.FORMED: _formed,
+    WorldEvent.STEPPING: _stepping,
+    WorldEvent.HELD: _held,
+    WorldEvent.CHANGE_FAILED: _change_failed,
+    WorldEvent.LOST: _lost,
+    WorldEvent.FINISHED: _finished,
+    WorldEvent.STOPPED: _stopped,
+}
+
+
+def _applying(tx: Transaction, report: WorldReport) -> ScalePlan | None:
+    """The plan that a report of a change is about, where that is still being applied."""
+    plan = tx.plans.active(report.job)
+    if plan is None or plan.state is not PlanState.APPLYING:
+        return None
+    return plan if plan.generation == report.generation else None
+
+
+def _sentence(report: WorldReport) -> str:
+    said = f"world {report.epoch} with {count(len(report.members), 'replica')}: {report.event}"
+    return said + (f", {report.detail}" if report.detail else "")
+
+
+def _newer(known: Replica | None, replica: Replica) -> bool:
+    if known is None:
+        return True
+    return known.state is not ReplicaState.EXITED and known != replica
+
+
+def _tell(
+    tx: Transaction, job: JobId, known: Replica | None, replica: Replica, now: datetime
+) -> None:
+    if known is not None and known.state is replica.state:
+        return
+    how = f" ({replica.exit})" if replica.exit else ""
+    detail = f": {replica.detail}" if replica.detail else ""
+    message = f"replica {replica.id} {replica.state}{how} on {replica.node}{detail}"
+    happened(tx, f"replica.{replica.state}", message, job=job, now=now, subject=replica.id)
+
+
+def _waiting(tx: Transaction, job: Job, waiting: str | None, now: datetime) -> Job:
+    if waiting and job.state in (JobState.STARTING, JobState.DEGRADED):
+        return move_job(tx, job, job.state, waiting, now)
+    return job
+
+
+def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datetime) -> Job:
+    """No replica is left although the job should run: what the last one said decides.
+
+    Its coordinator may have died before it could tell; a world that it did tell about is not
+    counted twice, because reports of an ended world are old news.
+    """
+    last = max(replicas, key=lambda r: (r.ended_at or r.started_at, r.id))
+    was_alive = _end_world(tx, job.id, now)
+    if last.exit is ReplicaExit.SUCCEEDED:
+        return end(tx, job, JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+    if last.exit is ReplicaExit.FAILED:
+        why = last.detail or "its last replica failed"
+        return end(tx, job, JobState.FAILED, why, now, exit_code=last.exit_code)
+    failures = job.failures + was_alive
+    limit = job.document.restarts.limit
+    if failures > limit:
+        why = f"lost {failures} times, more than restarts.limit {limit}"
+        job = move_job(tx, job, job.state, job.reason, now, failures=failures)
+        return end(tx, job, JobState.FAILED, why, now)
+    state = job.state if job.state is JobState.STARTING else JobState.DEGRADED
+    why = f"replica {last.id} was lost; another is started from the checkpoint"
+    return move_job(tx, job, state, why, now, failures=failures)
+
+
+def _end_world(tx: Transaction, job: JobId, now: datetime) -> bool:
+    world = tx.worlds.latest(job)
+    if world is None or world.ended_at is not None:
+        return False
+    tx.worlds.put(replace(world, ended_at=now))
+    return True

@@ -1,0 +1,177 @@
+"""From samples of a world to one measured point.
+
+A synchronous job is as fast as its slowest rank: every optimizer step waits for the gradients of
+all. So each rank's median step time is taken on its own and the largest of them governs.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.errors import Undetermined
+from brain.types.recommendation import Prediction
+from brain.types.telemetry import Phase, ThroughputSample
+from brain.typeset import count, percent
+
+#: A standard error from fewer windows than this is a guess.
+MINIMUM_WINDOWS = 5
+#: 95 % quantile of the standard normal: half the width of a 90 % interval.
+Z90 = 1.6449
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What one world of a job achieved at its size."""
+
+    epoch: int
+    replicas: int
+    processes: int
+    accelerator: str
+    #: Examples per optimizer step over all workers; None where a worker's batch was not seen.
+    examples_per_step: float | None
+    #: Median seconds per optimizer step of the slowest rank.
+    step_seconds: float
+    #: Standard error of that median as a share of it.
+    relative_error: float
+    #: Optimizer steps that the point rests on: of the rank with the fewest.
+    steps: int
+    #: Steps that this world had made at the end of the newest window.
+    last_step: int
+    until: datetime
+
+    @property
+    def rate(self) -> float:
+        """Examples per second of the world, or steps per second where no batch was seen."""
+        return (self.examples_per_step or 1.0) / self.step_seconds
+
+    @property
+    def measured(self) -> Prediction:
+        """The rate with its 90 % interval."""
+        half = Z90 * self.relative_error
+        return Prediction(
+            examples_per_second=self.rate,
+            low=self.rate * max(0.0, 1 - half),
+            high=self.rate * (1 + half),
+        )
+
+
+def measure(
+    samples: Sequence[ThroughputSample], *, minimum_steps: int, spread_limit: float
+) -> Point:
+    """Summarise the training samples of one world.
+
+    Args:
+        samples: Of one job and one epoch, in any order and phase.
+        minimum_steps: Optimizer steps that every rank must have made.
+        spread_limit: Largest relative standard error of the median that still counts.
+
+    Raises:
+        Undetermined: too few steps or ranks, or too scattered; it says what to wait for.
+        ValueError: samples of different epochs were mixed.
+    """
+    training = [sample for sample in samples if sample.phase is Phase.TRAINING]
+    if not training:
+        raise Undetermined("no training step was measured in this world yet")
+    if len({sample.place.epoch for sample in training}) > 1:
+        raise ValueError("samples of different worlds must not be mixed")
+    ranks = _by_rank(training)
+    newest = max(training, key=lambda sample: sample.measured_at)
+    _expect_enough(ranks, newest.processes, minimum_steps)
+    medians = {rank: median_with_error(*_windows(of)) for rank, of in ranks.items()}
+    step_seconds, error = max(medians.values())
+    if error > spread_limit:
+        raise Undetermined(
+            f"steps scatter: the median is known to {percent(error)} and {percent(spread_limit)} "
+            "is needed; steadier or more steps would settle it"
+        )
+    return Point(
+        epoch=newest.place.epoch,
+        replicas=newest.replicas,
+        processes=newest.processes,
+        accelerator=newest.accelerator,
+        examples_per_step=_examples_per_step(ranks),
+        step_seconds=step_seconds,
+        relative_error=error,
+        steps=min(sum(sample.steps for sample in of) for of in ranks.values()),
+        last_step=max(sample.step for sample in samples),
+        until=newest.measured_at,
+    )
+
+
+def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:
+    """Return the weighted median of window medians and its relative standard error.
+
+    Windows are the observations, their steps the weights:
+
+        s.e. = sqrt(pi / 2) * 1.4826 * MAD / sqrt(n_eff),    n_eff = (sum w)^2 / sum w^2
+
+    with the weighted median absolute deviation as a robust scale (Hampel, 1974), the asymptotic
+    factor of a median under normal errors (Kenney and Keeping, 1962) and Kish's effective sample
+    size (1965). Waits that come in bursts make it optimistic.
+
+    >>> median_with_error(np.array([0.2, 0.1, 0.3]), np.array([1.0, 1.0, 1.0]))
+    (0.2, 0.536...)
+    """
+    center = weighted_median(values, weights)
+    scale = 1.4826 * weighted_median(np.abs(values - center), weights)
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    return center, float(np.sqrt(np.pi / 2) * scale / np.sqrt(effective)) / center
+
+
+def weighted_median(values: _Floats, weights: _Floats) -> float:
+    """Return the value at which half of the weight is reached.
+
+    >>> weighted_median(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 3.0]))
+    9.0
+    """
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+
+
+def _by_rank(samples: Sequence[ThroughputSample]) -> Mapping[int, list[ThroughputSample]]:
+    ranks: dict[int, list[ThroughputSample]] = defaultdict(list)
+    for sample in samples:
+        ranks[sample.place.rank].append(sample)
+    return ranks
+
+
+def _windows(samples: Sequence[ThroughputSample]) -> tuple[_Floats, _Floats]:
+    values = np.array([sample.step_seconds for sample in samples], dtype=np.float64)
+    return values, np.array([sample.steps for sample in samples], dtype=np.float64)
+
+
+def _expect_enough(
+    ranks: Mapping[int, Sequence[ThroughputSample]], processes: int, minimum_steps: int
+) -> None:
+    if len(ranks) < processes:
+        raise Undetermined(f"{len(ranks)} of {count(processes, 'rank')} were heard; wait for all")
+    steps = min(sum(sample.steps for sample in of) for of in ranks.values())
+    if steps < minimum_steps:
+        raise Undetermined(
+            f"{count(steps, 'step')} measured at this size, {minimum_steps} are needed"
+        )
+    windows = min(len(of) for of in ranks.values())
+    if windows < MINIMUM_WINDOWS:
+        raise Undetermined(
+            f"{count(windows, 'window')} of steps measured at this size, "
+            f"{MINIMUM_WINDOWS} are needed"
+        )
+
+
+def _examples_per_step(ranks: Mapping[int, Sequence[ThroughputSample]]) -> float | None:
+    """Sum over ranks of the usual local batch: a shorter last batch of an epoch does not count."""
+    total = 0.0
+    for samples in ranks.values():
+        if any(sample.local_batch is None for sample in samples):
+            return None
+        batches = [(sample.local_batch or 0) * sample.accumulation for sample in samples]
+        weights = [sample.steps for sample in samples]
+        total += weighted_median(np.array(batches, float), np.array(weights, float))
+    return total
