@@ -1,0 +1,50 @@
+"""``brain-run``, also installed as ``dlrover-run``: start a training script as torchrun does."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from brain.errors import BadInput
+from launcher import flags
+from launcher.entrypoint import launched
+
+USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    0 when all workers ended with 0; the code of the worker that failed first (128 + n where
+    signal n ended it); 2 where the command line cannot be used; 128 + n where signal n ended the
+    agent itself.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    prog = os.path.basename(sys.argv[0]) if argv is None else "brain-run"
+    try:
+        return _run(arguments, prog)
+    except BadInput as unusable:
+        print(f"{prog}: {unusable}\nTry '{prog} --help'.", file=sys.stderr)
+        return USAGE
+    except SystemExit as helped:  # argparse has printed the help and leaves
+        return int(helped.code or 0)
+
+
+def _run(arguments: list[str], prog: str) -> int:
+    environment = dict(os.environ)
+    interpreter = environment.get("PYTHON_EXEC", sys.executable)
+    directory = os.getcwd()
+    entrypoint = launched(interpreter, arguments, environment, directory, prog=prog)
+    for warning in flags.warnings(entrypoint.options):
+        print(f"{prog}: {warning}", file=sys.stderr)
+    from launcher import options  # late: help must not wait for what only running needs
+
+    config = options.launch_config(entrypoint, environment, directory)
+    if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
+        print(f"{prog}: OMP_NUM_THREADS=1 for each of {config.processes} workers", file=sys.stderr)
+    from launcher import agent
+
+    return agent.run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""From the flags of a command to the ``LaunchConfig`` of an agent, by torchrun's rules."""
+
+import json
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+from brain.types.job import Checkpoint
+from brain.types.places import probe_socket
+from launcher.config import LaunchConfig, LogConfig, Std
+from launcher.entrypoint import Entrypoint
+from launcher.processes import output
+
+_ASK_SECONDS = 120.0
+#: Where the kernel shows accelerators; without any of them nobody needs to ask torch.
+_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/accel", "/dev/davinci0")
+
+
+def launch_config(
+    entrypoint: Entrypoint, environment: Mapping[str, str], directory: str
+) -> LaunchConfig:
+    """What ``entrypoint.options`` ask for; torchrun's defaults where they are silent.
+
+    The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
+    made here, and devices are counted where ``--nproc-per-node`` leaves it to us.
+
+    Raises:
+        BadInput: a value that cannot be used; the message names the flag and the remedy.
+    """
+    options = entrypoint.options
+    least, most = nodes(options.get("nnodes", "1:1"))
+    processes, accelerator = processes_of(
+        options.get("nproc_per_node", "1"), entrypoint.argv[0], environment
+    )
+    backend, endpoint, run_id = _rendezvous(options, most)
+    home = options.get("home") or environment.get("BRAIN_HOME") or "~/.brain"
+    home = os.path.abspath(os.path.expanduser(home))
+    return LaunchConfig(
+        entrypoint=entrypoint,
+        processes=processes,
+        nodes_min=least,
+        nodes_max=most,
+        unit=_at_least(options, "node_unit", 1, 1),
+        node_rank=_at_least(options, "node_rank", 0, 0),
+        run_id=run_id,
+        job=options.get("job") or run_id,
+        role=options.get("role", "default"),
+        rdzv_backend=backend,
+        rdzv_endpoint=endpoint,
+        rdzv_conf=pairs(options.get("rdzv_conf", "")),
+        master_addr=options.get("master_addr") if backend == "static" else None,
+        master_port=options.get("master_port") if backend == "static" else None,
+        local_addr=options.get("local_addr"),
+        max_restarts=_at_least(options, "max_restarts", 0, 0),
+        monitor_interval_seconds=options.get("monitor_interval", 0.1),
+        signals=signals(options.get("signals_to_handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT")),
+        grace_seconds=_grace(options, environment),
+        virtual_local_rank=bool(options.get("virtual_local_rank")),
+        logs=_logs(options, environment, run_id),
+        environment=dict(environment),
+        directory=os.path.abspath(directory),
+        checkpoint=Checkpoint(
+            path=options.get("checkpoint") or None,
+            every=options.get("checkpoint_every"),
+            signal=options.get("checkpoint_signal"),
+        ),
+        accelerator=options.get("accelerator") or accelerator,
+        brain_url=options.get("brain"),
+        token_file=options.get("brain_token_file") or None,
+        home=home,
+        collector_socket=probe_socket(home, os.getuid()),
+        probe=not options.get("no_probe") and environment.get("BRAIN_PROBE") != "0",
+    )
+
+
+def nodes(said: str) -> tuple[int, int]:
+    """``--nnodes``: ``4`` or ``1:4``.
+
+    >>> nodes("4"), nodes("1:4")
+    ((4, 4), (1, 4))
+    """
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", said)
+    if not found:
+        raise BadInput(f"--nnodes={said} is not N or MIN:MAX", field="nnodes")
+    least = int(found[1])
+    most = int(found[2] or least)
+    if not 0 < least <= most:
+        raise BadInput(f"--nnodes={said}: MIN must be 1 to MAX", field="nnodes")
+    return least, most
+
+
+def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) -> tuple[int, str]:
+    """``--nproc-per-node``: (workers, accelerator); devices are counted by the workers' torch."""
+    if re.fullmatch(r"\d+", said):
+        if int(said) < 1:
+            raise BadInput(
+                "--nproc-per-node=0 starts nothing; give 1 or more", field="nproc_per_node"
+            )
+        return int(said), "cpu"
+    cpus = len(os.sched_getaffinity(0))
+    if said == "cpu" or (said == "auto" and not any(map(os.path.exists, _DEVICES))):
+        return cpus, "cpu"
+    if not re.fullmatch(r"[a-z_0-9]+", said):
+        raise BadInput(
+            f"--nproc-per-node={said} is none of auto, cpu, gpu, xpu or a number",
+            field="nproc_per_node",
+        )
+    count, name = _ask_devices(said, interpreter, environment)
+    if count == 0 and said != "auto":
+        raise BadInput(
+            f"--nproc-per-node={said}: torch sees no such device; give cpu or a number",
+            field="nproc_per_node",
+        )
+    return (count, name) if count else (cpus, "cpu")
+
+
+def std(said: str, flag: str) -> dict[int | None, Std]:
+    """``--redirects`` and ``--tee``: ``3`` for all ranks, or ``0:1,1:2``.
+
+    >>> std("0:1,1:2", "--tee") == {0: Std.OUT, 1: Std.ERR}
+    True
+    """
+    if re.fullmatch(r"[0-3]", said):
+        return {None: Std(int(said))}
+    if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", said):
+        raise BadInput(f"{flag}={said} is neither 0 to 3 nor RANK:0..3,…", field=flag.lstrip("-"))
+    return {int(rank): Std(int(value)) for rank, value in (p.split(":") for p in said.split(","))}
+
+
+def pairs(said: str) -> dict[str, str]:
+    """``--rdzv-conf``: ``a=1,b=2``."""
+    found = [entry.partition("=") for entry in said.split(",") if entry.strip()]
+    if any(not key.strip() or not value.strip() for key, _, value in found):
+        raise BadInput(f"--rdzv-conf={said} is not KEY=VALUE,…", field="rdzv_conf")
+    return {key.strip(): value.strip() for key, _, value in found}
+
+
+def signals(said: str) -> tuple[str, ...]:
+    """``--signals-to-handle``: names, checked."""
+    import signal
+
+    given = tuple(name.strip() for name in said.split(",") if name.strip())
+    for name in given:
+        if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
+            raise BadInput(
+                f"--signals-to-handle: {name} is no signal that can be handled",
+                field="signals_to_handle",
+            )
+    return given
+
+
+def _rendezvous(options: Mapping[str, Any], most: int) -> tuple[str, str, str]:
+    """(backend, endpoint, run id); one machine needs no rendezvous, as with torchrun."""
+    backend = options.get("rdzv_backend", "static")
+    endpoint = options.get("rdzv_endpoint", "")
+    run_id = options.get("rdzv_id", "none")
+    bare = backend == "static" and not endpoint and options.get("master_port") is None
+    if options.get("standalone") or (bare and most == 1):
+        return "local", "", str(uuid.uuid4())
+    if backend == "static" and not endpoint:
+        port = options.get("master_port") or 29500
+        endpoint = f"{options.get('master_addr', '127.0.0.1')}:{port}"
+    return backend, endpoint, run_id or str(uuid.uuid4())
+
+
+def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: str) -> LogConfig:
+    ranks = options.get("local_ranks_filter", "")
+    if ranks and not re.fullmatch(r"\d+(,\d+)*", ranks):
+        raise BadInput(
+            f"--local-ranks-filter={ranks} is not a list of numbers, 0,1,2 for example",
+            field="local_ranks_filter",
+        )
+    base = options.get("log_dir")
+    if base and os.path.isfile(base):
+        raise BadInput(f"--log-dir={base} is a file; give a directory", field="log_dir")
+    # /dev/null is torchrun's way to say: keep nothing.
+    keep = base and base != os.devnull
+    return LogConfig(
+        run_directory=str(output.run_directory(base, run_id)) if base and keep else None,
+        redirects=std(options.get("redirects", "0"), "--redirects"),
+        tee=std(options.get("tee", "0"), "--tee"),
+        local_ranks=frozenset(int(rank) for rank in ranks.split(",") if rank),
+        prefix=environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or None,
+        stdout_filters=tuple(options.get("duplicate_stdout_filters") or ()),
+        stderr_filters=tuple(options.get("duplicate_stderr_filters") or ()),
+    )
+
+
+def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
+    said = options.get("shutdown_timeout")
+    if said is None:
+        said = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
+    try:
+        return max(0.0, float(said))
+    except ValueError as bad:
+        raise BadInput(
+            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is no number of seconds",
+            field="shutdown_timeout",
+        ) from bad
+
+
+def _at_least(options: Mapping[str, Any], dest: str, default: int, least: int) -> int:
+    value = int(options.get(dest, default))
+    if value < least:
+        flag = dest.replace("_", "-")
+        raise BadInput(f"--{flag}={value} must be at least {least}", field=dest)
+    return value
+
+
+def _ask_devices(kind: str, interpreter: str, environment: Mapping[str, str]) -> tuple[int, str]:
+    script = str(Path(__file__).parent / "ask_torch.py")
+    command = [interpreter, script, "devices", kind]
+    try:
+        asked = subprocess.run(
+            command, env=dict(environment), capture_output=True, timeout=_ASK_SECONDS, check=True
+        )
+        said = json.loads(asked.stdout)
+        return int(said["count"]), str(said["name"])
+    except (OSError, subprocess.SubprocessError, ValueError) as failed:
+        raise BadInput(
+            f"--nproc-per-node={kind}: {interpreter} has no torch to count devices with "
+            f"({failed}); give a number",
+            field="nproc_per_node",
+        ) from failed
