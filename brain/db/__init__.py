@@ -1,1 +1,9 @@
-"""The stores on SQL: SQLite and PostgreSQL through SQLAlchemy Core. Rows never leave this package."""
+"""The stores on SQL: SQLite and PostgreSQL through SQLAlchemy Core.
+
+Rows never leave this package, and nothing here commits but the end of a transaction.
+"""
+
+from brain.db.schema import Prepared, prepare
+from brain.db.stores import SqlStores
+
+__all__ = ["Prepared", "SqlStores", "prepare"]

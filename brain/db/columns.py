@@ -1,0 +1,163 @@
+"""Column types, and the few expressions that SQLite and PostgreSQL write differently."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from brain import wire
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+#: Text that sorts by its bytes everywhere; a locale would give pages another order than Python.
+Name = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+#: A 64-bit key that the database gives out.
+RisingId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+class Instant(sa.TypeDecorator[datetime]):
+    """A timezone-aware instant: ``timestamptz``, on SQLite whole microseconds since 1970."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        """SQLite knows no time zones; integers sort, subtract and index well."""
+        kind = sa.BigInteger() if dialect.name == "sqlite" else sa.DateTime(timezone=True)
+        return dialect.type_descriptor(kind)
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone")
+        return microseconds_of(value) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
+        return _EPOCH + int(value) * _MICROSECOND
+
+
+class Value(sa.TypeDecorator[T], Generic[T]):
+    """A frozen value as JSON; what is never searched needs no columns of its own."""
+
+    impl = sa.JSON(none_as_null=True).with_variant(
+        postgresql.JSONB(none_as_null=True), "postgresql"
+    )
+    cache_ok = True
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: T | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else wire.plain(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> T | None:
+        return None if value is None else wire.convert(value, self.kind)
+
+
+class Word(sa.TypeDecorator[E], Generic[E]):
+    """One word of an enumeration, as text: a new word needs no migration."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, kind: type[E]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: E | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> E | None:
+        return None if value is None else self.kind(value)
+
+
+class Microseconds(FunctionElement[int]):
+    """An instant column as whole microseconds since 1970."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "microseconds"
+
+
+class Minute(FunctionElement[datetime]):
+    """The beginning of the minute of an instant column."""
+
+    type = Instant()
+    inherit_cache = True
+    name = "minute"
+
+
+@compiles(Microseconds, "sqlite")
+def _microseconds_sqlite(element: Microseconds, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(element.clauses, **kw)
+
+
+@compiles(Microseconds, "postgresql")
+def _microseconds_postgresql(element: Microseconds, compiler: SQLCompiler, **kw: Any) -> str:
+    return (
+        f"CAST(extract(epoch FROM {compiler.process(element.clauses, **kw)}) * 1000000 AS BIGINT)"
+    )
+
+
+@compiles(Minute, "sqlite")
+def _minute_sqlite(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.clauses, **kw)
+    return f"({column} - {column} % 60000000)"
+
+
+@compiles(Minute, "postgresql")
+def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"date_trunc('minute', {compiler.process(element.clauses, **kw)})"
+
+
+def microseconds_of(at: datetime) -> int:
+    """Whole microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that knows ON CONFLICT; both dialects spell it alike."""
+    made = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+    return made[connection.dialect.name](table)
+
+
+def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Store rows, replacing those of the same primary key."""
+    stored = list(rows)
+    if not stored:
+        return
+    statement = insert(connection, table)
+    keys = [column.name for column in table.primary_key]
+    changed = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), stored)
+
+
+_names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
+
+
+def row(value: Any) -> dict[str, Any]:
+    """The fields of a value, as columns of the same names."""
+    return {name: getattr(value, name) for name in _names(type(value))}
+
+
+def value(kind: type[T], found: Mapping[Any, Any]) -> T:
+    """A value from the columns named as its fields; other columns are only for searching."""
+    return kind(**{name: found[name] for name in _names(kind)})

@@ -1,0 +1,103 @@
+"""Engines: how connections to SQLite and PostgreSQL are opened, and how transactions begin."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import sqlalchemy as sa
+
+from brain.db import faults
+from brain.errors import BadInput
+
+#: Milliseconds to wait for another's lock before saying so.
+_LOCK_MILLIS = 10_000
+#: As many as the service has threads; a connection that waits for its turn costs nothing.
+_CONNECTIONS = 40
+
+
+def database_url(url: str) -> sa.URL:
+    """Read the setting ``database_url``; ``postgresql://`` means psycopg 3.
+
+    Raises:
+        BadInput: it is no URL, or one of another database.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as bad:
+        raise BadInput(
+            f"database_url {url!r} is no URL; write sqlite:////absolute/path or postgresql://…",
+            field="database_url",
+        ) from bad
+    backend = parsed.drivername.partition("+")[0]
+    if backend == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise BadInput(
+                "database_url sqlite:// names no file; write sqlite:////absolute/path",
+                field="database_url",
+            )
+        return parsed.set(drivername="sqlite+pysqlite")
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise BadInput(
+        f"database_url of {backend}: only sqlite and postgresql are supported",
+        field="database_url",
+    )
+
+
+def sqlite_file(url: sa.URL) -> Path:
+    """The file of an SQLite URL."""
+    assert url.database
+    return Path(url.database.removeprefix("file:"))
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine whose connections are set up and whose errors are translated."""
+    parsed = database_url(url)
+    engine = _postgresql(parsed) if parsed.drivername.startswith("post") else _sqlite(parsed)
+    faults.install(engine)
+    return engine
+
+
+def _create(url: sa.URL, **options: object) -> sa.Engine:
+    return sa.create_engine(
+        url,
+        json_serializer=lambda value: msgspec.json.encode(value).decode(),
+        json_deserializer=msgspec.json.decode,
+        pool_size=5,
+        max_overflow=_CONNECTIONS - 5,
+        pool_timeout=_LOCK_MILLIS / 1000,
+        **options,
+    )
+
+
+def _postgresql(url: sa.URL) -> sa.Engine:
+    options = f"-c timezone=UTC -c lock_timeout={_LOCK_MILLIS}"
+    return _create(
+        url,
+        # A restarted server costs one ping, not one failed request per connection.
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 5, "application_name": "brain", "options": options},
+    )
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    engine = _create(url)
+
+    @sa.event.listens_for(engine, "connect")
+    def set_up(connection: sqlite3.Connection, _: object) -> None:
+        # The driver must not begin transactions by itself: it would begin them too late.
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {_LOCK_MILLIS}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # WAL alone may forget the last commits in a power cut; acknowledged means on disk.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        reads = bool(connection.get_execution_options().get(faults.READ_ONLY))
+        connection.exec_driver_sql(f"PRAGMA query_only = {int(reads)}")
+        # A writer that began as a reader would fail, not wait, once somebody else has written.
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine

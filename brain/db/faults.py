@@ -1,0 +1,79 @@
+"""The border: what a database says when it cannot serve, in words that a person can act on.
+
+Only what is nobody's bug is translated; a wrong statement crashes.
+"""
+
+import sqlite3
+
+import psycopg
+import sqlalchemy as sa
+from psycopg.errors import ProgramLimitExceeded, ReadOnlySqlTransaction
+
+from brain.errors import BadInput, BrainError, Unavailable
+
+#: Execution option of transactions that promised not to write; their writing is a bug.
+READ_ONLY = "brain_read_only"
+
+#: Primary result codes of SQLite that say something about the place, not the statement.
+_SQLITE = {
+    sqlite3.SQLITE_FULL: "the disk is full; free space, nothing of this transaction was stored",
+    sqlite3.SQLITE_READONLY: "it cannot be written; give this user write permission on the file "
+    "and its directory",
+    sqlite3.SQLITE_BUSY: "another process holds its lock; end it, or wait and try again",
+    sqlite3.SQLITE_LOCKED: "another connection holds its lock; wait and try again",
+    sqlite3.SQLITE_IOERR: "its disk does not answer as it should; look at the kernel's log",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its directory exists and is yours",
+    sqlite3.SQLITE_PERM: "it may not be opened; give this user permission",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; put back the newest brain.db.before-* copy",
+    sqlite3.SQLITE_NOTADB: "the file is no SQLite database; check the path in database_url",
+}
+
+
+def install(engine: sa.Engine) -> None:
+    """Make every statement, commit and connection of ``engine`` raise domain errors."""
+    where = engine.url.render_as_string(hide_password=True)
+
+    @sa.event.listens_for(engine, "handle_error")
+    def translate(context: sa.ExceptionContext) -> None:
+        connection = context.connection
+        promised = bool(connection and connection.get_execution_options().get(READ_ONLY))
+        known = domain_error(context.original_exception, where, promised_not_to_write=promised)
+        if known is not None:
+            context.chained_exception = known
+
+
+def domain_error(
+    said: BaseException, where: str, *, promised_not_to_write: bool = False
+) -> BrainError | None:
+    """The error for what a driver ``said``; None where it is a bug, or a broken constraint."""
+    if isinstance(said, psycopg.DataError):
+        return BadInput(f"a value cannot be stored: {_line(said)}")
+    if _refused_writing(said) and promised_not_to_write:
+        return None
+    remedy = _remedy(said)
+    return Unavailable(f"database {where}: {_line(said)}: {remedy}") if remedy else None
+
+
+def _refused_writing(said: BaseException) -> bool:
+    return isinstance(said, ReadOnlySqlTransaction) or _sqlite_code(said) == sqlite3.SQLITE_READONLY
+
+
+def _remedy(said: BaseException) -> str | None:
+    if isinstance(said, sqlite3.Error):
+        return _SQLITE.get(_sqlite_code(said))
+    if isinstance(said, ReadOnlySqlTransaction):
+        return "it takes no writes; point database_url at the primary"
+    if isinstance(said, ProgramLimitExceeded):
+        return None
+    if isinstance(said, psycopg.OperationalError | psycopg.InterfaceError):
+        return "it cannot be used now; check that it runs and has room, nothing was stored"
+    return None
+
+
+def _sqlite_code(said: BaseException) -> int:
+    # The low byte is the primary code; what is above it only says where it went wrong.
+    return getattr(said, "sqlite_errorcode", 0) & 0xFF
+
+
+def _line(said: BaseException) -> str:
+    return str(said).strip().splitlines()[0] if str(said).strip() else type(said).__name__

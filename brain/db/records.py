@@ -1,0 +1,152 @@
+"""Events, audit, access and freezes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from brain.db.columns import row, upsert, value
+from brain.db.tables import answers, audit, codes, events, freezes, secrets, tokens
+from brain.errors import Conflict, NotFound
+from brain.types.job import JobId
+from brain.types.pool import Freeze
+from brain.types.record import AuditEntry, Event, Token
+
+
+class SqlEvents:
+    """``EventStore``; ids rise in the order of commits because their writers take turns."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def add(self, event: Event) -> Event:
+        return replace(event, id=_append(self._connection, events, event))
+
+    def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
+        newer = sa.select(events).where(events.c.id > id).order_by(events.c.id).limit(limit)
+        wanted = newer if job is None else newer.where(events.c.job == job)
+        return [value(Event, found) for found in self._connection.execute(wanted).mappings()]
+
+    def last_id(self) -> int:
+        return self._connection.execute(sa.select(sa.func.max(events.c.id))).scalar_one() or 0
+
+
+class SqlAudit:
+    """``AuditStore``."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def add(self, entry: AuditEntry) -> AuditEntry:
+        return replace(entry, id=_append(self._connection, audit, entry))
+
+    def page(self, *, after: int | None, size: int) -> Sequence[AuditEntry]:
+        newest = sa.select(audit).order_by(audit.c.id.desc()).limit(size)
+        wanted = newest if after is None else newest.where(audit.c.id < after)
+        return [value(AuditEntry, found) for found in self._connection.execute(wanted).mappings()]
+
+
+def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEntry) -> int:
+    given = row(record)
+    del given["id"]
+    stored = connection.execute(sa.insert(table).values(given).returning(table.c.id))
+    return int(stored.scalar_one())
+
+
+class SqlAccess:
+    """``AccessStore``."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def add_token(self, token: Token) -> None:
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(sa.insert(tokens).values(row(token)))
+        except sa.exc.IntegrityError as known:
+            raise Conflict(f"a token of id {token.id} or of its hash is already stored") from known
+
+    def put_token(self, token: Token) -> None:
+        changed = sa.update(tokens).where(tokens.c.id == token.id).values(row(token))
+        if not self._connection.execute(changed).rowcount:
+            raise NotFound(f"no token has the id {token.id}")
+
+    def token(self, sha256: str) -> Token | None:
+        return next(iter(self._read(sa.select(tokens).where(tokens.c.sha256 == sha256))), None)
+
+    def tokens(self) -> Sequence[Token]:
+        newest = sa.select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.id.desc())
+        return self._read(newest)
+
+    def put_code(self, sha256: str, *, expires_at: datetime) -> None:
+        upsert(self._connection, codes, [{"sha256": sha256, "expires_at": expires_at}])
+
+    def take_code(self, sha256: str, *, now: datetime) -> bool:
+        used = sa.delete(codes).where(codes.c.sha256 == sha256).returning(codes.c.expires_at)
+        expires_at = self._connection.execute(used).scalar_one_or_none()
+        return expires_at is not None and expires_at > now
+
+    def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
+        columns = (answers.c.body_sha256, answers.c.status, answers.c.body)
+        asked = {"key": key, "principal": principal, "route": route}
+        found = self._connection.execute(sa.select(*columns).filter_by(**asked)).one_or_none()
+        return (found.body_sha256, found.status, found.body) if found else None
+
+    def remember(
+        self,
+        key: str,
+        principal: str,
+        route: str,
+        *,
+        body_sha256: str,
+        status: int,
+        body: str,
+        at: datetime,
+    ) -> None:
+        asked = {"key": key, "principal": principal, "route": route}
+        given = {"body_sha256": body_sha256, "status": status, "body": body, "at": at}
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(sa.insert(answers).values(asked | given))
+        except sa.exc.IntegrityError as raced:
+            raise Conflict(
+                f"idempotency key {key} was answered meanwhile; send it again"
+            ) from raced
+
+    def forget_answers(self, *, before: datetime) -> int:
+        old = (
+            sa.delete(answers).where(answers.c.at < before),
+            sa.delete(codes).where(codes.c.expires_at < before),
+        )
+        return sum(self._connection.execute(statement).rowcount for statement in old)
+
+    def put_secrets(self, job: JobId, sealed: bytes) -> None:
+        upsert(self._connection, secrets, [{"job": job, "sealed": sealed}])
+
+    def secrets(self, job: JobId) -> bytes | None:
+        mine = sa.select(secrets.c.sealed).where(secrets.c.job == job)
+        return self._connection.execute(mine).scalar_one_or_none()
+
+    def _read(self, statement: sa.Select[Any]) -> list[Token]:
+        return [value(Token, found) for found in self._connection.execute(statement).mappings()]
+
+
+class SqlFreezes:
+    """``FreezeStore``."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def put(self, freeze: Freeze) -> None:
+        upsert(self._connection, freezes, [row(freeze)])
+
+    def remove(self, scope: str, target: str) -> bool:
+        same = (freezes.c.scope == scope) & (freezes.c.target == target)
+        return self._connection.execute(sa.delete(freezes).where(same)).rowcount > 0
+
+    def all(self) -> Sequence[Freeze]:
+        order = (freezes.c.at, freezes.c.scope, freezes.c.target)
+        found = self._connection.execute(sa.select(freezes).order_by(*order)).mappings()
+        return [value(Freeze, each) for each in found]

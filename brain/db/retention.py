@@ -1,0 +1,152 @@
+"""Raw samples into 1-minute means, and both into series; the rules are those of brain.series."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from brain.db.columns import Instant, Microseconds, Minute, insert, microseconds_of
+from brain.db.tables import (
+    host_samples,
+    loss_samples,
+    minute_means,
+    save_samples,
+    throughput_samples,
+)
+from brain.ports import Point
+from brain.series import Reading, buckets
+from brain.types.job import JobId
+from brain.types.telemetry import Phase
+
+Number = sa.ColumnElement[Any]
+
+
+class Metric(NamedTuple):
+    """How a metric reads from the rows of a table; ``brain.series.METRICS`` in SQL."""
+
+    table: sa.Table
+    value: Number
+    weight: Number
+    says: sa.ColumnElement[bool]
+
+
+_steps = throughput_samples.c
+_host = host_samples.c
+_processes = sa.case((_steps.processes > 1, _steps.processes), else_=1)
+_seconds = _steps.steps * _steps.step_seconds_mean / _processes
+_measured = _seconds > 0
+_trained = _measured & (_steps.phase == Phase.TRAINING)
+_once = sa.cast(sa.literal_column("1"), sa.Double)
+_per_second = 1.0 / _steps.step_seconds_mean
+
+
+def _of_world(value: Number, says: sa.ColumnElement[bool]) -> Metric:
+    return Metric(throughput_samples, sa.cast(value, sa.Double), _seconds, says)
+
+
+def _share(used: sa.Column[int], capacity: sa.Column[int]) -> Metric:
+    share = sa.cast(used, sa.Double) / capacity
+    return Metric(host_samples, share, _once, capacity > 0)
+
+
+METRICS: Mapping[str, Metric] = {
+    "examples_per_second": _of_world(
+        sa.func.coalesce(_steps.examples_per_second, _per_second) * _steps.processes, _trained
+    ),
+    "steps_per_second": _of_world(_per_second, _trained),
+    "step_seconds": _of_world(_steps.step_seconds, _trained),
+    "data_wait_share": _of_world(_steps.data_wait_seconds / _steps.step_seconds_mean, _trained),
+    "replicas": _of_world(_steps.replicas, _measured),
+    "cpu_share": _share(_host.job_cpu_millis, _host.cpu_capacity_millis),
+    "memory_share": _share(_host.job_memory_bytes, _host.memory_capacity_bytes),
+    "gpu_share": Metric(host_samples, _host.gpu_share, _once, _host.gpu_share.is_not(None)),
+    "gpu_memory_share": Metric(
+        host_samples, _host.gpu_memory_share, _once, _host.gpu_memory_share.is_not(None)
+    ),
+}
+
+
+def series(
+    connection: sa.Connection,
+    job: JobId,
+    metric: str,
+    *,
+    since: datetime,
+    until: datetime,
+    points: int,
+) -> Sequence[Point]:
+    """Points of one metric, from raw samples and, where those retired, from the means."""
+    drawn = buckets(metric, since=since, until=until, points=points)
+    start, width = microseconds_of(since), microseconds_of(since + drawn.width)
+    width -= start
+
+    def bucket(at: sa.ColumnElement[datetime]) -> sa.ColumnElement[int]:
+        return ((Microseconds(at) - start) // width).label("bucket")
+
+    raw = METRICS[metric]
+    when = raw.table.c.measured_at
+    from_raw = sa.select(bucket(when), *_joined(raw.value, raw.value, raw.value, raw.weight)).where(
+        raw.table.c.job == job, when >= since, when < until, raw.says
+    )
+    means = minute_means.c
+    from_means = sa.select(
+        bucket(means.minute), *_joined(means.mean, means.low, means.high, means.weight)
+    ).where(means.job == job, means.metric == metric, means.minute >= since, means.minute < until)
+    found = [
+        (int(index), Reading(*map(float, reading)))
+        for statement in (from_raw, from_means)
+        for index, *reading in connection.execute(statement.group_by("bucket"))
+    ]
+    return drawn.drawn(found)
+
+
+def retire(connection: sa.Connection, *, raw_before: datetime, means_before: datetime) -> int:
+    """Fold and drop what is old, in the caller's transaction: a crash leaves all or nothing."""
+    for name, metric in METRICS.items():
+        connection.execute(_fold(connection, name, metric, raw_before))
+    old = [
+        (throughput_samples.c.measured_at, raw_before),
+        (host_samples.c.measured_at, raw_before),
+        (loss_samples.c.measured_at, raw_before),
+        # Saves are few and tell how a job checkpoints; they stay as long as the means.
+        (save_samples.c.measured_at, means_before),
+        (minute_means.c.minute, means_before),
+    ]
+    return sum(
+        connection.execute(sa.delete(at.table).where(at < limit)).rowcount for at, limit in old
+    )
+
+
+def _joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
+    total = sa.func.sum(weight)
+    return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
+
+
+def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime) -> Any:
+    rows = metric.table.c
+    minute = Minute(rows.measured_at)
+    folded = (
+        sa.select(
+            rows.job,
+            sa.literal(name).label("metric"),
+            sa.type_coerce(minute, Instant).label("minute"),
+            *_joined(metric.value, metric.value, metric.value, metric.weight),
+        )
+        .where(rows.measured_at < before, metric.says)
+        .group_by(rows.job, minute)
+    )
+    columns = ["job", "metric", "minute", "mean", "low", "high", "weight"]
+    statement = insert(connection, minute_means).from_select(columns, folded)
+    # A late sample joins a minute that was folded before.
+    new, known = statement.excluded, minute_means.c
+    weight = known.weight + new.weight
+    return statement.on_conflict_do_update(
+        index_elements=[known.job, known.metric, known.minute],
+        set_={
+            "mean": (known.mean * known.weight + new.mean * new.weight) / weight,
+            "low": sa.case((new.low < known.low, new.low), else_=known.low),
+            "high": sa.case((new.high > known.high, new.high), else_=known.high),
+            "weight": weight,
+        },
+    )

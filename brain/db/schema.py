@@ -1,0 +1,181 @@
+"""The schema: what revision a database is at, and bringing it to this code's."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import Script, ScriptDirectory
+
+import brain
+from brain.db.engine import open_engine, sqlite_file
+from brain.db.faults import domain_error
+from brain.errors import SchemaTooNew, Unavailable
+
+#: Key of the advisory lock of migrations on PostgreSQL.
+_MIGRATIONS = 0x627261696E21
+#: Copies of an SQLite file that are kept.
+_COPIES = 3
+#: The oldest PostgreSQL that is tested; also what CONTRACTS.md promises.
+_POSTGRESQL = (15,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What bringing the schema up came to."""
+
+    #: Revision before and after; None: there was no schema.
+    before: str | None
+    after: str
+    #: Copy of the SQLite file made before anything was changed.
+    copy: Path | None = None
+    #: *Contract* steps left for ``brain migrate``, oldest first.
+    pending: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """One or two sentences for the log; empty when nothing was done and nothing is left."""
+        said = []
+        if self.before != self.after:
+            said.append(f"migrated the database from {self.before or 'nothing'} to {self.after}")
+        if self.copy:
+            said.append(f"its copy from before is {self.copy}")
+        if self.pending:
+            said.append(
+                f"contract steps {', '.join(self.pending)} wait: when no older Brain runs any "
+                "more, run brain migrate"
+            )
+        return "; ".join(said)
+
+
+def prepare(url: str, *, contract: bool = False) -> Prepared:
+    """Bring the database to this code's schema, under a lock; others wait for it.
+
+    At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
+    serving beside; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one Brain:
+    every step runs, and an existing file is copied first.
+
+    Raises:
+        SchemaTooNew: a newer Brain wrote it.
+        Unavailable: the database cannot be reached or written; nothing was changed.
+    """
+    engine = open_engine(url)
+    try:
+        if engine.dialect.name == "sqlite":
+            with _file_lock(sqlite_file(engine.url)), engine.begin() as connection:
+                return _migrate(connection, contract=True)
+        with engine.begin() as connection:
+            _refuse_old_server(connection)
+            # Longer than other locks: a migration may take a while, and nothing can be done before.
+            connection.execute(sa.text("SET LOCAL lock_timeout = '120s'"))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
+            return _migrate(connection, contract=contract)
+    finally:
+        engine.dispose()
+
+
+def current(connection: sa.Connection) -> str | None:
+    """The revision that a database is at; None: there is no schema."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def config(connection: sa.Connection) -> Config:
+    """Alembic's configuration, which reads no file; the connection rides along."""
+    made = Config()
+    made.set_main_option("script_location", str(migrations_path()).replace("%", "%%"))
+    made.attributes["connection"] = connection
+    return made
+
+
+def migrations_path() -> Path:
+    """The migrations: inside the package once built, beside it in a checkout."""
+    package = Path(brain.__file__).parent
+    shipped = package / "_migrations"
+    return shipped if shipped.is_dir() else package.parent / "migrations"
+
+
+def _migrate(connection: sa.Connection, *, contract: bool) -> Prepared:
+    made = config(connection)
+    scripts = ScriptDirectory.from_config(made)
+    before = current(connection)
+    missing = _missing(scripts, before)
+    waiting = next((i for i, step in enumerate(missing) if step.module.KIND == "contract"), None)
+    now = missing if contract or waiting is None else missing[:waiting]
+    copy = None
+    if now and before and connection.dialect.name == "sqlite":
+        copy = _copied(sqlite_file(connection.engine.url), now[-1].revision)
+    if now:
+        command.upgrade(made, now[-1].revision)
+    return Prepared(
+        before=before,
+        after=now[-1].revision if now else before or "",
+        copy=copy,
+        pending=tuple(step.revision for step in missing[len(now) :]),
+    )
+
+
+def _missing(scripts: ScriptDirectory, before: str | None) -> list[Script]:
+    known = {step.revision for step in scripts.walk_revisions()}
+    if before is not None and before not in known:
+        raise SchemaTooNew(
+            f"the database is at revision {before}, which this version {brain.__version__} does "
+            "not know; run the newer Brain, or put back the copy it made (brain.db.before-…)"
+        )
+    steps = scripts.iterate_revisions("head", before or "base")
+    return [step for step in steps if step.revision != before][::-1]
+
+
+@contextmanager
+def _file_lock(database: Path) -> Iterator[None]:
+    lock = database.with_name(f"{database.name}.migrating")
+    try:
+        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as refused:
+        raise Unavailable(
+            f"{lock} cannot be written ({refused.strerror}): create its directory and give this "
+            "user write permission"
+        ) from refused
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _copied(database: Path, revision: str) -> Path:
+    """Copy the database, its write-ahead log included, as it was last committed."""
+    copy = database.with_name(f"{database.name}.before-{revision}")
+    unfinished = copy.with_name(f"{copy.name}.partial")
+    unfinished.unlink(missing_ok=True)
+    try:
+        with (
+            closing(sqlite3.connect(database)) as source,
+            closing(sqlite3.connect(unfinished)) as target,
+        ):
+            source.backup(target)
+        unfinished.replace(copy)
+    except sqlite3.Error as refused:
+        raise domain_error(refused, str(unfinished)) or refused from refused
+    finally:
+        unfinished.unlink(missing_ok=True)
+    copies = sorted(
+        database.parent.glob(f"{database.name}.before-*"), key=lambda each: each.stat().st_mtime
+    )
+    for old in copies[:-_COPIES]:
+        old.unlink()
+    return copy
+
+
+def _refuse_old_server(connection: sa.Connection) -> None:
+    version = connection.dialect.server_version_info
+    if version and version < _POSTGRESQL:
+        raise Unavailable(
+            f"PostgreSQL {'.'.join(map(str, version))} is older than {_POSTGRESQL[0]}; upgrade it"
+        )

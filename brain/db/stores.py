@@ -1,0 +1,134 @@
+"""``Stores`` on SQL: one transaction, one connection, all stores on it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from threading import Lock
+
+import sqlalchemy as sa
+
+from brain.db.engine import open_engine, sqlite_file
+from brain.db.faults import READ_ONLY
+from brain.db.jobs import SqlJobs, SqlPlans
+from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes
+from brain.db.telemetry import SqlTelemetry
+from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
+from brain.errors import Unavailable
+
+#: Key of the advisory lock of writers; any number that nothing else in the database uses.
+_WRITERS = 0x627261696E
+
+
+class SqlTransaction:
+    """All stores on one connection."""
+
+    def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
+        self._connection = connection
+        self._free = read_only or connection.dialect.name != "postgresql"
+
+    @property
+    def telemetry(self) -> SqlTelemetry:
+        """Samples; on PostgreSQL the one store that several may write at once."""
+        return SqlTelemetry(self._connection)
+
+    @property
+    def jobs(self) -> SqlJobs:
+        """Jobs."""
+        return SqlJobs(self._in_turn())
+
+    @property
+    def plans(self) -> SqlPlans:
+        """Plans and decisions."""
+        return SqlPlans(self._in_turn())
+
+    @property
+    def fits(self) -> SqlFits:
+        """Fitted models."""
+        return SqlFits(self._in_turn())
+
+    @property
+    def leases(self) -> SqlLeases:
+        """Who decides for a pool."""
+        return SqlLeases(self._in_turn())
+
+    @property
+    def worlds(self) -> SqlWorlds:
+        """Worlds and replicas."""
+        return SqlWorlds(self._in_turn())
+
+    @property
+    def nodes(self) -> SqlNodes:
+        """Nodes."""
+        return SqlNodes(self._in_turn())
+
+    @property
+    def events(self) -> SqlEvents:
+        """What happened."""
+        return SqlEvents(self._in_turn())
+
+    @property
+    def audit(self) -> SqlAudit:
+        """Who did what."""
+        return SqlAudit(self._in_turn())
+
+    @property
+    def access(self) -> SqlAccess:
+        """Tokens, codes, answers, secrets."""
+        return SqlAccess(self._in_turn())
+
+    @property
+    def freezes(self) -> SqlFreezes:
+        """What is frozen."""
+        return SqlFreezes(self._in_turn())
+
+    def _in_turn(self) -> sa.Connection:
+        # Ids are given when rows are inserted, not when they commit: of two open transactions the
+        # later id could be seen first, and an SSE client would resume behind the earlier one for
+        # ever. So transactions that may write an event go one after another, as they do on SQLite,
+        # and take this lock before any row's, so that no two can wait for each other.
+        if not self._free:
+            self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITERS)))
+            self._free = True
+        return self._connection
+
+
+class SqlStores:
+    """Stores in a database that ``brain.db.prepare`` has brought to this code's schema."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = open_engine(url)
+        self._sqlite = self._engine.dialect.name == "sqlite"
+        # SQLite's own waiting polls, up to 100 ms apart; this lock hands over at once.
+        self._writing = Lock() if self._sqlite else nullcontext()
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[SqlTransaction]:
+        """Open a transaction; see ``brain.ports.Stores``."""
+        with (
+            nullcontext() if read_only else self._writing,
+            self._connection(read_only=read_only) as connection,
+            connection.begin(),
+        ):
+            yield SqlTransaction(connection, read_only=read_only)
+
+    def size_bytes(self) -> int:
+        """The database's files, its write-ahead log included."""
+        if self._sqlite:
+            file = sqlite_file(self._engine.url)
+            files = (file, file.with_name(f"{file.name}-wal"))
+            return sum(each.stat().st_size for each in files if each.exists())
+        with self._connection(read_only=True) as connection:
+            size = sa.func.pg_database_size(sa.func.current_database())
+            return int(connection.execute(sa.select(size)).scalar_one())
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _connection(self, *, read_only: bool) -> sa.Connection:
+        options: dict[str, object] = {READ_ONLY: read_only}
+        if read_only and not self._sqlite:
+            options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        try:
+            return self._engine.connect().execution_options(**options)
+        except sa.exc.TimeoutError as full:
+            raise Unavailable("all connections to the database are in use; retry later") from full

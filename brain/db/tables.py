@@ -1,0 +1,365 @@
+"""The tables. Columns are named as the fields they hold; indexes say which question they answer."""
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from brain.db.columns import Instant, Name, RisingId, Value, Word
+from brain.types.allocation import Allocation
+from brain.types.explanation import Explanation
+from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
+from brain.types.plan import ACTIVE, Approval, Outcome, PlanKind, PlanState
+from brain.types.pool import FreezeScope
+from brain.types.recommendation import Prediction, Recommendation
+from brain.types.record import Role
+from brain.types.resources import Resources
+from brain.types.telemetry import GpuReading, Phase
+from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
+
+metadata = sa.MetaData(
+    # Named from the first migration on: SQLite can only drop a constraint that has a name.
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _states(states: frozenset[JobState] | frozenset[PlanState]) -> str:
+    return ", ".join(f"'{state}'" for state in sorted(states))
+
+
+UNFINISHED = sa.text(f"state NOT IN ({_states(FINISHED)})")
+ACTIVE_PLAN = sa.text(f"state IN ({_states(ACTIVE)})")
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", Name, primary_key=True),
+    # Of the document, to be searched.
+    sa.Column("project", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("document", Value[JobDocument](JobDocument), nullable=False),
+    sa.Column("pool", Name, nullable=False),
+    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("state", Word(JobState), nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("intent", Word(Intent), nullable=False),
+    sa.Column("advise_only", sa.String),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.Column("finished_at", Instant),
+    sa.Column("version", sa.Integer, nullable=False),
+    # A name belongs to one unfinished job of a project.
+    sa.Index(
+        "uq_jobs_unfinished_name",
+        "project",
+        "name",
+        unique=True,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
+    ),
+    # The newest job of a name, finished or not.
+    sa.Index("ix_jobs_project_name_created_at", "project", "name", "created_at"),
+    # The unfinished jobs of a pool, and the pools that have any.
+    sa.Index(
+        "ix_jobs_unfinished",
+        "pool",
+        "created_at",
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
+    ),
+)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    # The fencing token: the primary key lets one of two racing Brains win.
+    sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", Word(PlanKind), nullable=False),
+    sa.Column("state", Word(PlanState), nullable=False),
+    sa.Column("current", Value[Allocation](Allocation), nullable=False),
+    sa.Column("target", Value[Allocation](Allocation), nullable=False),
+    sa.Column("measured", Value[Prediction](Prediction)),
+    sa.Column("promised", Value[Prediction](Prediction)),
+    sa.Column("restart_seconds", sa.Double),
+    sa.Column("payback_seconds", sa.Double),
+    sa.Column("explanation", Value[Explanation](Explanation), nullable=False),
+    sa.Column("proposed_by", sa.String, nullable=False),
+    sa.Column("approval", Value[Approval](Approval)),
+    sa.Column("outcome", Value[Outcome](Outcome), nullable=False),
+    sa.Column("after", Value[object](tuple[tuple[JobId, int], ...]), nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.Column("expires_at", Instant, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    # At most one active plan per job; also finds it.
+    sa.Index(
+        "uq_plans_active",
+        "job",
+        unique=True,
+        sqlite_where=ACTIVE_PLAN,
+        postgresql_where=ACTIVE_PLAN,
+    ),
+    # The inbox, newest first.
+    sa.Index("ix_plans_created_at", "created_at", "job", "generation"),
+)
+
+decisions = sa.Table(
+    "decisions",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("recommendation", Value[Recommendation](Recommendation), nullable=False),
+)
+
+
+def _samples(kind: str, *columns: sa.Column[object]) -> sa.Table:
+    """A table of one kind of sample: identity, place, and the two orders it is read in."""
+    return sa.Table(
+        f"{kind}_samples",
+        metadata,
+        sa.Column("source", Name, primary_key=True),
+        sa.Column("measured_at", Instant, primary_key=True),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        sa.Column("job", Name, nullable=False),
+        *columns,
+        # What a job did since.
+        sa.Index(f"ix_{kind}_samples_job_measured_at", "job", "measured_at"),
+        # What is old enough to retire; rows come nearly in this order, so BRIN is all it needs.
+        sa.Index(f"ix_{kind}_samples_measured_at", "measured_at", postgresql_using="brin"),
+    )
+
+
+def _place() -> tuple[sa.Column[object], ...]:
+    names = ("replica", "local_rank", "rank", "epoch", "generation")
+    return tuple(sa.Column(name, sa.Integer, nullable=False) for name in names)
+
+
+throughput_samples = _samples(
+    "throughput",
+    *_place(),
+    sa.Column("phase", Word(Phase), nullable=False),
+    sa.Column("nodes", sa.Integer, nullable=False),
+    sa.Column("replicas", sa.Integer, nullable=False),
+    sa.Column("processes", sa.Integer, nullable=False),
+    sa.Column("accelerator", sa.String, nullable=False),
+    sa.Column("local_batch", sa.BigInteger),
+    sa.Column("accumulation", sa.BigInteger, nullable=False),
+    sa.Column("steps", sa.BigInteger, nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("step_seconds", sa.Double, nullable=False),
+    sa.Column("step_seconds_mean", sa.Double, nullable=False),
+    sa.Column("data_wait_seconds", sa.Double, nullable=False),
+    sa.Column("examples_per_second", sa.Double),
+)
+
+save_samples = _samples(
+    "save",
+    *_place(),
+    sa.Column("path", sa.String, nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("save_seconds", sa.Double, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+)
+
+host_samples = _samples(
+    "host",
+    sa.Column("node", Name, nullable=False),
+    sa.Column("cpu_millis", sa.BigInteger, nullable=False),
+    sa.Column("cpu_capacity_millis", sa.BigInteger, nullable=False),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+    sa.Column("memory_capacity_bytes", sa.BigInteger, nullable=False),
+    sa.Column("job_cpu_millis", sa.BigInteger, nullable=False),
+    sa.Column("job_memory_bytes", sa.BigInteger, nullable=False),
+    sa.Column("network_receive_bytes_per_second", sa.Double, nullable=False),
+    sa.Column("network_send_bytes_per_second", sa.Double, nullable=False),
+    sa.Column("disk_read_bytes_per_second", sa.Double, nullable=False),
+    sa.Column("disk_write_bytes_per_second", sa.Double, nullable=False),
+    sa.Column("gpus", Value[object](tuple[GpuReading, ...]), nullable=False),
+    # Of ``gpus``, so that a series needs not read JSON.
+    sa.Column("gpu_share", sa.Double),
+    sa.Column("gpu_memory_share", sa.Double),
+    sa.Column("unavailable", Value[object](tuple[str, ...]), nullable=False),
+)
+
+loss_samples = _samples(
+    "loss",
+    sa.Column("where", sa.String, nullable=False),
+    sa.Column("dropped", sa.BigInteger, nullable=False),
+)
+
+#: What came of each source: gaps stay known after the samples retired.
+sources = sa.Table(
+    "sources",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("source", Name, primary_key=True),
+    sa.Column("highest", sa.BigInteger, nullable=False),
+    sa.Column("stored", sa.BigInteger, nullable=False),
+    sa.Column("dropped", sa.BigInteger, nullable=False),
+    sa.Column("heard_at", Instant, nullable=False),
+)
+
+minute_means = sa.Table(
+    "minute_means",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("metric", Name, primary_key=True),
+    sa.Column("minute", Instant, primary_key=True),
+    sa.Column("mean", sa.Double, nullable=False),
+    sa.Column("low", sa.Double, nullable=False),
+    sa.Column("high", sa.Double, nullable=False),
+    sa.Column("weight", sa.Double, nullable=False),
+    # What is old enough to drop.
+    sa.Index("ix_minute_means_minute", "minute", postgresql_using="brin"),
+)
+
+fits = sa.Table(
+    "fits",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("kind", Name, primary_key=True),
+    sa.Column("parameters", sa.Text, nullable=False),
+    sa.Column("fitted_at", Instant, nullable=False),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("pool", Name, primary_key=True),
+    sa.Column("holder", sa.String, nullable=False),
+    sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", Instant, nullable=False),
+)
+
+worlds = sa.Table(
+    "worlds",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("cause", Word(Cause), nullable=False),
+    sa.Column("members", Value[object](tuple[Member, ...]), nullable=False),
+    sa.Column("formed_at", Instant, nullable=False),
+    sa.Column("stepping_at", Instant),
+    sa.Column("ended_at", Instant),
+    sa.Column("downtime_seconds", sa.Double),
+    sa.Column("steps_redone", sa.BigInteger),
+    sa.Column("detail", sa.String, nullable=False),
+)
+
+replicas = sa.Table(
+    "replicas",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("role", Name, primary_key=True),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("node", Name, nullable=False),
+    sa.Column("state", Word(ReplicaState), nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("started_at", Instant, nullable=False),
+    sa.Column("ended_at", Instant),
+    sa.Column("exit", Word(ReplicaExit)),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("detail", sa.String, nullable=False),
+)
+
+nodes = sa.Table(
+    "nodes",
+    metadata,
+    sa.Column("name", Name, primary_key=True),
+    sa.Column("pool", Name, nullable=False),
+    sa.Column("capacity", Value[Resources](Resources), nullable=False),
+    sa.Column("accelerator", sa.String, nullable=False),
+    sa.Column("slots", sa.Integer),
+    sa.Column("seen_at", Instant, nullable=False),
+    sa.Column("schedulable", sa.Boolean, nullable=False),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("id", RisingId, primary_key=True),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("job", Name),
+    sa.Column("subject", sa.BigInteger),
+    sa.Column("message", sa.String, nullable=False),
+    sa.Column("data", Value[object](Mapping[str, str])),
+    # What happened to one job.
+    sa.Index("ix_events_job_id", "job", "id"),
+    sqlite_autoincrement=True,
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", RisingId, primary_key=True),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("actor", sa.String, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("target", sa.String, nullable=False),
+    sa.Column("before", sa.Text, nullable=False),
+    sa.Column("after", sa.Text, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", Name, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("role", Word(Role), nullable=False),
+    sa.Column("job", Name),
+    sa.Column("sha256", Name, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("expires_at", Instant),
+    sa.Column("revoked_at", Instant),
+    sa.Column("last_used_at", Instant),
+    sa.UniqueConstraint("sha256"),
+)
+
+codes = sa.Table(
+    "codes",
+    metadata,
+    sa.Column("sha256", Name, primary_key=True),
+    sa.Column("expires_at", Instant, nullable=False),
+)
+
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("key", Name, primary_key=True),
+    sa.Column("principal", Name, primary_key=True),
+    sa.Column("route", Name, primary_key=True),
+    sa.Column("body_sha256", sa.String, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("at", Instant, nullable=False),
+    # What is old enough to forget.
+    sa.Index("ix_answers_at", "at"),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+)
+
+freezes = sa.Table(
+    "freezes",
+    metadata,
+    sa.Column("scope", Word(FreezeScope), primary_key=True),
+    sa.Column("target", Name, primary_key=True),
+    sa.Column("by", sa.String, nullable=False),
+    sa.Column("why", sa.String, nullable=False),
+    sa.Column("at", Instant, nullable=False),
+)

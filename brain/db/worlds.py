@@ -1,0 +1,119 @@
+"""What coordinators, scalers and fits left behind, and who holds a pool."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from brain.db.columns import insert, row, upsert, value
+from brain.db.tables import fits, leases, nodes, replicas, worlds
+from brain.errors import UnknownNode
+from brain.ports import StoredFit
+from brain.types.job import JobId
+from brain.types.pool import Lease
+from brain.types.resources import Node, NodeName, PoolName
+from brain.types.world import Replica, World
+
+#: Expiry of a lease that was let go; its term must outlive it.
+_LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SqlWorlds:
+    """``WorldStore``, one row per world and per replica."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def put(self, world: World) -> None:
+        upsert(self._connection, worlds, [row(world)])
+
+    def latest(self, job: JobId) -> World | None:
+        return next(iter(self._read(_worlds_of(job).limit(1))), None)
+
+    def of(self, job: JobId) -> Sequence[World]:
+        return self._read(_worlds_of(job))
+
+    def put_replicas(self, job: JobId, replicas_: Iterable[Replica]) -> None:
+        upsert(self._connection, replicas, [{**row(each), "job": job} for each in replicas_])
+
+    def replicas(self, job: JobId) -> Sequence[Replica]:
+        mine = sa.select(replicas).where(replicas.c.job == job)
+        ordered = mine.order_by(replicas.c.id, replicas.c.role)
+        return [value(Replica, found) for found in self._connection.execute(ordered).mappings()]
+
+    def _read(self, statement: sa.Select[Any]) -> list[World]:
+        return [value(World, found) for found in self._connection.execute(statement).mappings()]
+
+
+def _worlds_of(job: JobId) -> sa.Select[Any]:
+    return sa.select(worlds).where(worlds.c.job == job).order_by(worlds.c.epoch.desc())
+
+
+class SqlNodes:
+    """``NodeStore``, one row per node."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def put(self, node: Node) -> None:
+        upsert(self._connection, nodes, [row(node)])
+
+    def of(self, pool: PoolName | None = None) -> Sequence[Node]:
+        named = sa.select(nodes).order_by(nodes.c.name)
+        return self._read(named if pool is None else named.where(nodes.c.pool == pool))
+
+    def get(self, name: NodeName) -> Node:
+        found = self._read(sa.select(nodes).where(nodes.c.name == name))
+        if not found:
+            raise UnknownNode(f"no node named {name} has registered")
+        return found[0]
+
+    def _read(self, statement: sa.Select[Any]) -> list[Node]:
+        return [value(Node, found) for found in self._connection.execute(statement).mappings()]
+
+
+class SqlFits:
+    """``FitStore``, one row per job and kind."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def put(self, fit: StoredFit) -> None:
+        upsert(self._connection, fits, [row(fit)])
+
+    def get(self, job: JobId, kind: str) -> StoredFit | None:
+        mine = sa.select(fits).where(fits.c.job == job, fits.c.kind == kind)
+        found = self._connection.execute(mine).mappings().one_or_none()
+        return value(StoredFit, found) if found else None
+
+
+class SqlLeases:
+    """``LeaseStore``, one row per pool."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def acquire(
+        self, pool: PoolName, holder: str, *, until: datetime, now: datetime
+    ) -> Lease | None:
+        # One statement, so that of two that try at once the second sees what the first took.
+        take = insert(self._connection, leases).values(
+            pool=pool, holder=holder, term=1, expires_at=until
+        )
+        mine = leases.c.holder == take.excluded.holder
+        taken = take.on_conflict_do_update(
+            index_elements=[leases.c.pool],
+            set_={
+                "holder": take.excluded.holder,
+                "term": leases.c.term + sa.case((mine, 0), else_=1),
+                "expires_at": take.excluded.expires_at,
+            },
+            where=mine | (leases.c.expires_at <= now),
+        ).returning(*leases.c)
+        found = self._connection.execute(taken).mappings().one_or_none()
+        return value(Lease, found) if found else None
+
+    def release(self, pool: PoolName, holder: str) -> None:
+        mine = (leases.c.pool == pool) & (leases.c.holder == holder)
+        self._connection.execute(sa.update(leases).where(mine).values(expires_at=_LET_GO))
