@@ -4,6 +4,7 @@
     ├── BadInput                what a person or program sent cannot be used
     │   ├── UnknownField        a document names a field that does not exist
     │   ├── ImpossibleBounds    no size satisfies the bounds
+    │   ├── TooLarge            a body or batch beyond the limit
     │   └── UnknownVersion      a message of a version that is not spoken here
     ├── NotFound                a name that means nothing here
     │   ├── UnknownJob
@@ -45,6 +46,10 @@ class UnknownField(BadInput):
 
 class ImpossibleBounds(BadInput):
     """No replica count satisfies the bounds; widen them as the message says."""
+
+
+class TooLarge(BadInput):
+    """The body or batch is larger than is accepted; split it as the message says."""
 
 
 class UnknownVersion(BadInput):

@@ -21,6 +21,9 @@ class Settings:
     host: str = "127.0.0.1"
     #: TCP port; 0 takes a free one.
     port: int = 8080
+    #: Names beside loopback's by which browsers may reach the service, separated by commas; any
+    #: other ``Host`` is refused, because a page elsewhere could point its own name at us.
+    allowed_hosts: str = ""
     #: SQLAlchemy URL; empty is SQLite in the state directory, which needs nothing installed.
     database_url: str = ""
     #: Seconds between turns of a pool; a resize costs seconds, so deciding more often is noise.

@@ -1,0 +1,158 @@
+"""The application: routes, problems and the outermost layer put together."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Semaphore
+
+import uuid_utils
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from brain import __version__
+from brain.api import events, openapi, problems
+from brain.api.deps import Context
+from brain.api.events import Bell
+from brain.api.metrics import Condition, Metrics
+from brain.api.routes import access, fleet, jobs, logs, plans, service, telemetry, ui, worlds
+from brain.api.routes import events as event_routes
+from brain.api.secrets import Seal
+from brain.errors import BrainError, NotAllowed, Unavailable
+from brain.ports import Clock, Stores
+from brain.settings import Settings
+
+#: Batches of telemetry that are stored at once; the thread pool has forty threads.
+_INGESTING = 16
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def create_app(
+    stores: Stores,
+    settings: Settings,
+    clock: Clock,
+    *,
+    home: Path,
+    seal: Seal,
+    bell: Bell | None = None,
+    condition: Condition | None = None,
+    metrics: Metrics | None = None,
+    wake: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """Return the service's app over ``stores``.
+
+    ``wake`` lets the tick begin at once, after something was decided. ``bell``, ``metrics`` and
+    ``condition`` are shared with the tick; left out, the app has its own.
+    """
+    metrics = metrics or Metrics()
+    context = Context(
+        stores=stores,
+        settings=settings,
+        clock=clock,
+        home=home,
+        bell=bell or Bell(),
+        seal=seal,
+        metrics=metrics,
+        condition=condition or Condition(metrics),
+        started_at=clock(),
+        wake=wake,
+        ingesting=Semaphore(_INGESTING),
+    )
+    app = FastAPI(
+        title="Brain",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=_watching,
+        generate_unique_id_function=openapi.operation_id,
+    )
+    app.state.context = context
+    problems.install(app)
+    for part in (jobs, plans, logs, event_routes, worlds, fleet, telemetry, access, openapi):
+        app.include_router(part.router)
+    app.include_router(service.router)
+    app.include_router(service.api)
+    app.router.default = ui.Dashboard(ui.directory())
+    app.add_middleware(Outermost, context=context)
+    return app
+
+
+@asynccontextmanager
+async def _watching(app: FastAPI) -> AsyncIterator[None]:
+    """Ring for what other processes commit, as long as the app serves."""
+    context: Context = app.state.context
+    task = asyncio.create_task(events.watch(context.bell, context.stores))
+    yield
+    context.bell.close()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+class Outermost:
+    """Gives each request an id, refuses foreign hosts and origins, adds headers, counts."""
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self._app = app
+        self._here = context
+        configured = [context.settings.host, *context.settings.allowed_hosts.split(",")]
+        names = (name.strip().lower() for name in configured)
+        self._hosts = frozenset((*_LOOPBACK, *filter(None, names)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = str(uuid_utils.uuid7())
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add_headers(MutableHeaders(scope=message), request_id)
+                self._note(scope["method"], message["status"])
+            await send(message)
+
+        try:
+            self._check_names(Headers(scope=scope), scope["method"])
+        except BrainError as refused:
+            await problems.answer(refused, request_id)(scope, receive, sending)
+            return
+        await self._app(scope, receive, sending)
+
+    def _check_names(self, headers: Headers, method: str) -> None:
+        """Refuse what a page elsewhere would send: another name's Host, another page's Origin."""
+        host = headers.get("host", "")
+        if _name(host) not in self._hosts:
+            raise NotAllowed(
+                f"Host {host!r} is not served here; name it in the setting allowed_hosts"
+            )
+        origin = headers.get("origin")
+        if method not in _SAFE and origin and origin.partition("://")[2].lower() != host.lower():
+            raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
+
+    def _note(self, method: str, status: int) -> None:
+        self._here.metrics.requests.labels(method, f"{status // 100}xx").inc()
+        if status < 300:
+            return
+        if status == problems.status_of(Unavailable):
+            sentence = "the database cannot be reached or written; nothing is accepted meanwhile"
+            self._here.condition.worsen("database", sentence)
+
+
+def _name(host: str) -> str:
+    """The name or address in a Host header, without its port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _add_headers(headers: MutableHeaders, request_id: str) -> None:
+    headers["X-Request-Id"] = request_id
+    headers.setdefault("Content-Security-Policy", ui.CONTENT_SECURITY_POLICY)
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    headers.setdefault("Referrer-Policy", "no-referrer")

@@ -1,0 +1,180 @@
+"""Who is asking, and who may do what: tokens, sessions, the table of routes and roles."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import uuid_utils
+from starlette.requests import Request
+
+from brain.errors import NotAllowed, NotSignedIn, Unavailable
+from brain.ports import Stores
+from brain.types.job import Job, JobId
+from brain.types.record import Principal, Role, Token
+
+#: Cookie of a browser's session; its value is the secret of a token of its own.
+COOKIE = "brain_session"
+SESSION_DAYS = 7.0
+#: A sign-in code is good for so long, once.
+CODE_LIFE = timedelta(minutes=10)
+#: ``last_used_at`` is kept to this precision, so that reading does not mean writing.
+_USED_PRECISION = timedelta(minutes=1)
+
+_ALL = frozenset(Role)
+_READERS = frozenset({Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
+_SUBMITTERS = frozenset({Role.SUBMITTER, Role.OPERATOR, Role.ADMIN})
+_OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
+_ADMINS = frozenset({Role.ADMIN})
+_PROGRAMS = frozenset({Role.SCALER, Role.AGENT})
+_SCALERS = frozenset({Role.SCALER})
+
+#: Routes that need no token.
+OPEN = frozenset({"GET /livez", "POST /api/v1/sign-in"})
+
+#: Who may use which route. A route that is not here is refused to everybody.
+ACCESS: Mapping[str, frozenset[Role]] = {
+    "GET /api/v1/jobs": _READERS | _SCALERS,
+    "POST /api/v1/jobs": _SUBMITTERS,
+    "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
+    "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS,
+    "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS,
+    "POST /api/v1/jobs/{job}:resume": _SUBMITTERS,
+    "GET /api/v1/jobs/{job}/plans": _READERS | _SCALERS,
+    # The scaler brings the requests of other doors (a ScalePlan object, `kubectl scale`).
+    "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,
+    "GET /api/v1/jobs/{job}/recommendation": _READERS,
+    "GET /api/v1/jobs/{job}/what-if": _READERS,
+    "GET /api/v1/jobs/{job}/model": _READERS,
+    "GET /api/v1/jobs/{job}/series": _READERS,
+    "GET /api/v1/jobs/{job}/workers": _READERS,
+    "GET /api/v1/jobs/{job}/events": _READERS,
+    "GET /api/v1/jobs/{job}/logs": _READERS,
+    "GET /api/v1/jobs/{job}/world": _READERS | _PROGRAMS,
+    "POST /api/v1/jobs/{job}/world": _PROGRAMS,
+    "POST /api/v1/jobs/{job}/replicas": _SCALERS,
+    "GET /api/v1/jobs/{job}/environment": _SCALERS,
+    "POST /api/v1/jobs/{job}/token": _SCALERS,
+    "GET /api/v1/pools": _READERS | _SCALERS,
+    "GET /api/v1/pools/{pool}/wishes": _SCALERS,
+    "GET /api/v1/plans": _READERS,
+    "POST /api/v1/plans/{job}/{generation}:approve": _OPERATORS,
+    "POST /api/v1/plans/{job}/{generation}:reject": _OPERATORS,
+    "POST /api/v1/plans/{job}/{generation}:rollback": _OPERATORS,
+    "GET /api/v1/nodes": _READERS | _SCALERS,
+    "PUT /api/v1/nodes/{node}": _SCALERS,
+    "GET /api/v1/freeze": _READERS | _SCALERS,
+    "POST /api/v1/freeze": _OPERATORS,
+    "DELETE /api/v1/freeze/{scope}": _OPERATORS,
+    "DELETE /api/v1/freeze/{scope}/{target}": _OPERATORS,
+    "POST /api/v1/telemetry": _PROGRAMS | _ADMINS,
+    "GET /api/v1/events": _READERS,
+    "GET /api/v1/audit": _ADMINS | _OPERATORS,
+    "GET /api/v1/tokens": _ADMINS,
+    "POST /api/v1/tokens": _ADMINS,
+    "DELETE /api/v1/tokens/{token}": _ADMINS,
+    "POST /api/v1/sign-in-codes": _ADMINS,
+    "POST /api/v1/sign-out": _ALL,
+    "GET /api/v1/health": _ALL,
+    "GET /api/v1/openapi.json": _ALL,
+    "GET /readyz": _ALL,
+    "GET /metrics": _READERS | _SCALERS,
+}
+
+
+def new_secret() -> str:
+    """A token's secret: 256 random bits."""
+    return "brn_" + secrets.token_urlsafe(32)
+
+
+def sha256(secret: str | bytes) -> str:
+    """What is stored of a secret. Random tokens need no slow hash."""
+    data = secret.encode() if isinstance(secret, str) else secret
+    return hashlib.sha256(data).hexdigest()
+
+
+def mint(
+    name: str,
+    role: Role,
+    *,
+    now: datetime,
+    days: float | None = None,
+    job: JobId | None = None,
+    secret: str | None = None,
+) -> tuple[Token, str]:
+    """Return a new token as it is stored, and its secret."""
+    secret = secret or new_secret()
+    token = Token(
+        id=str(uuid_utils.uuid7()),
+        name=name,
+        role=role,
+        job=job,
+        sha256=sha256(secret),
+        created_at=now,
+        expires_at=None if days is None else now + timedelta(days=days),
+    )
+    return token, secret
+
+
+def secret_in(request: Request) -> str | None:
+    """The secret of a request: its bearer token, else the session cookie."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and credentials:
+        return credentials.strip()
+    return request.cookies.get(COOKIE)
+
+
+def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
+    """Return whom a secret belongs to.
+
+    Raises:
+        NotSignedIn: there is none, or it is unknown, revoked or expired.
+    """
+    if not secret:
+        raise NotSignedIn("this needs a token; send `Authorization: Bearer brn_…` or sign in")
+    with stores.transaction(read_only=True) as tx:
+        token = tx.access.token(sha256(secret))
+    if token is None or token.revoked_at is not None:
+        raise NotSignedIn("the token is unknown or was revoked; mint another")
+    if token.expires_at is not None and token.expires_at <= now:
+        raise NotSignedIn(f"the token {token.name} expired at {token.expires_at:%F %T}Z; renew it")
+    if token.last_used_at is None or now - token.last_used_at > _USED_PRECISION:
+        _note_use(stores, replace(token, last_used_at=now))
+    return Principal(name=token.name, role=token.role, job=token.job)
+
+
+def check_route(principal: Principal, route: str) -> None:
+    """Refuse a role that may not use this route.
+
+    Raises:
+        NotAllowed: naming the roles that may.
+    """
+    allowed = ACCESS.get(route, frozenset())
+    if principal.role not in allowed:
+        roles = ", ".join(role for role in Role if role in allowed) or "nobody"
+        raise NotAllowed(f"{route} is for {roles}; {principal.name} is {principal.role}")
+
+
+def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
+    """Refuse an agent of another job, and a submitter who acts on another's job.
+
+    Raises:
+        NotAllowed: with what would be needed.
+    """
+    if principal.role is Role.AGENT and principal.job != job.id:
+        raise NotAllowed(f"{principal.name} is an agent's token of another job")
+    if acting and principal.role is Role.SUBMITTER and job.owner != principal.name:
+        raise NotAllowed(
+            f"job {job.document.name} belongs to {job.owner}; an operator may act on it"
+        )
+
+
+def _note_use(stores: Stores, token: Token) -> None:
+    try:
+        with stores.transaction() as tx:
+            tx.access.put_token(token)
+    except Unavailable:
+        # A database that cannot be written can still be read; when a token was used is no
+        # reason to refuse its use.
+        return

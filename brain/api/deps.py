@@ -1,0 +1,263 @@
+"""What routes are given: the context of the app, who asks, and how to change something."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Semaphore
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request, Response
+
+from brain import wire
+from brain.api import auth
+from brain.api.events import Bell
+from brain.api.metrics import Condition, Metrics
+from brain.api.secrets import Seal
+from brain.errors import KeyReused, StalePlan, TooLarge, VersionMismatch
+from brain.ports import Clock, Stores, Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.record import Principal
+
+#: How often an action is done again that lost a race with another writer.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all routes share."""
+
+    stores: Stores
+    settings: Settings
+    clock: Clock
+    home: Path
+    bell: Bell
+    seal: Seal
+    metrics: Metrics
+    condition: Condition
+    started_at: datetime
+    #: Lets the tick begin at once instead of after its pause.
+    wake: Callable[[], None]
+    #: Batches that may be stored at once; more are told to come back, so that a flood of
+    #: telemetry leaves threads for everybody else.
+    ingesting: Semaphore
+
+
+async def context_of(request: Request) -> Context:
+    """The context of the app that answers this request."""
+    context: Context = request.app.state.context
+    return context
+
+
+Here = Annotated[Context, Depends(context_of)]
+
+
+def principal_of(request: Request, here: Here) -> Principal:
+    """Sign the request in and check that its role may use the route."""
+    principal = auth.sign_in(here.stores, auth.secret_in(request), here.clock())
+    auth.check_route(principal, f"{request.method} {request.scope['route'].path}")
+    return principal
+
+
+Who = Annotated[Principal, Depends(principal_of)]
+Project = Annotated[str, Query(description="Project of a job that is given by name")]
+DryRun = Annotated[bool, Query(description="Do everything but keep it")]
+PageSize = Annotated[int, Query(ge=1, le=500)]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks what of which job; the job's name in the path is resolved once."""
+
+    here: Context
+    who: Principal
+    name: str
+    project: str
+
+    def job(self, tx: Transaction, *, acting: bool = False) -> Job:
+        """The job of the path.
+
+        Raises:
+            UnknownJob: there is none.
+            NotAllowed: it is not for this principal.
+        """
+        job = tx.jobs.get(self.name, self.project)
+        auth.check_job(self.who, job, acting=acting)
+        return job
+
+    def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
+        """Answer with what ``act`` reads of the job."""
+        with self.here.stores.transaction(read_only=True) as tx:
+            return answer(act(tx, self.job(tx)), status=status)
+
+
+async def asking(here: Here, who: Who, job: str, project: Project = "default") -> Asking:
+    """The job of the path and who asks for it."""
+    return Asking(here, who, job, project)
+
+
+AboutJob = Annotated[Asking, Depends(asking)]
+
+
+async def body_of(request: Request, here: Here) -> bytes:
+    """The request's body.
+
+    Raises:
+        TooLarge: it is longer than ``body_limit_bytes``.
+    """
+    chunks: list[bytes] = []
+    length = 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        if length > here.settings.body_limit_bytes:
+            raise TooLarge(
+                f"the body is over body_limit_bytes {here.settings.body_limit_bytes}; split it"
+            )
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+Body = Annotated[bytes, Depends(body_of)]
+
+
+class _Undone(Exception):
+    """Carries an answer out of a transaction that must not be kept."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__("dry run")
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """Does one thing in one transaction: once per idempotency key, or not at all on a dry run."""
+
+    here: Context
+    who: Principal
+    route: str
+    body: bytes
+    key: str | None
+    expected: str | None
+    dry_run: bool
+
+    def __call__(
+        self,
+        act: Callable[[Transaction], object],
+        *,
+        status: int = 200,
+        etag: Callable[[object], str] | None = None,
+        secret: bool = False,
+    ) -> Response:
+        """Do ``act`` and answer with what it returns.
+
+        The answer of a dry run is that of the real one, and nothing is kept. A ``secret`` answer
+        is sealed where it is remembered.
+        """
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                return self._once(act, status, etag, secret)
+            except (VersionMismatch, StalePlan):
+                # Another writer was faster. What the caller insisted on is checked again.
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def check_version(self, version: int, seen: int | None = None) -> None:
+        """Refuse to act on something that changed since ``If-Match`` or ``seen`` was read.
+
+        Raises:
+            VersionMismatch: it did.
+        """
+        wanted = [self.expected.strip('W/"')] if self.expected not in (None, "*") else []
+        wanted += [] if seen is None else [str(seen)]
+        for one in wanted:
+            if one != str(version):
+                raise VersionMismatch(
+                    f"it is at version {version}, you saw {one}; read it again and decide anew"
+                )
+
+    def _once(
+        self,
+        act: Callable[[Transaction], object],
+        status: int,
+        etag: Callable[[object], str] | None,
+        secret: bool,
+    ) -> Response:
+        try:
+            with self.here.stores.transaction() as tx:
+                if (known := self._remembered(tx, secret)) is not None:
+                    return known
+                value = act(tx)
+                response = answer(value, status=status, etag=etag(value) if etag else None)
+                if self.dry_run:
+                    raise _Undone(response)
+                self._remember(tx, response, secret)
+        except _Undone as undone:
+            return undone.response
+        self.here.bell.ring()
+        self.here.wake()
+        return response
+
+    def _remembered(self, tx: Transaction, secret: bool) -> Response | None:
+        if self.key is None or self.dry_run:
+            return None
+        known = tx.access.answer(self.key, self.who.name, self.route)
+        if known is None:
+            return None
+        digest, status, text = known
+        if digest != auth.sha256(self.body):
+            raise KeyReused(
+                f"Idempotency-Key {self.key!r} was used with another body; send a new key"
+            )
+        body = str(self.here.seal.open(text.encode())["body"]) if secret else text
+        headers = {"Idempotency-Replayed": "true"}
+        return Response(body, status, headers=headers, media_type="application/json")
+
+    def _remember(self, tx: Transaction, response: Response, secret: bool) -> None:
+        if self.key is None:
+            return
+        text = bytes(response.body).decode()
+        tx.access.remember(
+            self.key,
+            self.who.name,
+            self.route,
+            body_sha256=auth.sha256(self.body),
+            status=response.status_code,
+            body=self.here.seal.close({"body": text}).decode() if secret else text,
+            at=self.here.clock(),
+        )
+
+
+async def acting(
+    request: Request,
+    here: Here,
+    who: Who,
+    body: Body,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    if_match: Annotated[str | None, Header()] = None,
+    dry_run: DryRun = False,
+) -> Acting:
+    """How a route changes something."""
+    route = f"{request.method} {request.url.path}"
+    return Acting(here, who, route, body, idempotency_key, if_match, dry_run)
+
+
+Act = Annotated[Acting, Depends(acting)]
+
+
+def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:
+    """``value`` as ``brain.wire`` writes it; status 204 has none."""
+    headers = {} if etag is None else {"ETag": f'"{etag}"'}
+    if status == 204:
+        return Response(status_code=204, headers=headers)
+    return Response(wire.encode(value), status, headers=headers, media_type="application/json")
+
+
+def json_body(body: bytes) -> object:
+    """The body as plain values; an empty one is an empty object.
+
+    Raises:
+        BadInput: it is no JSON.
+    """
+    return wire.decode(body, object) if body.strip() else {}

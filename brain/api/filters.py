@@ -1,0 +1,70 @@
+"""The filter grammar that REST, ``--filter`` of the command line and the UI's URL share.
+
+    filter = term *(" " term)              all terms must hold
+    term   = key ":" value *("," value)    one of the values, whatever their case
+           | word                          part of the name or id, whatever its case
+
+``state:Running,Queued project:vision owner:me digits``. Quotes keep spaces together:
+``owner:"Ada L."``; ``me`` is who asks. An unknown key or a state that is none is refused.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from brain.errors import BadInput
+
+#: Keys of a list, each with the values it can have; None where any value may be.
+Keys = Mapping[str, frozenset[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; everything in it is lower case."""
+
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+
+    def matches(self, row: Mapping[str, str], text: str) -> bool:
+        """Whether a row with these values, and ``text`` for words, passes."""
+        return all(row[key].lower() in some for key, some in self.values.items()) and all(
+            word in text.lower() for word in self.words
+        )
+
+
+def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
+    """Parse a filter.
+
+    Raises:
+        BadInput: a quote is not closed, a key is none of ``keys``, a value none of its values.
+
+    >>> parse_filter("state:Running,queued dig", {"state": frozenset({"Running", "Queued"})}).words
+    ('dig',)
+    """
+    try:
+        terms = shlex.split(text)
+    except ValueError as bad:
+        raise BadInput(f"filter {text!r}: {bad}; close the quote", field="filter") from bad
+    values: dict[str, frozenset[str]] = {}
+    words: list[str] = []
+    for term in terms:
+        key, colon, rest = term.partition(":")
+        if not colon:
+            words.append(term.lower())
+            continue
+        if key not in keys:
+            raise BadInput(f"filter: {key!r} is no key; known: {', '.join(keys)}", field="filter")
+        some = frozenset(_checked(key, one, keys[key], me) for one in rest.split(",") if one)
+        values[key] = values.get(key, some) & some
+    return Filter(values, tuple(words))
+
+
+def _checked(key: str, value: str, allowed: frozenset[str] | None, me: str) -> str:
+    if key == "owner" and value == "me":
+        return me.lower()
+    if allowed is None or value.lower() in {one.lower() for one in allowed}:
+        return value.lower()
+    near = get_close_matches(value, allowed, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(allowed))}"
+    raise BadInput(f"filter: {key} {value!r} is none; {hint}", field="filter")

@@ -1,0 +1,152 @@
+"""Telemetry in: from bytes to samples that may be stored, each judged on its own.
+
+Pure but for the clock that is passed in; ``routes/telemetry.py`` commits what comes out. A batch is
+one JSON object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``,
+then one sample a line.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+import zstandard
+
+from brain import wire
+from brain.errors import BadInput, BrainError, TooLarge
+from brain.types.job import JobId
+from brain.types.telemetry import RejectedSample, Sample, SaveSample, ThroughputSample
+
+#: A sample further in the future than this, on corrected time, is a clock gone wrong.
+FUTURE = timedelta(minutes=5)
+#: Offsets below this are the network's, not the clock's.
+_NOISE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A batch after judging: what may be stored, and what not and why."""
+
+    #: (position in the batch, sample)
+    good: tuple[tuple[int, Sample], ...]
+    rejected: tuple[RejectedSample, ...]
+    #: Service time minus the sender's when it was sent; 0 below two seconds.
+    offset: timedelta
+
+
+def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+    """Undo a ``Content-Encoding``.
+
+    Raises:
+        BadInput: the encoding is none of gzip, zstd, identity, or the data is damaged.
+        TooLarge: it unpacks to more than ``limit`` bytes.
+    """
+    unpack = {"": _as_is, "identity": _as_is, "gzip": _gunzip, "zstd": _unzstd}.get(encoding)
+    if unpack is None:
+        raise BadInput(
+            f"Content-Encoding {encoding!r} is none of gzip, zstd, identity",
+            field="Content-Encoding",
+        )
+    try:
+        data = unpack(body, limit)
+    except (zlib.error, zstandard.ZstdError, EOFError) as damaged:
+        raise BadInput(f"the body is no {encoding}: {damaged}", field="body") from damaged
+    if len(data) > limit:
+        raise TooLarge(f"the body unpacks to over body_limit_bytes {limit}; split the batch")
+    return data
+
+
+def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
+    """Parse a batch without looking into its samples.
+
+    Raises:
+        BadInput: it is no batch, or of a content type that is not read here.
+        UnknownVersion: it is of a version not spoken here.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in ("", "application/json"):
+        return wire.decode_envelope(data)
+    if kind not in ("application/x-ndjson", "application/ndjson"):
+        raise BadInput(
+            f"Content-Type {kind!r} is none of application/json, application/x-ndjson",
+            field="Content-Type",
+        )
+    head, *lines = [line for line in data.split(b"\n") if line.strip()] or [b""]
+    first = wire.decode(head, dict[str, object])
+    envelope = wire.convert(first | {"samples": []}, wire.Envelope)
+    wire.check_version(envelope.v, sender="the collector")
+    return msgspec.structs.replace(envelope, samples=[msgspec.Raw(line) for line in lines])
+
+
+def judge(
+    envelope: wire.Envelope,
+    *,
+    now: datetime,
+    keep: timedelta,
+    allowed: Callable[[JobId], str | None],
+) -> Judged:
+    """Parse each sample and say which may be stored.
+
+    ``allowed`` tells why samples of a job are not taken from this sender, None where they are.
+    Ages are judged on service time: the sender's instants plus ``offset``.
+    """
+    offset = now - _aware(envelope.sent_at)
+    offset = timedelta(0) if abs(offset) < _NOISE else offset
+    good: list[tuple[int, Sample]] = []
+    rejected: list[RejectedSample] = []
+    for index, raw in enumerate(envelope.samples):
+        try:
+            sample = wire.decode_sample(raw)
+            reason = _refusal(sample.measured_at + offset, now, keep) or allowed(job_of(sample))
+        except BrainError as bad:
+            reason = str(bad)
+        if reason is None:
+            good.append((index, sample))
+        else:
+            rejected.append(RejectedSample(index=index, reason=reason))
+    return Judged(good=tuple(good), rejected=tuple(rejected), offset=offset)
+
+
+def job_of(sample: Sample) -> JobId:
+    """The job that a sample belongs to."""
+    if isinstance(sample, ThroughputSample | SaveSample):
+        return sample.place.job
+    return sample.job
+
+
+def samples_of(judged: Judged) -> Sequence[Sample]:
+    """What may be stored."""
+    return [sample for _, sample in judged.good]
+
+
+def _refusal(at: datetime, now: datetime, keep: timedelta) -> str | None:
+    if at < now - keep:
+        hours = keep / timedelta(hours=1)
+        return f"measured_at {at.isoformat()} is older than the {hours:g} h that are kept"
+    if at > now + FUTURE:
+        return f"measured_at {at.isoformat()} is more than 5 min ahead; set the sender's clock"
+    return None
+
+
+def _aware(instant: datetime) -> datetime:
+    if instant.tzinfo is None:
+        raise BadInput(f"sent_at {instant.isoformat()} has no time zone; append Z", field="sent_at")
+    return instant
+
+
+def _as_is(body: bytes, limit: int) -> bytes:
+    return body
+
+
+def _gunzip(body: bytes, limit: int) -> bytes:
+    unzip = zlib.decompressobj(wbits=31)
+    data = unzip.decompress(body, limit + 1)
+    if not unzip.eof and len(data) <= limit:
+        raise EOFError("it ends early")
+    return data
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+        return reader.read(limit + 1)

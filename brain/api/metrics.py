@@ -1,0 +1,86 @@
+"""What the service says of itself: Prometheus metrics, and the list of what is degraded."""
+
+from threading import Lock
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+#: A sender's clock that is off by more is told in health.
+SKEW_LIMIT_SECONDS = 5.0
+
+
+class Metrics:
+    """The service's own registry; one per app, so that tests do not share counts."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.ticks = self._counter("ticks", "Turns of a pool", ["pool", "outcome"])
+        self.turn_seconds = Histogram(
+            "brain_turn_seconds", "Seconds a turn took", registry=self.registry
+        )
+        self.samples = self._counter("samples", "Samples received", ["outcome"])
+        self.requests = self._counter("requests", "Requests answered", ["method", "status"])
+        self.plans = self._gauge("plans", "Newest plans by state", ["state"])
+        self.jobs = self._gauge("jobs", "Unfinished jobs by state", ["state"])
+        self.database_bytes = self._gauge("database_bytes", "Bytes the stores take")
+        self.lease_held = self._gauge("lease_held", "1 while this process decides", ["pool"])
+        self.degraded = self._gauge("degraded", "1 while something is degraded", ["what"])
+        self.streams = self._gauge("streams", "Open event streams")
+        self.skew_seconds = self._gauge("sender_skew_seconds", "Largest clock offset of a sender")
+
+    def text(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, help: str, labels: list[str]) -> Counter:
+        return Counter(f"brain_{name}", help, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help: str, labels: list[str] | None = None) -> Gauge:
+        return Gauge(f"brain_{name}", help, labels or [], registry=self.registry)
+
+
+class Condition:
+    """What is degraded at the moment, one sentence each, and the senders' clocks.
+
+    Written by the tick, by ingest and by requests that found the database gone; read by health,
+    ``/readyz`` and ``/metrics``. Safe to use from any thread.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lock = Lock()
+        self._degraded: dict[str, str] = {}
+        self._offsets: dict[str, float] = {}
+
+    def worsen(self, what: str, sentence: str) -> None:
+        """Say that ``what`` (``database``, ``turn:local`` …) is degraded, and how."""
+        with self._lock:
+            self._degraded[what] = sentence
+        self._metrics.degraded.labels(what).set(1)
+
+    def mend(self, what: str) -> None:
+        """Say that ``what`` works again; nothing happens if it never did not."""
+        with self._lock:
+            was = self._degraded.pop(what, None)
+        if was is not None:
+            self._metrics.degraded.labels(what).set(0)
+
+    def degraded(self) -> tuple[str, ...]:
+        """All sentences, in the order in which they became true."""
+        with self._lock:
+            return tuple(self._degraded.values())
+
+    def note_offset(self, sender: str, seconds: float) -> None:
+        """Keep how far a sender's clock is from ours, latest batch only."""
+        with self._lock:
+            self._offsets[sender] = seconds
+        skew = self.skew_seconds()
+        self._metrics.skew_seconds.set(skew)
+        if abs(skew) > SKEW_LIMIT_SECONDS:
+            self.worsen("clock", f"a sender's clock is off by {skew:.0f} s; let NTP set it")
+        else:
+            self.mend("clock")
+
+    def skew_seconds(self) -> float:
+        """The largest offset of a sender's clock, with its sign; 0 before any batch."""
+        with self._lock:
+            return max(self._offsets.values(), key=abs, default=0.0)

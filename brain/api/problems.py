@@ -1,0 +1,139 @@
+"""Errors as RFC 9457 problem documents; the one table from error classes to status codes.
+
+A problem's ``type`` is ``/problems/<class of brain.errors>`` and never changes; its ``detail`` names
+field, value and remedy. What goes wrong below the routes (unknown path, wrong method) is told in
+the same form.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from brain import errors, wire
+from brain.views import Problem
+
+MEDIA_TYPE = "application/problem+json"
+
+#: The nearest class in the tree decides.
+STATUS: Mapping[type[errors.BrainError], int] = {
+    errors.BadInput: 422,
+    errors.TooLarge: 413,
+    errors.UnknownVersion: 426,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.VersionMismatch: 412,
+    errors.KeyReused: 422,
+    errors.NotSignedIn: 401,
+    errors.NotAllowed: 403,
+    errors.Overloaded: 429,
+    errors.Unavailable: 503,
+    errors.Undetermined: 422,
+    errors.BrainError: 500,
+}
+
+#: Types of what has no class of ours, by status.
+_PLAIN_TYPES = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 500: "InternalError"}
+
+
+def status_of(kind: type[errors.BrainError]) -> int:
+    """The HTTP status that stands for an error class."""
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
+
+
+def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]:
+    """Declare, for the OpenAPI document, what a route may raise."""
+    told: dict[int | str, dict[str, Any]] = {}
+    for kind in (*kinds, errors.NotSignedIn, errors.NotAllowed):
+        names = told.setdefault(status_of(kind), {"model": Problem, "description": ""})
+        names["description"] = ", ".join(filter(None, [names["description"], kind.__name__]))
+    return told
+
+
+def problem_of(error: errors.BrainError, request_id: str) -> Problem:
+    """The document for an error."""
+    status = status_of(type(error))
+    return Problem(
+        type=f"/problems/{type(error).__name__}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=str(error),
+        field=error.field if isinstance(error, errors.BadInput) else None,
+        request_id=request_id,
+    )
+
+
+def answer(error: errors.BrainError, request_id: str) -> Response:
+    """The response for an error."""
+    headers = {}
+    if isinstance(error, errors.NotSignedIn):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, errors.Overloaded):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+    if isinstance(error, errors.Unavailable):
+        headers["Retry-After"] = "1"
+    return _response(problem_of(error, request_id), headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of ``app`` a problem document."""
+    app.add_exception_handler(errors.BrainError, _on_domain)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+def request_id_of(request: Request) -> str:
+    """The id that the outermost layer gave this request."""
+    return str(getattr(request.state, "request_id", ""))
+
+
+def _response(problem: Problem, headers: Mapping[str, str]) -> Response:
+    return Response(
+        wire.encode(problem), problem.status, headers=dict(headers), media_type=MEDIA_TYPE
+    )
+
+
+def _on_domain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.BrainError)
+    return answer(error, request_id_of(request))
+
+
+def _on_invalid(request: Request, error: Exception) -> Response:
+    """Parameters that are not of their type; bodies are parsed by ``brain.wire`` instead."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    bad = errors.BadInput(f"{field} {first.get('input')!r}: {first['msg']}", field=field)
+    return answer(bad, request_id_of(request))
+
+
+def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    name = _PLAIN_TYPES.get(error.status_code, HTTPStatus(error.status_code).name.title())
+    allowed = (error.headers or {}).get("Allow", "")
+    detail = {
+        404: f"nothing is at {request.url.path}; docs/reference/openapi.json lists what is",
+        405: f"{request.method} is not for {request.url.path}, only {allowed or 'another method'}",
+    }.get(error.status_code, str(error.detail))
+    return _response(_plain(name, error.status_code, detail, request), error.headers or {})
+
+
+def _on_bug(request: Request, error: Exception) -> Response:
+    """A bug: the log has the traceback, the answer only the id to find it by."""
+    request_id = request_id_of(request)
+    detail = f"the service failed; its log has the reason under request {request_id}"
+    return _response(_plain("InternalError", 500, detail, request), {})
+
+
+def _plain(name: str, status: int, detail: str, request: Request) -> Problem:
+    return Problem(
+        type=f"/problems/{name}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        request_id=request_id_of(request),
+    )

@@ -1,0 +1,199 @@
+"""Tokens, signing in and out, and the audit log."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from fastapi import APIRouter, Query, Request, Response
+
+from brain import errors, wire
+from brain.api import auth
+from brain.api.deps import Act, Body, Here, PageSize, Who, answer, json_body
+from brain.api.pages import key_of, page_of
+from brain.api.problems import problems
+from brain.errors import BadInput, NotFound, NotSignedIn
+from brain.ports import Transaction
+from brain.types.record import AuditEntry, Role, Token
+from brain.views import NewToken, Page, TokenView
+
+router = APIRouter(prefix="/api/v1", tags=["access"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """What to mint: a name, a role, and days until it expires (None: never)."""
+
+    name: str
+    role: str
+    days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """A one-time code."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInCode:
+    """A fresh one-time code and the path that uses it."""
+
+    code: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """Who a session belongs to."""
+
+    who: str
+    role: str
+
+
+@router.get("/tokens", response_model=Page[TokenView], responses=problems())
+def tokens(here: Here, who: Who) -> Response:
+    """All tokens, newest first, without their secrets."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(Page(items=tuple(_view(token) for token in tx.access.tokens())))
+
+
+@router.post(
+    "/tokens", response_model=NewToken, status_code=201, responses=problems(errors.BadInput)
+)
+def mint(here: Here, who: Who, act: Act) -> Response:
+    """A new token; its secret is in this answer and nowhere else. Agents' tokens come per job."""
+    wanted = wire.convert(json_body(act.body), TokenRequest)
+    role = _role(wanted)
+    if wanted.days is not None and wanted.days <= 0:
+        raise BadInput(f"days {wanted.days:g} must be more than 0", field="days")
+
+    def minted(tx: Transaction) -> NewToken:
+        now = here.clock()
+        token, secret = auth.mint(wanted.name, role, now=now, days=wanted.days)
+        tx.access.add_token(token)
+        _audit(tx, act, "mint token", f"token/{token.id}", after=f"{token.name} ({token.role})")
+        return NewToken(id=token.id, name=token.name, secret=secret)
+
+    return act(minted, status=201, secret=True)
+
+
+@router.delete("/tokens/{token}", status_code=204, responses=problems(NotFound))
+def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
+    """End a token; whoever uses it is signed out at once."""
+
+    def revoked(tx: Transaction) -> None:
+        known = next((one for one in tx.access.tokens() if one.id == token), None)
+        if known is None:
+            raise NotFound(f"no token has the id {token!r}; GET /api/v1/tokens lists them")
+        if known.revoked_at is None:
+            tx.access.put_token(replace(known, revoked_at=here.clock()))
+            _audit(tx, act, "revoke token", f"token/{token}", before=known.name)
+
+    return act(revoked, status=204)
+
+
+@router.post("/sign-in-codes", response_model=SignInCode, status_code=201, responses=problems())
+def new_code(here: Here, who: Who, act: Act) -> Response:
+    """A one-time code that signs a browser in as admin; good for ten minutes."""
+
+    def coded(tx: Transaction) -> SignInCode:
+        code = auth.new_secret()
+        tx.access.put_code(auth.sha256(code), expires_at=here.clock() + auth.CODE_LIFE)
+        _audit(tx, act, "mint sign-in code", "session")
+        return SignInCode(code=code, path=f"/#signin={code}")
+
+    return act(coded, status=201, secret=True)
+
+
+@router.post("/sign-in", response_model=SignedIn, responses=problems(NotSignedIn))
+def sign_in(request: Request, here: Here, body: Body) -> Response:
+    """Exchange a one-time code for a session cookie (HttpOnly, SameSite=Strict)."""
+    code = wire.convert(json_body(body), SignIn).code
+    now = here.clock()
+    with here.stores.transaction() as tx:
+        if not tx.access.take_code(auth.sha256(code), now=now):
+            raise NotSignedIn(
+                "the sign-in code is unknown, used or expired; `brain up` or "
+                "POST /api/v1/sign-in-codes makes another"
+            )
+        token, secret = auth.mint("browser", Role.ADMIN, now=now, days=auth.SESSION_DAYS)
+        tx.access.add_token(token)
+        entry = AuditEntry(at=now, actor="browser", action="sign in", target="session")
+        tx.audit.add(entry)
+    response = answer(SignedIn(who=token.name, role=token.role))
+    response.set_cookie(
+        auth.COOKIE,
+        secret,
+        max_age=int(timedelta(days=auth.SESSION_DAYS).total_seconds()),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@router.post("/sign-out", status_code=204, responses=problems())
+def sign_out(request: Request, here: Here, who: Who) -> Response:
+    """End this session. Other tokens are revoked by an admin."""
+    secret = request.cookies.get(auth.COOKIE)
+    with here.stores.transaction() as tx:
+        token = tx.access.token(auth.sha256(secret)) if secret else None
+        if token is not None:
+            tx.access.put_token(replace(token, revoked_at=here.clock()))
+    response = Response(status_code=204)
+    response.delete_cookie(auth.COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/audit", response_model=Page[AuditEntry], responses=problems(errors.BadInput))
+def audit(
+    here: Here,
+    who: Who,
+    page_size: PageSize = 100,
+    page_token: str = Query(""),
+) -> Response:
+    """Who did what to what, and why, newest first."""
+    after = key_of(page_token, int)
+    with here.stores.transaction(read_only=True) as tx:
+        page = page_of(
+            lambda after, size: tx.audit.page(after=after, size=size),
+            lambda entry: entry.id,
+            after=after,
+            size=page_size,
+        )
+        return answer(page)
+
+
+def _role(wanted: TokenRequest) -> Role:
+    roles = [role.value for role in Role if role is not Role.AGENT]
+    if wanted.role not in roles:
+        raise BadInput(f"role {wanted.role!r} is none of {', '.join(roles)}", field="role")
+    return Role(wanted.role)
+
+
+def _audit(
+    tx: Transaction, act: Act, action: str, target: str, *, before: str = "", after: str = ""
+) -> None:
+    tx.audit.add(
+        AuditEntry(
+            at=act.here.clock(),
+            actor=act.who.name,
+            action=action,
+            target=target,
+            before=before,
+            after=after,
+        )
+    )
+
+
+def _view(token: Token) -> TokenView:
+    return TokenView(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        job=token.job,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+        last_used_at=token.last_used_at,
+    )

@@ -1,0 +1,114 @@
+"""Nodes, pools and freezes."""
+
+from dataclasses import dataclass, replace
+
+from fastapi import APIRouter, Response
+
+from brain import errors, lifecycle, wire
+from brain.api import views
+from brain.api.deps import Act, Here, Who, answer, json_body
+from brain.api.problems import problems
+from brain.errors import BadInput
+from brain.ports import Transaction
+from brain.types.pool import Freeze, FreezeScope
+from brain.types.record import Event
+from brain.types.resources import Node
+from brain.views import NodeView, Page
+
+router = APIRouter(prefix="/api/v1", tags=["fleet"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeRequest:
+    """What to freeze: a job (id or name), a project, or all (no target); and why."""
+
+    scope: FreezeScope
+    target: str = ""
+    why: str = ""
+
+
+@router.get("/nodes", response_model=Page[NodeView], responses=problems())
+def nodes(here: Here, who: Who) -> Response:
+    """All nodes with what is reserved on them."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(Page(items=views.nodes(tx, here.settings, here.clock())))
+
+
+@router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
+def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
+    """Register a node, or say that it is still there; the service's clock says when."""
+    said = wire.decode(act.body, Node)
+    if said.name != node:
+        raise BadInput(f"name {said.name!r} is not the {node!r} of the path", field="name")
+
+    def stored(tx: Transaction) -> None:
+        known = {one.name: one for one in tx.nodes.of()}.get(said.name)
+        now = here.clock()
+        tx.nodes.put(replace(said, seen_at=now))
+        if known is None or replace(known, seen_at=said.seen_at) != said:
+            kind = "node.registered" if known is None else "node.changed"
+            tx.events.add(Event(at=now, kind=kind, message=f"node {node} in pool {said.pool}"))
+
+    return act(stored, status=204)
+
+
+@router.get("/pools", response_model=Page[str], responses=problems())
+def pools(here: Here, who: Who) -> Response:
+    """Pools that have nodes or unfinished jobs."""
+    with here.stores.transaction(read_only=True) as tx:
+        names = {node.pool for node in tx.nodes.of()} | set(tx.jobs.pools())
+        return answer(Page(items=tuple(sorted(names))))
+
+
+@router.get("/freeze", response_model=Page[Freeze], responses=problems())
+def freezes(here: Here, who: Who) -> Response:
+    """What is frozen, by whom and why."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(Page(items=tuple(tx.freezes.all())))
+
+
+@router.post(
+    "/freeze", response_model=Page[Freeze], responses=problems(errors.BadInput, errors.UnknownJob)
+)
+def freeze(here: Here, who: Who, act: Act) -> Response:
+    """Stop applying plans of a job, a project or everything; healing goes on."""
+    wanted = wire.convert(json_body(act.body), FreezeRequest)
+
+    def frozen(tx: Transaction) -> Page[Freeze]:
+        target = _target(tx, wanted.scope, wanted.target)
+        made = Freeze(
+            scope=wanted.scope, target=target, by=who.name, why=wanted.why, at=here.clock()
+        )
+        lifecycle.freeze(tx, made)
+        return Page(items=tuple(tx.freezes.all()))
+
+    return act(frozen)
+
+
+@router.delete("/freeze/{scope}", response_model=Page[Freeze], responses=problems(errors.BadInput))
+def thaw_all(scope: FreezeScope, here: Here, who: Who, act: Act) -> Response:
+    """Lift the freeze of everything."""
+    return act(lambda tx: _thawed(tx, act, scope, ""))
+
+
+@router.delete(
+    "/freeze/{scope}/{target}", response_model=Page[Freeze], responses=problems(errors.BadInput)
+)
+def thaw(scope: FreezeScope, target: str, here: Here, who: Who, act: Act) -> Response:
+    """Lift the freeze of a job or project; where there is none nothing happens."""
+    return act(lambda tx: _thawed(tx, act, scope, target))
+
+
+def _thawed(tx: Transaction, act: Act, scope: FreezeScope, named: str) -> Page[Freeze]:
+    target = _target(tx, scope, named)
+    lifecycle.thaw(tx, scope, target, by=act.who.name, now=act.here.clock())
+    return Page(items=tuple(tx.freezes.all()))
+
+
+def _target(tx: Transaction, scope: FreezeScope, target: str) -> str:
+    """What a freeze is kept under: jobs by id, everything under the empty name."""
+    if scope is FreezeScope.ALL:
+        return ""
+    if not target:
+        raise BadInput(f"target is empty; name the {scope} to freeze", field="target")
+    return tx.jobs.get(target).id if scope is FreezeScope.JOB else target

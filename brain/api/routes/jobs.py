@@ -1,0 +1,205 @@
+"""Jobs: submitted, listed, looked at, ended."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import uuid_utils
+from fastapi import APIRouter, Query, Response
+
+from brain import errors, lifecycle, wire
+from brain.api import views
+from brain.api.deps import AboutJob, Act, Asking, Here, PageSize, Who, answer, json_body
+from brain.api.filters import Filter, parse_filter
+from brain.api.pages import key_of, page_of
+from brain.api.problems import problems
+from brain.errors import BadInput
+from brain.ports import Transaction
+from brain.types.job import Job, JobDocument, JobId, JobState, Secret
+from brain.types.resources import PoolName
+from brain.views import JobDetail, JobView, Page, Series, WorkerView
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+#: Keys of ``filter`` for jobs.
+KEYS = {
+    "state": frozenset(JobState),
+    "project": None,
+    "owner": None,
+    "pool": None,
+    "mode": frozenset({"off", "shadow", "approve", "auto"}),
+}
+#: The only pool of one machine.
+LOCAL = PoolName("local")
+_LONGEST = timedelta(days=400)
+
+
+@router.get("/jobs", response_model=Page[JobView], responses=problems(BadInput))
+def jobs(
+    here: Here,
+    who: Who,
+    page_size: PageSize = 100,
+    page_token: str = "",
+    filter: Annotated[str, Query(description="state:Running,Queued project:x owner:me word")] = "",
+) -> Response:
+    """Jobs, newest first."""
+    wanted = parse_filter(filter, KEYS, me=who.name)
+    after, now = key_of(page_token, str), here.clock()
+    with here.stores.transaction(read_only=True) as tx:
+        page = page_of(
+            lambda after, size: tx.jobs.page(after=after, size=size),
+            lambda job: str(job.id),
+            after=after,
+            size=page_size,
+            wanted=lambda job: _matches(job, wanted, here.settings.policy_mode),
+        )
+        items = tuple(views.job(tx, job, here.settings, now) for job in page.items)
+        return answer(Page(items=items, next_page_token=page.next_page_token))
+
+
+@router.post(
+    "/jobs",
+    response_model=JobView,
+    status_code=201,
+    responses=problems(
+        errors.BadInput, errors.UnknownField, errors.ImpossibleBounds, errors.NameTaken
+    ),
+)
+def submit(here: Here, who: Who, act: Act) -> Response:
+    """Start a job from its document. Values of ``environment`` are sealed; answers name them."""
+    document = wire.job_document(json_body(act.body))
+    _check_references(document)
+
+    def submitted(tx: Transaction) -> JobView:
+        now = here.clock()
+        job = lifecycle.submit(
+            tx,
+            document,
+            job_id=JobId(str(uuid_utils.uuid7())),
+            owner=who.name,
+            pool=LOCAL,
+            settings=here.settings,
+            now=now,
+        )
+        if document.environment:
+            tx.access.put_secrets(job.id, here.seal.close(wire.plain(document.environment)))
+        return views.job(tx, job, here.settings, now)
+
+    return act(submitted, status=201, etag=_version)
+
+
+@router.get("/jobs/{job}", response_model=JobDetail, responses=problems(errors.UnknownJob))
+def job(about: AboutJob) -> Response:
+    """One job by id or name; the ETag is its version, for ``If-Match``."""
+    here = about.here
+    with here.stores.transaction(read_only=True) as tx:
+        found = about.job(tx)
+        detail = views.detail(tx, found, here.settings, here.clock())
+        return answer(detail, etag=str(found.version))
+
+
+@router.post(
+    "/jobs/{job}:cancel",
+    response_model=JobView,
+    responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
+)
+def cancel(about: AboutJob, act: Act) -> Response:
+    """End a job for good."""
+    return _change(about, act, lifecycle.cancel)
+
+
+@router.post(
+    "/jobs/{job}:suspend",
+    response_model=JobView,
+    responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
+)
+def suspend(about: AboutJob, act: Act) -> Response:
+    """Stop a job at its next safe point and free what it holds."""
+    return _change(about, act, lifecycle.suspend)
+
+
+@router.post(
+    "/jobs/{job}:resume",
+    response_model=JobView,
+    responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
+)
+def resume(about: AboutJob, act: Act) -> Response:
+    """Let a suspended job go on from its checkpoint."""
+    return _change(about, act, lifecycle.resume)
+
+
+@router.get(
+    "/jobs/{job}/series",
+    response_model=Series,
+    responses=problems(errors.UnknownJob, errors.BadInput),
+)
+def series(
+    about: AboutJob,
+    metric: str = "examples_per_second",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    width: Annotated[int, Query(ge=2, le=4000, description="pixels of the chart")] = 600,
+) -> Response:
+    """A metric over time, downsampled for ``width`` pixels; by default the last hour."""
+    end = _instant("until", until, about.here.clock())
+    begin = _instant("since", since, end - timedelta(hours=1))
+    if not timedelta(0) < end - begin <= _LONGEST:
+        raise BadInput(
+            f"since {begin.isoformat()} must be before until {end.isoformat()}, 400 days at most",
+            field="since",
+        )
+    return about.read(
+        lambda tx, job: views.series(tx, job, metric, since=begin, until=end, width=width)
+    )
+
+
+@router.get(
+    "/jobs/{job}/workers", response_model=Page[WorkerView], responses=problems(errors.UnknownJob)
+)
+def workers(about: AboutJob) -> Response:
+    """Step time of each worker of the present world over the last minute."""
+    now = about.here.clock()
+    return about.read(lambda tx, job: Page(items=views.workers(tx, job, now)))
+
+
+def _change(about: Asking, act: Act, change: Any) -> Response:
+    def changed(tx: Transaction) -> JobView:
+        now = about.here.clock()
+        job = about.job(tx, acting=True)
+        act.check_version(job.version)
+        job = change(tx, job, by=about.who.name, now=now)
+        return views.job(tx, job, about.here.settings, now)
+
+    return act(changed, etag=_version)
+
+
+def _version(view: object) -> str:
+    assert isinstance(view, JobView)
+    return str(view.version)
+
+
+def _matches(job: Job, wanted: Filter, default_mode: str) -> bool:
+    document = job.document
+    row = {
+        "state": job.state,
+        "project": document.project,
+        "owner": job.owner,
+        "pool": job.pool,
+        "mode": document.policy.mode or default_mode,
+    }
+    return wanted.matches(row, f"{document.name} {job.id}")
+
+
+def _check_references(document: JobDocument) -> None:
+    for name, value in document.environment.items():
+        if isinstance(value, Secret) and value.from_secret is not None:
+            raise BadInput(
+                f"environment.{name}.fromSecret {value.from_secret!r} names a secret of a cluster; "
+                "on one machine use fromFile",
+                field=f"environment.{name}.fromSecret",
+            )
+
+
+def _instant(name: str, given: datetime | None, default: datetime) -> datetime:
+    if given is not None and given.tzinfo is None:
+        raise BadInput(f"{name} {given.isoformat()} has no time zone; append Z", field=name)
+    return given or default

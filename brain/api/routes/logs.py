@@ -1,0 +1,127 @@
+"""What replicas print, from ``replicas/<job>/<id>/output.log`` of the state directory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from brain import errors
+from brain.api.deps import AboutJob, Asking
+from brain.api.problems import problems
+from brain.types.job import Job
+
+router = APIRouter(prefix="/api/v1", tags=["watching"])
+
+#: Seconds between looks for new lines.
+_LOOK_SECONDS = 0.2
+#: Bytes taken from one file at a time, so that one talkative replica does not hide the others.
+_CHUNK = 256 * 1024
+
+
+class Reader:
+    """Reads whole lines from the files of a job's replicas, as they grow."""
+
+    def __init__(self, directory: Path, replica: int | None, tail: int) -> None:
+        self._directory = directory
+        self._replica = replica
+        self._tail = tail
+        self._offsets: dict[Path, int] = {}
+
+    def read(self) -> bytes:
+        """Return new whole lines of all files; empty when there is nothing new."""
+        return b"".join(self._new(path) for path in self._files())
+
+    def rest(self) -> bytes:
+        """Return what follows the last line end of each file, with a line end."""
+        parts = []
+        for path in self._files():
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                parts.append(file.read(_CHUNK))
+        return b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
+
+    def _files(self) -> list[Path]:
+        if not self._directory.is_dir():
+            return []
+        ids = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        chosen = ids if self._replica is None else [id for id in ids if id == self._replica]
+        files = [self._directory / str(id) / "output.log" for id in chosen]
+        return [file for file in files if file.is_file()]
+
+    def _new(self, path: Path) -> bytes:
+        with path.open("rb") as file:
+            if path not in self._offsets:
+                self._offsets[path] = _start_of_tail(path, self._tail)
+            file.seek(self._offsets[path])
+            data = file.read(_CHUNK)
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) == _CHUNK:
+            # A line longer than a chunk goes out in pieces.
+            end = _CHUNK
+        self._offsets[path] += end
+        return data[:end]
+
+
+@router.get(
+    "/jobs/{job}/logs",
+    response_class=StreamingResponse,
+    responses=problems(errors.UnknownJob) | {200: {"content": {"text/plain": {}}}},
+)
+async def job_logs(
+    about: AboutJob,
+    replica: Annotated[int | None, Query(ge=0)] = None,
+    tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
+    follow: bool = False,
+) -> StreamingResponse:
+    """What the workers print, the last ``tail`` lines of each replica.
+
+    ``follow`` goes on with new lines until the job has finished.
+    """
+    job = await run_in_threadpool(_job, about)
+    reader = Reader(about.here.home / "replicas" / job.id, replica, tail)
+    return StreamingResponse(_lines(about, job, reader, follow), media_type="text/plain")
+
+
+async def _lines(about: Asking, job: Job, reader: Reader, follow: bool) -> AsyncIterator[bytes]:
+    while True:
+        # Asked before reading, so that what was printed before the end is still sent.
+        finished = not follow or (await run_in_threadpool(_job, about)).finished
+        while new := await run_in_threadpool(reader.read):
+            yield new
+        if finished or about.here.bell.closed:
+            yield await run_in_threadpool(reader.rest)
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _job(about: Asking) -> Job:
+    with about.here.stores.transaction(read_only=True) as tx:
+        return about.job(tx)
+
+
+def _start_of_tail(path: Path, lines: int) -> int:
+    """The offset from which ``lines`` whole lines remain."""
+    position = path.stat().st_size
+    with path.open("rb") as file:
+        left = lines
+        while position > 0:
+            start = max(0, position - _CHUNK)
+            file.seek(start)
+            block = file.read(position - start)
+            found = block.count(b"\n")
+            if found > left:
+                return start + _nth_last_newline(block, left + 1) + 1
+            left -= found
+            position = start
+    return 0
+
+
+def _nth_last_newline(block: bytes, n: int) -> int:
+    at = len(block)
+    for _ in range(n):
+        at = block.rfind(b"\n", 0, at)
+    return at

@@ -1,0 +1,176 @@
+"""Plans and decisions: asked for, approved, rejected, rolled back, explained."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from brain import errors, lifecycle, wire
+from brain.api import views
+from brain.api.deps import AboutJob, Act, Here, PageSize, Who, answer, json_body
+from brain.api.filters import Filter, parse_filter
+from brain.api.pages import key_of, page_of
+from brain.api.problems import problems
+from brain.ports import Transaction
+from brain.types.job import JobId
+from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.recommendation import Recommendation
+from brain.views import Decision, Page, PlanView, ResizeRequest, Scaling
+
+router = APIRouter(prefix="/api/v1", tags=["plans"])
+
+#: Keys of ``filter`` for plans.
+KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}
+
+
+@router.get("/plans", response_model=Page[PlanView], responses=problems(errors.BadInput))
+def plans(
+    here: Here,
+    who: Who,
+    page_size: PageSize = 100,
+    page_token: str = "",
+    filter: Annotated[str, Query(description="state:Proposed kind:resize job:name word")] = "",
+) -> Response:
+    """Plans of all jobs, newest first: the inbox is ``filter=state:Proposed``."""
+    wanted = parse_filter(filter, KEYS, me=who.name)
+    after: tuple[datetime, JobId, int] | None = key_of(page_token, tuple[datetime, JobId, int])
+    with here.stores.transaction(read_only=True) as tx:
+        page = page_of(
+            lambda after, size: tx.plans.page(after=after, size=size),
+            lambda plan: (plan.created_at, plan.job, plan.generation),
+            after=after,
+            size=page_size,
+            wanted=lambda plan: _matches(tx, plan, wanted),
+        )
+        items = tuple(views.plan(tx, plan, here.settings, here.clock()) for plan in page.items)
+        return answer(Page(items=items, next_page_token=page.next_page_token))
+
+
+@router.get(
+    "/jobs/{job}/plans", response_model=Page[PlanView], responses=problems(errors.UnknownJob)
+)
+def plans_of(about: AboutJob) -> Response:
+    """Plans of a job, highest generation first."""
+    here = about.here
+    return about.read(
+        lambda tx, job: Page(
+            items=tuple(
+                views.plan(tx, plan, here.settings, here.clock()) for plan in tx.plans.of(job.id)
+            )
+        )
+    )
+
+
+@router.post(
+    "/jobs/{job}/plans",
+    response_model=PlanView,
+    status_code=201,
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict),
+)
+def resize(about: AboutJob, act: Act) -> Response:
+    """A person's or program's request for a size; clamped or refused with a reason."""
+    wanted = wire.convert(json_body(act.body), ResizeRequest)
+    here = about.here
+
+    def requested(tx: Transaction) -> PlanView:
+        now = here.clock()
+        job = about.job(tx, acting=True)
+        act.check_version(job.version)
+        plan = lifecycle.request(
+            tx,
+            job,
+            wanted.replicas,
+            by=about.who.name,
+            why=wanted.why,
+            settings=here.settings,
+            now=now,
+        )
+        return views.plan(tx, plan, here.settings, now)
+
+    return act(requested, status=201, etag=_version)
+
+
+@router.post(
+    "/plans/{job}/{generation}:approve",
+    response_model=PlanView,
+    responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
+)
+def approve(generation: int, about: AboutJob, act: Act) -> Response:
+    """Say yes to a proposed plan, as it was seen."""
+    return _decide(about, act, generation, lifecycle.approve, settings=about.here.settings)
+
+
+@router.post(
+    "/plans/{job}/{generation}:reject",
+    response_model=PlanView,
+    responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
+)
+def reject(generation: int, about: AboutJob, act: Act) -> Response:
+    """Say no to a proposed or approved plan."""
+    return _decide(about, act, generation, lifecycle.reject, why=True)
+
+
+@router.post(
+    "/plans/{job}/{generation}:rollback",
+    response_model=PlanView,
+    responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
+)
+def rollback(generation: int, about: AboutJob, act: Act) -> Response:
+    """Go back to what stood before the plan that stands; the answer is the plan that does it."""
+    settings = about.here.settings
+    return _decide(about, act, generation, lifecycle.rollback, settings=settings, why=True)
+
+
+@router.get(
+    "/jobs/{job}/recommendation",
+    response_model=Recommendation | None,
+    responses=problems(errors.UnknownJob),
+)
+def recommendation(about: AboutJob) -> Response:
+    """The latest decision about a job, hold or not; null before the first turn that saw it."""
+    return about.read(lambda tx, job: tx.plans.decision(job.id))
+
+
+@router.get("/jobs/{job}/what-if", response_model=Scaling, responses=problems(errors.UnknownJob))
+def what_if(about: AboutJob) -> Response:
+    """The model's curve over the sizes that the job may have."""
+    here = about.here
+    from brain import cycle
+
+    return about.read(
+        lambda tx, job: cycle.scaling(tx, job, settings=here.settings, now=here.clock())
+    )
+
+
+def _decide(
+    about: AboutJob, act: Act, generation: int, decide: Any, *, why: bool = False, **more: Any
+) -> Response:
+    said = wire.convert(json_body(act.body), Decision)
+    here = about.here
+
+    def decided(tx: Transaction) -> PlanView:
+        now = here.clock()
+        job = about.job(tx)
+        plan = tx.plans.get(job.id, generation)
+        act.check_version(plan.version)
+        reason = {"why": said.why} if why else {}
+        plan = decide(tx, plan, by=about.who.name, version=said.version, now=now, **reason, **more)
+        return views.plan(tx, plan, here.settings, now)
+
+    return act(decided, etag=_version)
+
+
+def _version(view: object) -> str:
+    assert isinstance(view, PlanView)
+    return str(view.plan.version)
+
+
+def _matches(tx: Transaction, plan: ScalePlan, wanted: Filter) -> bool:
+    document = tx.jobs.get(plan.job).document
+    row = {
+        "state": plan.state,
+        "kind": plan.kind,
+        "job": document.name,
+        "project": document.project,
+    }
+    return wanted.matches(row, f"{document.name} {plan.job} {plan.explanation.reason}")

@@ -1,0 +1,76 @@
+"""The service itself: whether it lives, what it counts, how it is."""
+
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from brain import __version__
+from brain.api.deps import Context, Here, Who, answer
+from brain.api.problems import problems
+from brain.errors import Unavailable
+from brain.ports import Transaction
+from brain.types.job import JobState, PolicyMode
+from brain.types.plan import PlanState
+from brain.types.record import Principal
+from brain.views import Health
+
+router = APIRouter(tags=["service"])
+api = APIRouter(prefix="/api/v1", tags=["service"])
+
+#: Plans looked through for the gauge of plans by state.
+_PLANS = 1_000
+
+
+@router.get("/livez", include_in_schema=False)
+async def livez() -> Response:
+    """The process runs and its event loop turns."""
+    return Response("ok\n", media_type="text/plain")
+
+
+@router.get("/readyz", response_class=PlainTextResponse, responses=problems(Unavailable))
+def readyz(here: Here, who: Who) -> Response:
+    """The stores answer; what else is degraded is listed, one line each."""
+    with here.stores.transaction(read_only=True) as tx:
+        tx.events.last_id()
+    return Response("\n".join(["ok", *here.condition.degraded(), ""]), media_type="text/plain")
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=problems(Unavailable))
+def metrics(here: Here, who: Who) -> Response:
+    """Counters and gauges in Prometheus' text format."""
+    with here.stores.transaction(read_only=True) as tx:
+        _count(here, tx)
+    here.metrics.database_bytes.set(here.stores.size_bytes())
+    return Response(here.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@api.get("/health", response_model=Health, responses=problems(Unavailable))
+def health(here: Here, who: Who) -> Response:
+    """How the service is, and who is asking."""
+    return answer(_health(here, who))
+
+
+def _health(here: Context, who: Principal) -> Health:
+    with here.stores.transaction(read_only=True) as tx:
+        pools = tuple(sorted({node.pool for node in tx.nodes.of()} | set(tx.jobs.pools())))
+    url = here.settings.database_url
+    return Health(
+        version=__version__,
+        started_at=here.started_at,
+        database="sqlite" if not url else url.partition(":")[0].partition("+")[0],
+        database_bytes=here.stores.size_bytes(),
+        pools=pools,
+        policy_mode=PolicyMode(here.settings.policy_mode),
+        degraded=here.condition.degraded(),
+        skew_seconds=here.condition.skew_seconds(),
+        who=who.name,
+        role=who.role,
+    )
+
+
+def _count(here: Context, tx: Transaction) -> None:
+    plans = [plan.state for plan in tx.plans.page(after=None, size=_PLANS)]
+    for state in PlanState:
+        here.metrics.plans.labels(state).set(plans.count(state))
+    jobs = [job.state for pool in tx.jobs.pools() for job in tx.jobs.unfinished(pool)]
+    for job_state in JobState:
+        here.metrics.jobs.labels(job_state).set(jobs.count(job_state))

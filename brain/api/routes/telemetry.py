@@ -1,0 +1,83 @@
+"""``POST /api/v1/telemetry``: 200 means committed."""
+
+from datetime import timedelta
+
+from fastapi import APIRouter, Request, Response
+
+from brain import errors
+from brain.api import ingest
+from brain.api.deps import Body, Context, Here, Who, answer
+from brain.api.problems import problems
+from brain.errors import Overloaded, TooLarge, UnknownJob
+from brain.ports import Transaction
+from brain.types.job import JobId
+from brain.types.record import Principal, Role
+from brain.types.telemetry import Receipt
+
+router = APIRouter(prefix="/api/v1", tags=["telemetry"])
+
+
+@router.post(
+    "/telemetry",
+    response_model=Receipt,
+    responses=problems(
+        errors.BadInput, errors.TooLarge, errors.UnknownVersion, Overloaded, errors.Unavailable
+    ),
+)
+def take(request: Request, here: Here, who: Who, body: Body) -> Response:
+    """Store a batch; good samples are committed, bad ones come back with reasons.
+
+    JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
+    """
+    if not here.ingesting.acquire(blocking=False):
+        raise Overloaded("too many batches at once; send this one again", retry_after_seconds=1.0)
+    try:
+        return answer(_stored(request, here, who, body))
+    finally:
+        here.ingesting.release()
+
+
+def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Receipt:
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    data = ingest.unpacked(body, encoding, here.settings.body_limit_bytes)
+    envelope = ingest.envelope_of(data, request.headers.get("content-type", ""))
+    if len(envelope.samples) > here.settings.batch_limit:
+        raise TooLarge(
+            f"samples: {len(envelope.samples)} are over batch_limit {here.settings.batch_limit}; "
+            "split the batch",
+            field="samples",
+        )
+    now = here.clock()
+    with here.stores.transaction() as tx:
+        known: dict[JobId, str | None] = {}
+
+        def allowed(job: JobId) -> str | None:
+            if job not in known:
+                known[job] = _refusal(tx, who, job)
+            return known[job]
+
+        keep = timedelta(seconds=here.settings.raw_seconds)
+        judged = ingest.judge(envelope, now=now, keep=keep, allowed=allowed)
+        receipt = tx.telemetry.add(ingest.samples_of(judged), received_at=now)
+    _note(here, who, judged, receipt)
+    return Receipt(stored=receipt.stored, duplicates=receipt.duplicates, rejected=judged.rejected)
+
+
+def _refusal(tx: Transaction, who: Principal, job: JobId) -> str | None:
+    if who.role is Role.AGENT and who.job != job:
+        return f"job {job} is not the job of this token"
+    try:
+        known = tx.jobs.get(job).id == job
+    except UnknownJob:
+        known = False
+    return None if known else f"job {job!r} is no job's id"
+
+
+def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
+    here.condition.note_offset(who.name, judged.offset.total_seconds())
+    here.metrics.samples.labels("stored").inc(receipt.stored)
+    here.metrics.samples.labels("duplicate").inc(receipt.duplicates)
+    here.metrics.samples.labels("rejected").inc(len(judged.rejected))
+    if receipt.stored:
+        jobs = frozenset(ingest.job_of(sample) for sample in ingest.samples_of(judged))
+        here.bell.ring(measured=jobs)

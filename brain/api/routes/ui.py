@@ -1,0 +1,70 @@
+"""The dashboard's built files: ``brain/_ui`` of a wheel, ``web/dist`` of a checkout.
+
+Public, because they hold nothing but code; everything they show comes through the API.
+"""
+
+from pathlib import Path
+
+from fastapi.responses import FileResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from brain.errors import NotFound
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; connect-src 'self'; img-src 'self' data:; style-src 'self'; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+)
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+def directory() -> Path | None:
+    """Where the built files are; None where they were not built."""
+    package = Path(__file__).parents[2]
+    places = (package / "_ui", package.parent / "web" / "dist")
+    return next((place for place in places if (place / "index.html").is_file()), None)
+
+
+class Dashboard:
+    """Answers every path that no route has: a built file, or the page for a navigation."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        files = root.rglob("*") if root else ()
+        # A fixed table, so no path can lead out of the directory.
+        self._files = {
+            "/" + path.relative_to(root or path).as_posix(): path
+            for path in files
+            if path.is_file()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; what is no file and no navigation is not found."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        path = scope["path"]
+        if request.method not in ("GET", "HEAD"):
+            raise HTTPException(404)
+        if path in self._files:
+            caching = _FOREVER if path.startswith("/assets/") else "no-cache"
+            response = FileResponse(self._files[path], headers={"Cache-Control": caching})
+        elif _is_navigation(request):
+            response = self._page()
+        else:
+            raise HTTPException(404)
+        await response(scope, receive, send)
+
+    def _page(self) -> FileResponse:
+        if self._root is None:
+            raise NotFound("the dashboard was not built; `make web` builds it")
+        page = self._root / "index.html"
+        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+def _is_navigation(request: Request) -> bool:
+    """Whether a person typed or followed a link to a page of the dashboard."""
+    path = request.url.path
+    machine = path.startswith(("/api/", "/assets/", "/v1/")) or "." in path.rsplit("/", 1)[-1]
+    return not machine and "text/html" in request.headers.get("accept", "")

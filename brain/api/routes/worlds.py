@@ -1,0 +1,177 @@
+"""Between the programs: wished worlds and what was observed of them, for agents and scalers."""
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from brain import errors, lifecycle, wire
+from brain.api import auth, views
+from brain.api.deps import AboutJob, Act, Here, Who, answer
+from brain.api.events import poll
+from brain.api.problems import problems
+from brain.errors import BadInput, Unavailable
+from brain.ports import Transaction
+from brain.types.job import Job
+from brain.types.record import AuditEntry, Role
+from brain.types.resources import PoolName
+from brain.types.world import ReplicaReport, WorldReport, WorldWish
+from brain.views import NewToken, PoolWishes
+
+router = APIRouter(prefix="/api/v1", tags=["worlds"])
+
+#: Seconds a long poll may wait.
+LONGEST_WAIT = 60.0
+#: A job's agent token outlives no job: it is good for so many days and ends with the job's.
+_AGENT_DAYS = 90.0
+
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait for a change")]
+Known = Annotated[str | None, Header(alias="If-None-Match")]
+
+
+@router.get(
+    "/jobs/{job}/world",
+    response_model=WorldWish,
+    responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
+)
+async def world(about: AboutJob, wait: Wait = 0, known: Known = None) -> Response:
+    """The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds."""
+    here = about.here
+
+    def read() -> WorldWish:
+        with here.stores.transaction(read_only=True) as tx:
+            return lifecycle.wish(tx, about.job(tx), here.settings)
+
+    wish = await poll(here.bell, read, lambda wish: _etag(wish) != _bare(known), wait)
+    return _unless_known(wish, _etag(wish), known)
+
+
+@router.post(
+    "/jobs/{job}/world",
+    status_code=204,
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.UnknownVersion),
+)
+def report_world(about: AboutJob, act: Act) -> Response:
+    """Tell what a coordinator observed. Repeating a report changes nothing."""
+    report = wire.decode(act.body, WorldReport)
+    wire.check_version(report.v, sender="the agent")
+
+    def reported(tx: Transaction) -> None:
+        _expect_same(about.job(tx), report.job)
+        lifecycle.world_reported(tx, report, settings=about.here.settings, now=about.here.clock())
+
+    return act(reported, status=204)
+
+
+@router.post(
+    "/jobs/{job}/replicas",
+    status_code=204,
+    responses=problems(errors.UnknownJob, errors.BadInput, errors.UnknownVersion),
+)
+def report_replicas(about: AboutJob, act: Act) -> Response:
+    """Tell what a scaler observed. Repeating a report changes nothing."""
+    report = wire.decode(act.body, ReplicaReport)
+    wire.check_version(report.v, sender="the scaler")
+
+    def reported(tx: Transaction) -> None:
+        _expect_same(about.job(tx), report.job)
+        lifecycle.replicas_reported(
+            tx, report, settings=about.here.settings, now=about.here.clock()
+        )
+
+    return act(reported, status=204)
+
+
+@router.get(
+    "/pools/{pool}/wishes",
+    response_model=PoolWishes,
+    responses=problems() | {304: {"description": "unchanged"}},
+)
+async def wishes(
+    pool: PoolName, here: Here, who: Who, wait: Wait = 0, known: Known = None
+) -> Response:
+    """What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``."""
+
+    def read() -> PoolWishes:
+        with here.stores.transaction(read_only=True) as tx:
+            return views.wishes(tx, pool, here.settings)
+
+    found = await poll(here.bell, read, lambda found: found.version != _bare(known), wait)
+    return _unless_known(found, found.version, known)
+
+
+@router.get(
+    "/jobs/{job}/environment",
+    response_model=dict[str, str],
+    responses=problems(errors.UnknownJob, Unavailable),
+)
+def environment(about: AboutJob) -> Response:
+    """The job's environment with its values, files read; for the scaler alone."""
+
+    def read(tx: Transaction, job: Job) -> dict[str, str]:
+        sealed = tx.access.secrets(job.id)
+        values = {} if sealed is None else about.here.seal.open(sealed)
+        return {name: _value(name, value) for name, value in values.items()}
+
+    response = about.read(read)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@router.post(
+    "/jobs/{job}/token",
+    response_model=NewToken,
+    status_code=201,
+    responses=problems(errors.UnknownJob),
+)
+def mint_agent_token(about: AboutJob, act: Act) -> Response:
+    """A token for the agents and the collector of one job; for the scaler alone."""
+
+    def minted(tx: Transaction) -> NewToken:
+        job, now = about.job(tx), about.here.clock()
+        name = f"agents of {job.document.name}"
+        token, secret = auth.mint(name, Role.AGENT, now=now, days=_AGENT_DAYS, job=job.id)
+        tx.access.add_token(token)
+        tx.audit.add(
+            AuditEntry(
+                at=now,
+                actor=about.who.name,
+                action="mint token",
+                target=f"token/{token.id}",
+                after=f"{name} (agent)",
+            )
+        )
+        return NewToken(id=token.id, name=name, secret=secret)
+
+    return act(minted, status=201, secret=True)
+
+
+def _etag(wish: WorldWish) -> str:
+    return f"{wish.generation}.{wish.version}"
+
+
+def _bare(etag: str | None) -> str | None:
+    return None if etag is None else etag.removeprefix("W/").strip('"')
+
+
+def _unless_known(value: object, etag: str, known: str | None) -> Response:
+    if _bare(known) == etag:
+        return Response(status_code=304, headers={"ETag": f'"{etag}"'})
+    return answer(value, etag=etag)
+
+
+def _expect_same(job: Job, said: str) -> None:
+    if job.id != said:
+        raise BadInput(f"job {said!r} is not the {job.id} of the path", field="job")
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    path = value.get("from_file") if isinstance(value, dict) else None
+    try:
+        return Path(str(path)).read_text().removesuffix("\n")
+    except OSError as gone:
+        raise BadInput(
+            f"environment.{name}.fromFile {path}: {gone.strerror}", field=f"environment.{name}"
+        ) from gone

@@ -1,0 +1,53 @@
+"""The installation's key, and what it seals."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from cryptography.fernet import Fernet, InvalidToken
+
+from brain.errors import Unavailable
+
+
+class Seal:
+    """Encrypts with the installation's key (Fernet: AES-128-CBC with HMAC-SHA-256)."""
+
+    def __init__(self, key: bytes) -> None:
+        self._fernet = Fernet(key)
+
+    @classmethod
+    def of(cls, path: Path) -> "Seal":
+        """Use the key in ``path``, made (0600) if it is not there yet."""
+        if not path.exists():
+            write_private(path, Fernet.generate_key().decode())
+        return cls(path.read_bytes().strip())
+
+    def close(self, values: Mapping[str, object]) -> bytes:
+        """Seal names and values."""
+        return self._fernet.encrypt(msgspec.json.encode(values))
+
+    def open(self, sealed: bytes) -> dict[str, object]:
+        """Return what was sealed.
+
+        Raises:
+            Unavailable: it was sealed with another key.
+        """
+        try:
+            return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])
+        except InvalidToken as wrong:
+            raise Unavailable(
+                "stored values were sealed with another key; restore the file `key` that the "
+                "state directory had"
+            ) from wrong
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
