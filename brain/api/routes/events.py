@@ -27,7 +27,8 @@ async def stream(
 ) -> StreamingResponse:
     """Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
 
-    ``data`` is an ``Event``. ``event: measured`` names jobs with new samples, once a second at most.
+    ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
+    second at most.
     """
     if last_event_id is not None and not last_event_id.isdigit():
         raise BadInput(f"Last-Event-ID {last_event_id!r} is no number", field="Last-Event-ID")
