@@ -1,0 +1,106 @@
+"""``brain-scale``: makes the wished replicas of one pool exist on this machine."""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from brain.client import AsyncBrainClient
+from scaler.local import LocalBackend, measure
+from scaler.loop import Scaler
+from scaler.wishes import WishFile
+
+#: Exit code where another scaler serves this state directory (EX_TEMPFAIL).
+TAKEN = 75
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; agents go on running."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Every poll would be a line of the log otherwise.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    home = options.home.expanduser().absolute()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        token = (home / "scaler.token").read_text().strip()
+    except OSError as why:
+        print(f"brain-scale: {why}; start the service once, it writes this file", file=sys.stderr)
+        return 1
+    with _alone(home / "scaler.lock") as alone:
+        if not alone:
+            print(f"brain-scale: another scaler serves {home}; stop it first", file=sys.stderr)
+            return TAKEN
+        asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
+    return 0
+
+
+async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None) -> None:
+    backend = LocalBackend(
+        home,
+        measure=lambda: measure(slots=slots),
+        name=socket.gethostname(),
+        pool=pool,
+        url=url,
+    )
+    async with AsyncBrainClient(url, token) as client:
+        file = WishFile(home / "wishes.json")
+        scaler = Scaler(client, backend, file, pool=pool, clock=lambda: datetime.now(UTC))
+        await serve(scaler)
+
+
+async def serve(scaler: Scaler) -> None:
+    """Run a scaler until this process is told to end, looking at once when a child ends."""
+    loop = asyncio.get_running_loop()
+    work = asyncio.create_task(scaler.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    loop.add_signal_handler(signal.SIGCHLD, scaler.wake)
+    try:
+        await work
+    except asyncio.CancelledError:
+        logging.getLogger(__name__).info("ends; agents go on")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Hold the lock of the state directory's scaler, if it is to be had."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="brain-scale", description=__doc__)
+    parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
+    parser.add_argument("--url", required=True, help="base URL of the service")
+    parser.add_argument("--pool", default="local", help="pool that this machine is in")
+    parser.add_argument(
+        "--slots",
+        type=_positive,
+        help="offer so many × 1000 mCPU instead of what the CPUs and their quota say",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"slots {text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

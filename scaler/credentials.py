@@ -1,0 +1,76 @@
+"""What a job's agents need from Brain before they can start: their token and their environment.
+
+The token lies beside the replicas (0600). Values of the environment are never written: they live
+in this process and in those of the agents, from where they are taken back while Brain is away.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from brain import calls
+from brain.client import AsyncBrainClient
+from brain.errors import BrainError, Unavailable
+from brain.types.job import JobId
+from brain.views import JobWish
+from scaler.ports import JobBackend
+
+log = logging.getLogger(__name__)
+
+
+class Credentials:
+    """Token and environment of each job that should run."""
+
+    def __init__(self, client: AsyncBrainClient, backend: JobBackend) -> None:
+        self._client, self._backend = client, backend
+        self._environments: dict[JobId, Mapping[str, str]] = {}
+        self._refused: dict[JobId, str] = {}
+
+    def lacking(self, wish: JobWish) -> str | None:
+        """Why no agent of this job can be started yet; None if one can."""
+        known = wish.job in self._environments or not _names(wish)
+        if known and self._backend.has_token(wish.job):
+            return None
+        return self._refused.get(wish.job, "waits for Brain to hand out its token and environment")
+
+    def environment(self, job: JobId) -> Mapping[str, str]:
+        """Its values, once nothing is lacking."""
+        return self._environments.get(job, {})
+
+    def forget(self, job: JobId) -> None:
+        """Drop what was known of a finished job."""
+        self._environments.pop(job, None)
+        self._refused.pop(job, None)
+
+    async def fetch(self, wish: JobWish) -> None:
+        """Get what is lacking, or remember why it cannot be had.
+
+        Raises:
+            Unavailable: Brain is away and no living agent can stand in.
+        """
+        try:
+            await self._fetch_environment(wish)
+            if not self._backend.has_token(wish.job):
+                token = await self._client.send(calls.mint_agent_token(wish.job))
+                self._backend.put_token(wish.job, token.secret)
+            self._refused.pop(wish.job, None)
+        except (BrainError, OSError) as why:
+            self._refused[wish.job] = f"no agent can be started: {why}"
+            if isinstance(why, Unavailable):
+                raise
+
+    async def _fetch_environment(self, wish: JobWish) -> None:
+        names = _names(wish)
+        if not names or wish.job in self._environments:
+            return
+        try:
+            given = await self._client.send(calls.environment(wish.job))
+        except Unavailable:
+            adopted = self._backend.environment(wish.job, names)
+            if adopted is None:
+                raise
+            given = dict(adopted)
+        self._environments[wish.job] = given
+
+
+def _names(wish: JobWish) -> frozenset[str]:
+    return frozenset(wish.document.get("environment") or ())

@@ -1,0 +1,328 @@
+"""Replicas as processes of this machine: a ``JobBackend`` on ``$BRAIN_HOME/replicas``.
+
+Agents belong to nobody: each runs in its own session and outlives the scaler that started it.
+All that this backend knows is in their directories; what it remembers beside is how agents ended
+that were its own children, and whom it has asked to leave.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from brain import wire
+from brain.types.job import JobId
+from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.world import ReplicaExit
+from brain.views import JobWish
+from scaler.files import read_json, write_private
+from scaler.local.directory import Ending, ReplicaDirectory
+from scaler.local.node import Machine
+from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document
+
+log = logging.getLogger(__name__)
+
+#: How an agent is started. Its interpreter is ours; nothing of the job's may shadow our packages,
+#: neither its directory (-P) nor its PYTHONPATH (-E), which its workers get all the same.
+AGENT = (sys.executable, "-E", "-P", "-m", "launcher.agent")
+
+#: What an agent inherits from whoever started Brain; the job's own environment goes over it.
+_BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
+_BASE_MORE = ("LC_", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NVIDIA_", "XDG_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Intent:
+    """What this backend reads of a ``ReplicaIntent``; it writes all of it."""
+
+    generation: int
+    written_at: datetime
+    resources: Resources = NOTHING
+    #: Devices of this replica, as ``CUDA_VISIBLE_DEVICES`` takes them.
+    gpus: tuple[str, ...] = ()
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    replica: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """What this backend reads of the coordinator's world document."""
+
+    members: tuple[_Named, ...] = ()
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What a look at the directories cannot tell. Losing it costs a detail, never a replica."""
+
+    children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
+    last_codes: dict[Path, int] = field(default_factory=dict)
+    asked: dict[Path, datetime] = field(default_factory=dict)
+    #: Replicas that ended; their records do not change any more.
+    ended: dict[Path, ReplicaSeen] = field(default_factory=dict)
+
+
+class LocalBackend:
+    """Agents as processes of this machine. ``agent`` is the command that follows a directory."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        measure: Callable[[], Machine],
+        name: str,
+        pool: str = "local",
+        url: str | None = None,
+        agent: Sequence[str] = AGENT,
+        base: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._home = home
+        self._root = home / "replicas"
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._measure = measure
+        self._machine = measure()
+        self._name, self._pool, self._url = NodeName(name), PoolName(pool), url
+        self._agent = tuple(agent)
+        self._base = {k: v for k, v in base.items() if k in _BASE or k.startswith(_BASE_MORE)}
+        self._memory = _Memory()
+
+    def node(self, now: datetime) -> Node:
+        """This machine, measured anew: quotas and affinity change while it runs."""
+        self._machine = machine = self._measure()
+        return Node(
+            name=self._name,
+            pool=self._pool,
+            capacity=machine.capacity,
+            accelerator=machine.accelerator,
+            slots=machine.slots,
+            seen_at=now,
+        )
+
+    def jobs(self) -> Sequence[JobId]:
+        """Every job with a directory."""
+        return sorted(JobId(path.name) for path in self._root.iterdir() if path.is_dir())
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        """Read the job's directories, and of the other jobs' what they reserve."""
+        ids = self._ids(job)
+        seen = (self._look(self._directory(job, replica), replica, now) for replica in ids)
+        world = read_json(self._root / job / "world.json", _World) or _World()
+        return Observed(
+            job=job,
+            replicas=tuple(replica for replica in seen if replica is not None),
+            next_id=ids[-1] + 1 if ids else 0,
+            named=frozenset(member.replica for member in world.members),
+            free=self._free(now),
+        )
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        """Intent first, then the agent; see ``ReplicaDirectory`` for why never twice."""
+        directory = self._directory(wish.job, replica)
+        directory.path.parent.mkdir(mode=0o700, exist_ok=True)
+        directory.claim(self._intent(wish, replica, now))
+        intent = directory.intent(_Intent)
+        if intent is None or directory.launched() or directory.ending():
+            return
+        try:
+            child = directory.launch(
+                self._agent, self._environment(environment, intent), intent.directory
+            )
+        except OSError as why:
+            detail = f"no agent can be started in {intent.directory}: {why.strerror}"
+            directory.close(Ending(exit=ReplicaExit.FAILED, detail=detail, at=now))
+            return
+        if child is not None:
+            self._memory.children[directory.path] = child
+            log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
+
+    def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
+        """SIGTERM, or with ``force`` SIGKILL, to the agent alone: workers die with it."""
+        directory = self._directory(job, replica)
+        number = signal.SIGKILL if force else signal.SIGTERM
+        if not directory.signal(number):
+            # A child that has not taken its lock yet is ours for certain, unless it was reaped.
+            child = self._memory.children.get(directory.path)
+            if child is None or child.poll() is not None:
+                return
+            child.send_signal(number)
+        self._memory.asked.setdefault(directory.path, now)
+
+    def close(
+        self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
+    ) -> None:
+        """Write ``gone.json``."""
+        directory = self._directory(job, replica)
+        code = self._memory.last_codes.get(directory.path)
+        directory.close(Ending(exit=exit, exit_code=code, detail=detail, at=now))
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether ``replicas/<job>/token`` is there."""
+        return (self._root / job / "token").exists()
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Write ``replicas/<job>/token``, 0600."""
+        (self._root / job).mkdir(mode=0o700, exist_ok=True)
+        write_private(self._root / job / "token", secret.encode())
+
+    def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
+        """Taken from a living agent's own process, so that no value is ever on storage here."""
+        for replica in reversed(self._ids(job)):
+            directory = self._directory(job, replica)
+            state = directory.state()
+            if state is None or not directory.runs():
+                continue
+            pairs = Path(f"/proc/{state.pid}/environ").read_bytes().split(b"\0")
+            given = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if pair)
+            if names <= given.keys():
+                return {name: given[name] for name in names}
+        return None
+
+    def clear(self, job: JobId) -> None:
+        """Remove the token; records and output stay for ``brain logs``."""
+        (self._root / job / "token").unlink(missing_ok=True)
+
+    def _directory(self, job: JobId, replica: int) -> ReplicaDirectory:
+        return ReplicaDirectory(self._root / job / str(replica))
+
+    def _ids(self, job: JobId) -> list[int]:
+        try:
+            names = os.listdir(self._root / job)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _look(self, directory: ReplicaDirectory, replica: int, now: datetime) -> ReplicaSeen | None:
+        """One replica; None where a crash left a directory that was never written down."""
+        if directory.path in self._memory.ended:
+            return self._memory.ended[directory.path]
+        code = self._reap(directory.path)
+        intent = directory.intent(_Intent)
+        if intent is None:
+            return None
+        seen = ReplicaSeen(
+            id=replica,
+            phase=_phase(directory),
+            generation=intent.generation,
+            resources=intent.resources,
+            started_at=intent.written_at,
+            exit_code=code,
+            asked_at=self._memory.asked.get(directory.path),
+        )
+        if seen.phase is Phase.GONE:
+            return replace(seen, detail=_how(code, directory.last_words()))
+        if seen.phase is Phase.ENDED and (ending := directory.ending()):
+            seen = replace(
+                seen,
+                ended_at=ending.at,
+                exit=ending.exit,
+                exit_code=ending.exit_code,
+                detail=ending.detail,
+            )
+            self._memory.ended[directory.path] = seen
+        return seen
+
+    def _reap(self, path: Path) -> int | None:
+        """Collect a child that ended; its return code, where it was ours."""
+        child = self._memory.children.get(path)
+        if child is not None and child.poll() is not None:
+            self._memory.last_codes[path] = child.returncode
+            del self._memory.children[path]
+        return self._memory.last_codes.get(path)
+
+    def _free(self, now: datetime) -> Resources:
+        used = sum((replica.resources for replica in self._alive(now)), NOTHING)
+        capacity = self._machine.capacity
+        return Resources(
+            cpu_millis=capacity.cpu_millis - used.cpu_millis,
+            memory_bytes=capacity.memory_bytes - used.memory_bytes,
+            gpus=capacity.gpus - used.gpus,
+        )
+
+    def _alive(self, now: datetime) -> list[ReplicaSeen]:
+        looks = (
+            self._look(self._directory(job, replica), replica, now)
+            for job in self.jobs()
+            for replica in self._ids(job)
+        )
+        return [replica for replica in looks if replica is not None and replica.alive]
+
+    def _intent(self, wish: JobWish, replica: int, now: datetime) -> dict[str, Any]:
+        job = document(wish)
+        return {
+            "v": wire.VERSION,
+            "job": wish.job,
+            "name": wish.name,
+            "replica": replica,
+            "role": "worker",
+            "node": self._name,
+            "generation": wish.wish.generation,
+            "command": job.command,
+            "processes": wish.wish.processes_per_replica,
+            "directory": job.directory or str(Path.home()),
+            "checkpoint": wire.plain(job.checkpoint),
+            "unit": wish.wish.unit,
+            "minimum": wish.wish.minimum,
+            "restart_limit": wish.wish.restart_limit,
+            "brain_url": self._url,
+            "token_file": str(self._root / wish.job / "token"),
+            "home": str(self._home),
+            "accelerator": self._machine.accelerator if job.resources.gpus else "cpu",
+            "resources": wire.plain(job.resources),
+            "gpus": self._lend(job.resources.gpus, now),
+            "written_at": now,
+        }
+
+    def _lend(self, count: int, now: datetime) -> list[str]:
+        """Devices that no living replica has."""
+        if not count:
+            return []
+        lent: set[str] = set()
+        for job in self.jobs():
+            for replica in self._ids(job):
+                directory = self._directory(job, replica)
+                seen, intent = self._look(directory, replica, now), directory.intent(_Intent)
+                if seen is not None and seen.alive and intent is not None:
+                    lent.update(intent.gpus)
+        return [name for name in self._machine.gpus if name not in lent][:count]
+
+    def _environment(self, given: Mapping[str, str], intent: _Intent) -> dict[str, str]:
+        devices = {"CUDA_VISIBLE_DEVICES": ",".join(intent.gpus)} if intent.gpus else {}
+        return self._base | dict(given) | devices
+
+
+def _phase(directory: ReplicaDirectory) -> Phase:
+    """What the files prove, the strongest proof first: a held lock outweighs any record."""
+    if directory.runs():
+        return Phase.RUNNING
+    if directory.ending():
+        return Phase.ENDED
+    if directory.state() is None and directory.starting():
+        return Phase.STARTING
+    if not directory.launched():
+        return Phase.INTENDED
+    # Since the first look an agent may have taken its lock, or even ended.
+    if directory.runs():
+        return Phase.RUNNING
+    return Phase.ENDED if directory.ending() else Phase.GONE
+
+
+def _how(code: int | None, last_words: str) -> str:
+    if code is None:
+        said = "its agent is gone without a word"
+    elif code < 0:
+        said = f"its agent was ended by {signal.Signals(-code).name}"
+    else:
+        said = f"its agent exited with {code}"
+    return f"{said}; it last said: {last_words}" if last_words else said

@@ -1,0 +1,170 @@
+"""One replica's directory: who writes what there, and what it proves.
+
+    intent.json  scaler, before anything is started        the replica is written down
+    agent.log    scaler, created as it starts the agent    at most one agent was ever started
+    lock         agent, before anything else, for its life it runs
+    state.json   agent                                     it had the lock: pid, start time
+    exit.json    agent, the last thing it writes           how it ended
+    gone.json    scaler, where the agent left no word      that it ended, and why
+
+``agent.log`` is locked by the descriptor that the agent inherits as its output, so from outside an
+agent that has not taken its own lock yet is told from one that never was or is gone, and nobody
+probes a lock that the agent is about to take.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from brain.types.world import ReplicaExit
+from scaler.files import locked, read_json, write_json
+
+T = TypeVar("T")
+
+#: Characters of the agent's last words that are kept as the reason of its end.
+_LAST_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    """What an agent writes once it has its lock."""
+
+    pid: int
+    #: Field 22 of ``/proc/<pid>/stat``; with the pid it names one process.
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a replica ended."""
+
+    exit: ReplicaExit
+    exit_code: int | None = None
+    detail: str = ""
+    at: datetime
+
+
+class ReplicaDirectory:
+    """The scaler's hands and eyes in ``$BRAIN_HOME/replicas/<job>/<id>``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def claim(self, intent: Mapping[str, object]) -> bool:
+        """Write the replica down; False if another did. The intent is on storage afterwards."""
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        write_json(self.path / "intent.json", intent)
+        return True
+
+    def intent(self, kind: type[T]) -> T | None:
+        """What was written down; None where a crash left a directory without it."""
+        return read_json(self.path / "intent.json", kind)
+
+    def state(self) -> AgentState | None:
+        """Which process took the lock."""
+        return read_json(self.path / "state.json", AgentState)
+
+    def ending(self) -> Ending | None:
+        """What the agent said at its end, else what a scaler found."""
+        names = ("exit.json", "gone.json")
+        found = (read_json(self.path / name, Ending) for name in names)
+        return next((ending for ending in found if ending), None)
+
+    def runs(self) -> bool:
+        """Whether an agent holds the lock. Only asked once it has had it: see the module."""
+        return (self.path / "state.json").exists() and locked(self.path / "lock")
+
+    def launched(self) -> bool:
+        """Whether an agent was ever started here."""
+        return (self.path / "agent.log").exists()
+
+    def starting(self) -> bool:
+        """Whether an agent was started and still has the output it was given."""
+        return locked(self.path / "agent.log")
+
+    def launch(
+        self, command: Sequence[str], environment: Mapping[str, str], directory: str
+    ) -> subprocess.Popen[bytes] | None:
+        """Start the agent in a session of its own; None if somebody has started one here.
+
+        Raises:
+            OSError: it cannot be started; its directory does not exist, for example.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
+        try:
+            output = os.open(self.path / "agent.log", flags, 0o600)
+        except FileExistsError:
+            return None
+        try:
+            fcntl.flock(output, fcntl.LOCK_EX)
+            return subprocess.Popen(
+                [*command, "--replica-dir", str(self.path)],
+                cwd=directory,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Signal the agent; False where no process is provably it."""
+        state = self.state()
+        if state is None or not self.runs():
+            return False
+        with process(state.pid) as descriptor:
+            # Looked at again behind the descriptor, which can mean no other process from here on.
+            if descriptor is None or started_ticks(state.pid) != state.started_ticks:
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+            return True
+
+    def close(self, ending: Ending) -> None:
+        """Write down how the replica ended, unless it lives or said so itself."""
+        if not (self.runs() or self.starting() or self.ending()):
+            write_json(self.path / "gone.json", ending)
+
+    def last_words(self) -> str:
+        """The last line that the agent printed, for a person to start from."""
+        try:
+            text = (self.path / "agent.log").read_bytes()[-4096:].decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1][-_LAST_WORDS:] if lines else ""
+
+
+def started_ticks(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command may contain spaces and parentheses; what follows its last one does not.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+@contextmanager
+def process(pid: int) -> Iterator[int | None]:
+    """A descriptor of a process, which outlives the reuse of its number; None if it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""What this machine offers: CPUs by affinity and cgroup quota, memory by cgroup, GPUs by NVML."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+
+from brain.types.resources import Resources
+
+#: cgroup v1 says *unlimited* with a number close to 2^63.
+_UNLIMITED_BYTES = 2**60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What can be reserved here, and the names that GPUs are chosen by."""
+
+    capacity: Resources
+    accelerator: str = "cpu"
+    #: As ``CUDA_VISIBLE_DEVICES`` takes them.
+    gpus: tuple[str, ...] = ()
+    #: Set where ``--slots`` replaced what the CPUs say.
+    slots: int | None = None
+
+
+def measure(
+    *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
+) -> Machine:
+    """Look at this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
+    gpus, accelerator = _gpus(environment.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(
+        capacity=Resources(
+            cpu_millis=cpu_millis(root) if slots is None else slots * 1000,
+            memory_bytes=memory_bytes(root),
+            gpus=len(gpus),
+        ),
+        accelerator=accelerator,
+        gpus=gpus,
+        slots=slots,
+    )
+
+
+def cpu_millis(root: Path = Path("/"), affinity: int | None = None) -> int:
+    """CPUs that this process may use, in thousandths: affinity, and every quota above it."""
+    cpus = len(os.sched_getaffinity(0)) if affinity is None else affinity
+    return min([cpus * 1000, *_quotas(root)])
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may use: the machine's, and every limit above it."""
+    fields = dict(
+        line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines() if line
+    )
+    total = int(fields["MemTotal"].split()[0]) * 1024
+    return min([total, *_memory_limits(root)])
+
+
+def _quotas(root: Path) -> Iterator[int]:
+    for folder in _cgroups(root, "cpu"):
+        quota, period = "max", "100000"
+        with suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text().split()
+        with suppress(OSError):
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        if quota.isdigit():
+            yield max(1, int(quota) * 1000 // int(period))
+
+
+def _memory_limits(root: Path) -> Iterator[int]:
+    for folder in _cgroups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError):
+                said = (folder / name).read_text().strip()
+                if said.isdigit() and int(said) < _UNLIMITED_BYTES:
+                    yield int(said)
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's cgroup and of all above it, version 2 and version 1."""
+    mount = root / "sys/fs/cgroup"
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            top = mount / controllers if controllers else mount
+            # In a container the path may be the host's, which is not mounted: then top has it.
+            inner = Path(path.lstrip("/"))
+            yield from (top / part for part in (inner, *inner.parents))
+
+
+def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
+    """Names and product of the NVIDIA GPUs here; none is a normal state."""
+    try:
+        nvml = import_module("pynvml")
+    except ImportError:
+        return (), "cpu"
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return (), "cpu"
+    try:
+        count = nvml.nvmlDeviceGetCount()
+        product = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(0)) if count else "cpu"
+    finally:
+        nvml.nvmlShutdown()
+    names = tuple(str(index) for index in range(count))
+    if names and visible is not None:
+        # Whoever started us lent us only these; like CUDA, stop at the first that is none.
+        lent = (name.strip() for name in visible.split(","))
+        names = tuple(takewhile(lambda name: name not in ("", "-1"), lent))
+    return names, product if names else "cpu"

@@ -1,0 +1,291 @@
+"""Connects wishes and replicas: listen, look, decide, act, tell.
+
+Five tasks that share what they know and wait for nothing of each other: healing goes on while
+Brain is slow, wrong or away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from brain import calls
+from brain.client import AsyncBrainClient
+from brain.errors import BrainError, Unavailable
+from brain.types.job import FINISHED, JobId
+from brain.types.resources import NodeName, PoolName
+from brain.types.world import Replica, ReplicaReport, ReplicaState
+from scaler.credentials import Credentials
+from scaler.ports import JobBackend, Observed, Phase, ReplicaSeen
+from scaler.reconcile import Action, Clear, Close, Order, Start, Stop, Wait, decide, target
+from scaler.wishes import Wishes, WishFile, answered
+
+log = logging.getLogger(__name__)
+
+_STATES = {
+    Phase.INTENDED: ReplicaState.STARTING,
+    Phase.STARTING: ReplicaState.STARTING,
+    Phase.RUNNING: ReplicaState.RUNNING,
+    # Not written down yet: it is told as ended once it is, with the same words for ever.
+    Phase.GONE: ReplicaState.RUNNING,
+    Phase.ENDED: ReplicaState.EXITED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things are done, in seconds."""
+
+    look: float = 1.0
+    poll: float = 20.0
+    heartbeat: float = 5.0
+    #: A report is repeated after so long although nothing changed: Brain may have lost it.
+    repeat: float = 10.0
+    #: Agents of a job that Brain does not list are asked about so often.
+    doubt: float = 30.0
+    #: Pauses while Brain cannot be reached double from the first to the second.
+    retry: float = 0.5
+    retry_longest: float = 10.0
+
+
+class Scaler:
+    """One pool's scaler. ``run`` until cancelled; replicas do not notice that it ends."""
+
+    def __init__(
+        self,
+        client: AsyncBrainClient,
+        backend: JobBackend,
+        file: WishFile,
+        *,
+        pool: str,
+        clock: Callable[[], datetime],
+        pace: Pace = Pace(),
+    ) -> None:
+        self._client, self._backend, self._file = client, backend, file
+        self._pool, self._clock, self._pace = PoolName(pool), clock, pace
+        self._wishes: Wishes | None = file.load()
+        self._credentials = Credentials(client, backend)
+        #: When Brain's word that a job is finished was first heard.
+        self._finished: dict[JobId, datetime] = {}
+        #: Alive here, without a wish, and Brain has not said why; and when to ask it again.
+        self._doubtful: dict[JobId, datetime] = {}
+        #: Finished, and nothing of them is left to look at.
+        self._closed: set[JobId] = set()
+        self._reports: dict[JobId, ReplicaReport] = {}
+        self._told: dict[JobId, ReplicaReport] = {}
+        self._node = backend.node(clock()).name
+        self._asked = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look now: something may have happened (a child ended, for example)."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Do everything until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._listen, self._heal, self._prepare, self._tell, self._beat):
+                tasks.create_task(self._persist(work), name=work.__name__)
+
+    def look(self, now: datetime) -> None:
+        """Observe, decide and act once for every job that has or had something here."""
+        if self._wishes is None:
+            return
+        for job in self._concerned(self._wishes):
+            order = self._order(self._wishes, job, now)
+            try:
+                self._reconcile(order, job, now)
+            except (BrainError, OSError) as why:
+                # A full disk or one unreadable document must not keep other jobs from healing.
+                log.error("job %s: %s", job, why)
+                self._note(self._backend.observe(job, now), f"the scaler cannot act: {why}", now)
+
+    def _reconcile(self, order: Order, job: JobId, now: datetime) -> None:
+        seen = self._backend.observe(job, now)
+        if order.wish is not None:
+            seen = replace(seen, lacking=self._credentials.lacking(order.wish))
+        elif job not in self._finished and any(replica.alive for replica in seen.replicas):
+            self._doubtful.setdefault(job, now)
+        actions = decide(order, seen, now)
+        for action in actions:
+            self._act(action, order, job, now)
+        reasons = [action.reason for action in actions if isinstance(action, Wait)]
+        if len(reasons) < len(actions):
+            seen = self._backend.observe(job, now)
+        self._note(seen, reasons[0] if reasons else None, now)
+
+    def _act(self, action: Action, order: Order, job: JobId, now: datetime) -> None:
+        match action:
+            case Start(replica, _):
+                assert order.wish is not None
+                environment = self._credentials.environment(job)
+                self._backend.start(order.wish, replica, environment, now)
+            case Stop(replica, why, force):
+                log.info("%s replica %d of %s: %s", "kill" if force else "stop", replica, job, why)
+                self._backend.stop(job, replica, force=force, now=now)
+            case Close(replica, exit, detail):
+                log.info("replica %d of %s ended as %s: %s", replica, job, exit, detail)
+                self._backend.close(job, replica, exit, detail, now)
+            case Clear():
+                self._backend.clear(job)
+                self._credentials.forget(job)
+                self._closed.add(job)
+            case Wait():
+                pass
+            case _:
+                assert_never(action)
+
+    def _concerned(self, wishes: Wishes) -> Iterator[JobId]:
+        yield from wishes.jobs
+        for job in self._backend.jobs():
+            if job not in wishes.jobs and job not in self._closed:
+                yield job
+
+    def _order(self, wishes: Wishes, job: JobId, now: datetime) -> Order:
+        if job in wishes.jobs:
+            return wishes.order(job)
+        # Without Brain's word that it is finished, nothing of it is ended: the clock stands still.
+        return Order(wish=None, since=self._finished.get(job, now))
+
+    def _note(self, seen: Observed, waiting: str | None, now: datetime) -> None:
+        replicas = tuple(_replica(replica, self._node) for replica in seen.replicas)
+        report = ReplicaReport(job=seen.job, replicas=replicas, waiting=waiting, at=now)
+        known = self._reports.get(seen.job)
+        if known is None or replace(known, at=now) != report:
+            self._reports[seen.job] = report
+            self._changed.set()
+
+    async def _heal(self) -> None:
+        # Brain is asked once before the first look: what is on disk may be long out of date.
+        await self._asked.wait()
+        while True:
+            self._wake.clear()
+            self.look(self._clock())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._pace.look)
+
+    async def _listen(self) -> None:
+        while True:
+            # A finished poll without wishes in memory must not wait: there is nothing to compare.
+            etag = self._wishes.etag if self._wishes and self._asked.is_set() else None
+            wait_seconds = self._pace.poll if etag else 0.0
+            call = calls.wishes(self._pool, etag=etag, wait_seconds=wait_seconds)
+            try:
+                answer = await self._client.send(call)
+            finally:
+                self._asked.set()
+            self._wishes = answered(self._wishes, answer, self._clock())
+            self._keep()
+            self._wake.set()
+            self._wanted.set()
+            # A service that answers at once although nothing changed is not asked in a circle.
+            await asyncio.sleep(0.02)
+
+    def _keep(self) -> None:
+        try:
+            if self._wishes is not None:
+                self._file.keep(self._wishes)
+        except OSError as why:
+            # Only a restart without Brain would miss it; what runs needs it not.
+            log.error("wishes cannot be kept: %s", why)
+
+    async def _prepare(self) -> None:
+        while True:
+            self._wanted.clear()
+            away: Unavailable | None = None
+            for wish in list(self._wishes.jobs.values()) if self._wishes else []:
+                if target(wish) and self._credentials.lacking(wish):
+                    # Each job is tried although Brain is away: a living agent may stand in.
+                    try:
+                        await self._credentials.fetch(wish)
+                    except Unavailable as why:
+                        away = why
+                    self._wake.set()
+            for job in [job for job, since in self._doubtful.items() if since <= self._clock()]:
+                await self._ask_about(job)
+            if away is not None:
+                raise away
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._pace.look)
+
+    async def _ask_about(self, job: JobId) -> None:
+        """Whether an agent's job is finished. One that Brain does not know is left alone."""
+        self._doubtful[job] = self._clock() + timedelta(seconds=self._pace.doubt)
+        try:
+            detail = await self._client.send(calls.job(job))
+        except Unavailable:
+            raise
+        except BrainError as why:
+            log.warning("agents of %s run here and are left alone; Brain says: %s", job, why)
+            return
+        if detail.job.state in FINISHED:
+            del self._doubtful[job]
+            self._finished[job] = self._clock()
+            self._wake.set()
+
+    async def _tell(self) -> None:
+        while True:
+            self._changed.clear()
+            for job, report in list(self._reports.items()):
+                if self._due(job, report):
+                    await self._send_report(job, report)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self._pace.look)
+
+    def _due(self, job: JobId, report: ReplicaReport) -> bool:
+        told = self._told.get(job)
+        if told is None or (told.replicas, told.waiting) != (report.replicas, report.waiting):
+            return True
+        age = (self._clock() - told.at).total_seconds()
+        return job not in self._closed and abs(age) >= self._pace.repeat
+
+    async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
+        report = replace(report, at=self._clock())
+        try:
+            await self._client.send(calls.report_replicas(report))
+        except Unavailable:
+            raise
+        except BrainError as why:
+            # Refused for good: said once, and again when there is something new to say.
+            log.warning("Brain refuses the report about %s: %s", job, why)
+        self._told[job] = report
+        if job in self._closed:
+            del self._reports[job]
+
+    async def _beat(self) -> None:
+        while True:
+            await self._client.send(calls.put_node(self._backend.node(self._clock())))
+            await asyncio.sleep(self._pace.heartbeat)
+
+    async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Repeat ``work`` with growing pauses while Brain refuses or cannot be reached."""
+        pause, since = self._pace.retry, self._clock()
+        while True:
+            try:
+                await work()
+            except BrainError as why:
+                now = self._clock()
+                if (now - since).total_seconds() > 3 * self._pace.retry_longest:
+                    pause = self._pace.retry
+                log.warning("%s: %s; next attempt after %.1f s", work.__name__, why, pause)
+                await asyncio.sleep(pause)
+                pause, since = min(2 * pause, self._pace.retry_longest), now
+
+
+def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
+    return Replica(
+        id=seen.id,
+        node=node,
+        state=_STATES[seen.phase],
+        generation=seen.generation,
+        started_at=seen.started_at,
+        ended_at=seen.ended_at,
+        exit=seen.exit,
+        exit_code=seen.exit_code if seen.phase is Phase.ENDED else None,
+        detail=seen.detail if seen.phase is Phase.ENDED else "",
+    )

@@ -1,0 +1,127 @@
+"""A ``JobBackend`` without processes: tests and dry runs say by hand what its agents do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from brain.types.job import JobId
+from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.world import ReplicaExit
+from brain.views import JobWish
+from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, document
+
+
+class MemoryBackend:
+    """Replicas as entries of a dictionary."""
+
+    def __init__(self, *, capacity: Resources, name: str = "memory", pool: str = "local") -> None:
+        self._capacity, self._name, self._pool = capacity, NodeName(name), PoolName(pool)
+        self._jobs: dict[JobId, dict[int, ReplicaSeen]] = {}
+        self._tokens: dict[JobId, str] = {}
+        self._environments: dict[tuple[JobId, int], dict[str, str]] = {}
+        self._named: dict[JobId, frozenset[int]] = {}
+
+    def node(self, now: datetime) -> Node:
+        """A machine of the capacity given."""
+        return Node(name=self._name, pool=self._pool, capacity=self._capacity, seen_at=now)
+
+    def jobs(self) -> Sequence[JobId]:
+        """Jobs that ever had a replica here."""
+        return sorted(self._jobs)
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        """What there is."""
+        mine = self._jobs.get(job, {})
+        used = sum(
+            (r.resources for each in self._jobs.values() for r in each.values() if r.alive), NOTHING
+        )
+        return Observed(
+            job=job,
+            replicas=tuple(mine[id] for id in sorted(mine)),
+            next_id=max(mine, default=-1) + 1,
+            named=self._named.get(job, frozenset()),
+            free=Resources(
+                cpu_millis=self._capacity.cpu_millis - used.cpu_millis,
+                memory_bytes=self._capacity.memory_bytes - used.memory_bytes,
+                gpus=self._capacity.gpus - used.gpus,
+            ),
+        )
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        """The agent is STARTING until ``run`` says more."""
+        mine = self._jobs.setdefault(wish.job, {})
+        if replica in mine and mine[replica].phase is not Phase.INTENDED:
+            return
+        self._environments[wish.job, replica] = dict(environment)
+        mine[replica] = ReplicaSeen(
+            id=replica,
+            phase=Phase.STARTING,
+            generation=wish.wish.generation,
+            resources=document(wish).resources,
+            started_at=now,
+        )
+
+    def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
+        """An agent leaves at once when asked; with ``force`` it is gone."""
+        seen = self._jobs.get(job, {}).get(replica)
+        if seen is None or seen.phase not in (Phase.STARTING, Phase.RUNNING):
+            return
+        self._put(job, replace(seen, asked_at=seen.asked_at or now))
+        if force:
+            self.lose(job, replica)
+        else:
+            self.end(job, replica, ReplicaExit.LEFT, now)
+
+    def close(
+        self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
+    ) -> None:
+        """As asked, unless it lives."""
+        seen = self._jobs.get(job, {}).get(replica)
+        if seen is not None and seen.phase in (Phase.GONE, Phase.INTENDED):
+            self.end(job, replica, exit, now, detail)
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether it was given and not cleared."""
+        return job in self._tokens
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Keep it."""
+        self._tokens[job] = secret
+
+    def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
+        """That of a living replica."""
+        for replica in self._jobs.get(job, {}).values():
+            given = self._environments.get((job, replica.id), {})
+            if replica.phase is Phase.RUNNING and names <= given.keys():
+                return {name: given[name] for name in names}
+        return None
+
+    def clear(self, job: JobId) -> None:
+        """Forget the token."""
+        self._tokens.pop(job, None)
+
+    # What agents and coordinators would do.
+
+    def run(self, job: JobId, replica: int) -> None:
+        """The agent reports in."""
+        self._put(job, replace(self._jobs[job][replica], phase=Phase.RUNNING))
+
+    def lose(self, job: JobId, replica: int) -> None:
+        """The agent dies without a word."""
+        self._put(job, replace(self._jobs[job][replica], phase=Phase.GONE))
+
+    def end(
+        self, job: JobId, replica: int, exit: ReplicaExit, now: datetime, detail: str = ""
+    ) -> None:
+        """The agent ends and says how."""
+        seen = self._jobs[job][replica]
+        self._put(job, replace(seen, phase=Phase.ENDED, exit=exit, ended_at=now, detail=detail))
+
+    def name(self, job: JobId, *replicas: int) -> None:
+        """The coordinator writes a world document."""
+        self._named[job] = frozenset(replicas)
+
+    def _put(self, job: JobId, seen: ReplicaSeen) -> None:
+        self._jobs[job][seen.id] = seen

@@ -1,0 +1,146 @@
+"""What the scaler needs from the place where replicas run, and what it sees there.
+
+``tests/contracts/test_job_backend.py`` holds every backend, the in-memory twin included, to what
+is written here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from brain import wire
+from brain.types.job import JobDocument, JobId
+from brain.types.resources import Node, Resources
+from brain.types.world import ReplicaExit
+from brain.views import JobWish
+
+NOTHING = Resources()
+
+
+def document(wish: JobWish) -> JobDocument:
+    """The job's document, without its environment: of that a wish has no values.
+
+    Raises:
+        BadInput: this version of the scaler cannot read it.
+    """
+    return wire.job_document({k: v for k, v in wish.document.items() if k != "environment"})
+
+
+class Phase(StrEnum):
+    """Where a replica stands, by what can be proved from outside."""
+
+    #: Written down; surely nothing was started for it yet.
+    INTENDED = "intended"
+    #: Its agent was started and has not reported in.
+    STARTING = "starting"
+    RUNNING = "running"
+    #: Its agent is gone without a word, and that is not written down yet.
+    GONE = "gone"
+    #: Ended, and it is written down how.
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSeen:
+    """One replica as it was found."""
+
+    id: int
+    phase: Phase
+    #: Generation of the wish that it was written down for.
+    generation: int
+    #: What it reserves while it is alive.
+    resources: Resources = NOTHING
+    started_at: datetime
+    #: Set if and only if ENDED, as is ``exit``.
+    ended_at: datetime | None = None
+    exit: ReplicaExit | None = None
+    exit_code: int | None = None
+    detail: str = ""
+    #: When this scaler first asked it to end; None: it did not.
+    asked_at: datetime | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs or is about to: it reserves resources and counts towards the wish."""
+        return self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything that is to be seen of one job at one moment."""
+
+    job: JobId
+    #: Every replica that the job ever had here, lowest id first.
+    replicas: tuple[ReplicaSeen, ...] = ()
+    #: Above every id that was ever used, those of unreadable remains included.
+    next_id: int = 0
+    #: Replicas that the job's last world document names.
+    named: frozenset[int] = frozenset()
+    #: What no replica of any job reserves.
+    free: Resources = NOTHING
+    #: Why no agent can be started just now (no token, no environment); None: one can.
+    lacking: str | None = None
+
+
+class JobBackend(Protocol):
+    """Where replicas run: this machine, later a cluster's API.
+
+    A backend acts and observes; it decides nothing. What it observes is what is true there, not
+    what it was asked to do: after a crash at any point, a new backend in the same place sees the
+    same replicas. Every method may be repeated after a crash. Several scalers may act in one
+    place at once: an id is started once, whoever asks.
+    """
+
+    def node(self, now: datetime) -> Node:
+        """Describe the place: what can be reserved there in all, and its accelerator."""
+        ...
+
+    def jobs(self) -> Sequence[JobId]:
+        """Every job that left anything here, running or not."""
+        ...
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        """Look at one job. A job that was never here has no replicas and ``next_id`` 0."""
+        ...
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        """Write the replica down, then start its agent.
+
+        An INTENDED replica is started as it was written down; any other that exists is left
+        alone, so that no id is ever started twice. What cannot be started at all (its directory
+        does not exist, say) ENDS as failed with the reason.
+        """
+        ...
+
+    def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
+        """Ask a replica's agent to leave, or with ``force`` end it; its workers die with it.
+
+        Never touches a process that is not provably that agent; one already gone is no error.
+        """
+        ...
+
+    def close(
+        self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
+    ) -> None:
+        """Write down that a GONE or INTENDED replica ended, and how. One that lives is left."""
+        ...
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether the job's agents have a token to use."""
+        ...
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Give the job's agents their token, readable by nobody else."""
+        ...
+
+    def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
+        """The values of ``names`` as a living agent of the job got them; None if none lives."""
+        ...
+
+    def clear(self, job: JobId) -> None:
+        """Remove what a finished job needs no more (its token); records and output stay."""
+        ...

@@ -1,0 +1,248 @@
+"""Decides which replicas should exist: a pure function of (order, sight, clock).
+
+Level-triggered: nothing is remembered between calls, so a call after any crash goes on from what
+is there. Replicas count up and are never reused; growth comes before the world, shrinking after
+it; a replica that the world document names is the coordinator's to let go.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from brain.types.job import FINISHED, Intent, JobState
+from brain.types.resources import Resources
+from brain.types.world import ReplicaExit
+from brain.views import JobWish
+from scaler.ports import Observed, Phase, ReplicaSeen, document
+
+#: A replica that was lost within so short a life was never of use.
+QUICK = timedelta(seconds=10)
+#: Longest pause between attempts at a job whose replicas die quickly.
+LONGEST_PAUSE = timedelta(seconds=60)
+#: A finished job's agents end by themselves; after so long they are asked to.
+LINGER = timedelta(seconds=3)
+#: From being asked to end until being ended: workers get 10 s of grace from their agent.
+GRACE = timedelta(seconds=15)
+#: The coordinator carries out a cancel; one that has not by then is taken to hang.
+CANCEL_PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for one job, and how fresh that is."""
+
+    #: None: the job is finished.
+    wish: JobWish | None
+    #: When this scaler first saw exactly this wish.
+    since: datetime
+    #: When Brain last said that it still stands; None: not in this installation's memory.
+    confirmed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Write replica ``replica`` down for ``generation`` if it is not, and start its agent."""
+
+    replica: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Ask an agent to leave, or with ``force`` end it."""
+
+    replica: int
+    why: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Write down how a replica ended that cannot do so itself."""
+
+    replica: int
+    exit: ReplicaExit
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done about what is missing, for this reason; Brain is told."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Nothing of this finished job is alive: remove what it needs no more."""
+
+
+Action = Start | Stop | Close | Wait | Clear
+
+
+def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
+    """Return what to do next, in order. Calling it again after any crash is safe."""
+    gone = tuple(
+        Close(replica.id, ReplicaExit.LOST, replica.detail or "its agent is gone without a word")
+        for replica in seen.replicas
+        if replica.phase is Phase.GONE
+    )
+    wish = order.wish
+    if wish is None or wish.state in FINISHED:
+        return (*gone, *_wind_up(seen, order.since, now))
+    if wish.wish.intent is Intent.CANCEL and _passed(order.since, CANCEL_PATIENCE, now):
+        return (*gone, *_end_all(seen, "the job was cancelled and its coordinator hangs", now))
+    return (*gone, *_towards(wish, order, seen, now))
+
+
+def target(wish: JobWish) -> int:
+    """How many replicas should be alive: none of a job that waits or was told to stop."""
+    idle = wish.state in FINISHED or wish.state in (JobState.QUEUED, JobState.SUSPENDED)
+    return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
+
+
+def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
+    alive = [replica for replica in seen.replicas if replica.alive]
+    wished = target(wish)
+    if len(alive) > wished:
+        yield from _shrink(alive, len(alive) - wished, seen, now)
+        return
+    if why := _no_more(wish, seen, alive):
+        if wished:
+            yield Wait(why)
+        return
+    intended = [replica for replica in alive if replica.phase is Phase.INTENDED]
+    missing = wished - len(alive) - _away(order, seen, now)
+    if missing <= 0 and not intended:
+        return
+    if why := seen.lacking or _pause(wish, seen, now):
+        yield Wait(why)
+        return
+    for replica in intended:
+        yield Start(replica.id, replica.generation)
+    yield from _grow(wish, max(0, missing), seen)
+
+
+def _grow(wish: JobWish, missing: int, seen: Observed) -> Iterator[Action]:
+    need = document(wish).resources
+    room = need.copies_within(seen.free)
+    fitting = missing if room is None else min(room, missing)
+    for replica in range(seen.next_id, seen.next_id + fitting):
+        yield Start(replica, wish.wish.generation)
+    if fitting < missing:
+        yield Wait(
+            f"waits for room for {missing - fitting} of {target(wish)} replicas: each needs "
+            f"{_said(need)}, free are {_said(seen.free)}"
+        )
+
+
+def _shrink(
+    alive: list[ReplicaSeen], surplus: int, seen: Observed, now: datetime
+) -> Iterator[Action]:
+    """Remove only what the world does not name: the coordinator lets go of the rest."""
+    unnamed = [replica for replica in alive if replica.id not in seen.named]
+    # What never started costs nothing to give up; then the newest, which did least.
+    unnamed.sort(key=lambda replica: (replica.phase is not Phase.INTENDED, -replica.id))
+    for replica in unnamed[:surplus]:
+        yield from _end(replica, "more replicas than are wished for", now)
+
+
+def _no_more(wish: JobWish, seen: Observed, alive: list[ReplicaSeen]) -> str | None:
+    """Why nothing more may be started: the job ended and Brain has not heard of it yet."""
+    for replica in reversed(seen.replicas):
+        if replica.exit is ReplicaExit.SUCCEEDED:
+            return f"replica {replica.id} finished the job"
+        if replica.exit is ReplicaExit.FAILED and not alive and _recent(wish, replica):
+            return f"replica {replica.id} gave the job up: {replica.detail or 'no reason given'}"
+    return None
+
+
+def _recent(wish: JobWish, replica: ReplicaSeen) -> bool:
+    """A plan that came after a failure is somebody's word to try again."""
+    return replica.generation >= wish.wish.generation
+
+
+def _away(order: Order, seen: Observed, now: datetime) -> int:
+    """Replicas whose end this wish cannot know of yet, so that nobody misses them.
+
+    Their coordinator may have followed a newer wish than ours; once Brain has repeated ours
+    after their end, they are missing indeed.
+    """
+    told = (ReplicaExit.LEFT, ReplicaExit.CANCELLED, ReplicaExit.FAILED)
+    return sum(
+        replica.exit in told
+        and replica.ended_at is not None
+        and replica.ended_at <= now
+        and (order.confirmed_at is None or replica.ended_at > order.confirmed_at)
+        for replica in seen.replicas
+    )
+
+
+def _pause(wish: JobWish, seen: Observed, now: datetime) -> str | None:
+    """Why to wait before the next attempt, where replicas keep dying as soon as they start."""
+    quick = _quick_deaths(wish, seen, now)
+    rounds = -(-len(quick) // max(1, target(wish)))
+    if rounds < 2:
+        return None
+    newest = quick[0]
+    cause = (
+        f"{len(quick)} replicas in a row died within {QUICK.seconds} s of their start, "
+        f"the last ({newest.id}) so: {newest.detail}"
+    )
+    if rounds > wish.wish.restart_limit:
+        return f"{cause}; that spends the restart limit of {wish.wish.restart_limit}"
+    pause = min(LONGEST_PAUSE, timedelta(seconds=2.0 ** (rounds - 2)))
+    if _passed(newest.ended_at or now, pause, now):
+        return None
+    return f"{cause}; the next attempt follows after {pause.total_seconds():.0f} s"
+
+
+def _quick_deaths(wish: JobWish, seen: Observed, now: datetime) -> list[ReplicaSeen]:
+    """The newest replicas of this generation in a row that were lost before they were of use."""
+    run: list[ReplicaSeen] = []
+    for replica in reversed(seen.replicas):
+        if replica.generation != wish.wish.generation:
+            break
+        life = (replica.ended_at or now) - replica.started_at
+        if replica.alive and life < QUICK:
+            continue
+        if replica.alive or life >= QUICK or replica.exit not in (None, ReplicaExit.LOST):
+            break
+        run.append(replica)
+    return run
+
+
+def _wind_up(seen: Observed, since: datetime, now: datetime) -> Iterator[Action]:
+    if not any(replica.alive for replica in seen.replicas):
+        yield Clear()
+    elif _passed(since, LINGER, now):
+        yield from _end_all(seen, "the job is finished", now)
+
+
+def _end_all(seen: Observed, why: str, now: datetime) -> Iterator[Action]:
+    for replica in seen.replicas:
+        if replica.alive:
+            yield from _end(replica, why, now)
+
+
+def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
+    if replica.phase is Phase.INTENDED:
+        yield Close(replica.id, ReplicaExit.CANCELLED, f"never started: {why}")
+    elif replica.asked_at is None:
+        yield Stop(replica.id, why)
+    elif _passed(replica.asked_at, GRACE, now):
+        yield Stop(replica.id, f"{why}; asked {GRACE.seconds} s ago", force=True)
+
+
+def _passed(since: datetime, span: timedelta, now: datetime) -> bool:
+    """Whether ``span`` is over. A clock that was set back counts as over: waiting could be long."""
+    return not since <= now < since + span
+
+
+def _said(amount: Resources) -> str:
+    parts = [f"{amount.cpu_millis / 1000:g} CPU"]
+    if amount.memory_bytes:
+        parts.append(f"{amount.memory_bytes / 2**30:.1f} GiB")
+    if amount.gpus:
+        parts.append(f"{amount.gpus} GPU")
+    return ", ".join(parts)

@@ -1,0 +1,350 @@
+"""The scaler's decisions as a table: what is asked and seen, and what follows."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brain.types.job import Intent, JobState
+from brain.types.world import ReplicaExit
+from scaler.ports import Phase
+from scaler.reconcile import Clear, Close, Start, Stop, Wait, decide
+from tests.scaler.wished import NOW, order, replica, seen, wish
+
+LEFT, LOST, FAILED = ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED
+SUCCEEDED, CANCELLED = ReplicaExit.SUCCEEDED, ReplicaExit.CANCELLED
+INTENDED, STARTING, GONE = Phase.INTENDED, Phase.STARTING, Phase.GONE
+SURPLUS = "more replicas than are wished for"
+OVER = "the job is finished"
+
+
+def case(name, asked, sight, *actions):
+    return pytest.param(asked, sight, actions, id=name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sight", "actions"),
+    [
+        case("starts-what-is-wished", order(wish(2)), seen(), Start(0, 0), Start(1, 0)),
+        case("leaves-alone-what-is-right", order(wish(1)), seen(replica(0))),
+        case("counts-one-that-is-starting", order(wish(1)), seen(replica(0, STARTING, born=1))),
+        case(
+            "grows-before-the-world",
+            order(wish(3, generation=4)),
+            seen(replica(0), named={0}),
+            Start(1, 4),
+            Start(2, 4),
+        ),
+        case(
+            "never-reuses-an-id",
+            order(wish(1)),
+            seen(next_id=7),
+            Start(7, 0),
+        ),
+        case(
+            "starts-what-was-only-written-down",
+            order(wish(1)),
+            seen(replica(0, INTENDED, generation=2)),
+            Start(0, 2),
+        ),
+        case(
+            "heals-what-was-lost",
+            order(wish(2)),
+            seen(replica(0), replica(1, exit=LOST)),
+            Start(2, 0),
+        ),
+        case(
+            "writes-down-a-loss-and-heals-at-once",
+            order(wish(1)),
+            seen(replica(0, GONE)),
+            Close(0, LOST, "its agent is gone without a word"),
+            Start(1, 0),
+        ),
+        case("starts-nothing-of-a-queued-job", order(wish(2, state=JobState.QUEUED)), seen()),
+        case(
+            "starts-nothing-of-a-suspended-job",
+            order(wish(0, state=JobState.SUSPENDED, intent=Intent.SUSPEND)),
+            seen(replica(0, exit=LEFT)),
+        ),
+        case(
+            "resumes",
+            order(wish(1, state=JobState.STARTING)),
+            seen(replica(0, exit=CANCELLED)),
+            Start(1, 0),
+        ),
+    ],
+)
+def test_replicas_come(asked, sight, actions):
+    assert decide(asked, sight, NOW) == actions
+
+
+@pytest.mark.parametrize(
+    ("asked", "sight", "actions"),
+    [
+        case(
+            "never-removes-what-the-world-names",
+            order(wish(1)),
+            seen(replica(0), replica(1), named={0, 1}),
+        ),
+        case(
+            "removes-what-the-world-let-go",
+            order(wish(1)),
+            seen(replica(0), replica(1), named={0}),
+            Stop(1, SURPLUS),
+        ),
+        case(
+            "removes-the-newest-first",
+            order(wish(1)),
+            seen(replica(0), replica(1), replica(2)),
+            Stop(2, SURPLUS),
+            Stop(1, SURPLUS),
+        ),
+        case(
+            "gives-up-an-intent-before-a-process",
+            order(wish(1)),
+            seen(replica(0), replica(1, INTENDED), replica(2), named={0}),
+            Close(1, CANCELLED, f"never started: {SURPLUS}"),
+            Stop(2, SURPLUS),
+        ),
+        case("asks-once", order(wish(0)), seen(replica(0, asked=5))),
+        case(
+            "ends-what-does-not-listen",
+            order(wish(0)),
+            seen(replica(0, asked=15)),
+            Stop(0, f"{SURPLUS}; asked 15 s ago", force=True),
+        ),
+        case(
+            "lets-the-coordinator-suspend",
+            order(wish(0, intent=Intent.SUSPEND)),
+            seen(replica(0), named={0}),
+        ),
+        case(
+            "lets-the-coordinator-cancel",
+            order(wish(0, intent=Intent.CANCEL), since=10),
+            seen(replica(0), named={0}),
+        ),
+        case(
+            "cancels-for-a-coordinator-that-hangs",
+            order(wish(0, intent=Intent.CANCEL), since=61),
+            seen(replica(0), named={0}),
+            Stop(0, "the job was cancelled and its coordinator hangs"),
+        ),
+    ],
+)
+def test_replicas_go(asked, sight, actions):
+    assert decide(asked, sight, NOW) == actions
+
+
+@pytest.mark.parametrize(
+    ("asked", "sight", "actions"),
+    [
+        case("lets-agents-end-by-themselves", order(None, since=1), seen(replica(0), named={0})),
+        case("asks-who-lingers", order(None, since=4), seen(replica(0), named={0}), Stop(0, OVER)),
+        case("waits-for-grace", order(None), seen(replica(0, asked=14))),
+        case(
+            "ends-who-does-not-listen",
+            order(None),
+            seen(replica(0, asked=20)),
+            Stop(0, f"{OVER}; asked 15 s ago", force=True),
+        ),
+        case(
+            "never-starts-an-intent",
+            order(None),
+            seen(replica(0, INTENDED)),
+            Close(0, CANCELLED, f"never started: {OVER}"),
+        ),
+        case(
+            "writes-down-a-loss",
+            order(None),
+            seen(replica(0, GONE, detail="its agent was ended by SIGKILL")),
+            Close(0, LOST, "its agent was ended by SIGKILL"),
+            Clear(),
+        ),
+        case("clears-up", order(None), seen(replica(0, exit=SUCCEEDED)), Clear()),
+        case(
+            "takes-a-finished-state-for-finished",
+            order(wish(2, state=JobState.CANCELLED)),
+            seen(),
+            Clear(),
+        ),
+    ],
+)
+def test_finished_jobs_are_wound_up(asked, sight, actions):
+    assert decide(asked, sight, NOW) == actions
+
+
+@pytest.mark.parametrize(
+    ("asked", "sight", "actions"),
+    [
+        case(
+            "one-that-left-under-a-newer-wish-is-not-missed",
+            order(wish(2), confirmed=60),
+            seen(replica(0), replica(1, exit=LEFT, died=30)),
+        ),
+        case(
+            "one-that-left-is-missed-once-brain-repeats-the-wish",
+            order(wish(2), confirmed=10),
+            seen(replica(0), replica(1, exit=LEFT, died=30)),
+            Start(2, 0),
+        ),
+        case(
+            "without-brain-one-that-left-is-not-missed",
+            order(wish(2), confirmed=None),
+            seen(replica(0), replica(1, exit=LEFT)),
+        ),
+        case(
+            "without-brain-one-that-was-lost-is",
+            order(wish(2), confirmed=None),
+            seen(replica(0), replica(1, exit=LOST)),
+            Start(2, 0),
+        ),
+        case(
+            "one-of-a-clock-ahead-is-missed",
+            order(wish(1), confirmed=60),
+            seen(replica(0, exit=LEFT, died=-3600)),
+            Start(1, 0),
+        ),
+        case(
+            "success-is-not-replaced",
+            order(wish(2)),
+            seen(replica(0), replica(1, exit=SUCCEEDED)),
+            Wait("replica 1 finished the job"),
+        ),
+        case(
+            "giving-up-is-not-replaced",
+            order(wish(1)),
+            seen(replica(0, exit=FAILED, detail="train.py does not exist")),
+            Wait("replica 0 gave the job up: train.py does not exist"),
+        ),
+        case(
+            "one-that-failed-beside-others-is-replaced",
+            order(wish(2)),
+            seen(replica(0), replica(1, exit=FAILED)),
+            Start(2, 0),
+        ),
+        case(
+            "a-later-plan-is-another-try",
+            order(wish(1, generation=1)),
+            seen(replica(0, exit=FAILED)),
+            Start(1, 1),
+        ),
+    ],
+)
+def test_who_is_missed(asked, sight, actions):
+    assert decide(asked, sight, NOW) == actions
+
+
+def dead(*ids, died=0.1):
+    """Replicas that died a second after their start, one after another."""
+    return [
+        replica(id, born=died + 1 + age, died=died + age, exit=LOST, detail="no torch")
+        for age, id in zip(range(len(ids) - 1, -1, -1), ids, strict=True)
+    ]
+
+
+def test_one_quick_death_is_healed_at_once():
+    assert decide(order(wish(1)), seen(*dead(0)), NOW) == (Start(1, 0),)
+
+
+def test_repeated_quick_deaths_wait_longer_and_longer():
+    (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2)), NOW)
+
+    assert waits == Wait(
+        "3 replicas in a row died within 10 s of their start, the last (2) so: no torch; "
+        "the next attempt follows after 2 s"
+    )
+
+
+def test_after_the_pause_it_is_tried_again():
+    assert decide(order(wish(1)), seen(*dead(0, 1, 2, died=2)), NOW) == (Start(3, 0),)
+
+
+def test_a_pause_ends_when_the_clock_is_set_back():
+    back = NOW - timedelta(hours=1)
+
+    assert decide(order(wish(1)), seen(*dead(0, 1, 2)), back) == (Start(3, 0),)
+
+
+def test_quick_deaths_beyond_the_restart_limit_end_the_attempts():
+    (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2, 3, died=1e6)), NOW)
+
+    assert isinstance(waits, Wait)
+    assert waits.reason.endswith("no torch; that spends the restart limit of 3")
+
+
+def test_replicas_that_die_together_count_once():
+    sight = seen(*dead(0, 1, 2, 3, died=1))
+
+    assert decide(order(wish(4)), sight, NOW) == tuple(Start(id, 0) for id in range(4, 8))
+
+
+def test_a_life_of_use_ends_the_row_of_quick_deaths():
+    lived = replica(2, born=500, died=50, exit=LOST)
+    sight = seen(*dead(0, 1, died=600), lived, *dead(3))
+
+    assert decide(order(wish(1)), sight, NOW) == (Start(4, 0),)
+
+
+def test_a_new_generation_forgets_quick_deaths():
+    sight = seen(*dead(0, 1, 2, 3, 4))
+
+    assert decide(order(wish(1, generation=1)), sight, NOW) == (Start(5, 1),)
+
+
+def test_what_does_not_fit_waits_with_the_reason():
+    actions = decide(order(wish(4, resources={"cpuMillis": 1500})), seen(free=4), NOW)
+
+    assert actions == (
+        Start(0, 0),
+        Start(1, 0),
+        Wait("waits for room for 2 of 4 replicas: each needs 1.5 CPU, free are 4 CPU, 1024.0 GiB"),
+    )
+
+
+def test_gpus_that_are_not_there_are_named():
+    (waits,) = decide(order(wish(1, resources={"gpus": 2})), seen(), NOW)
+
+    assert isinstance(waits, Wait)
+    assert "each needs 0 CPU, 2 GPU" in waits.reason
+
+
+def test_without_token_and_environment_nothing_starts():
+    sight = seen(replica(0, INTENDED), lacking="waits for Brain")
+
+    assert decide(order(wish(2)), sight, NOW) == (Wait("waits for Brain"),)
+
+
+replicas_of_any_kind = st.builds(
+    replica,
+    id=st.just(0),
+    phase=st.sampled_from(Phase),
+    born=st.floats(0, 1000),
+    died=st.floats(0, 1000),
+    exit=st.none() | st.sampled_from(ReplicaExit),
+    asked=st.none() | st.floats(0, 100),
+).filter(lambda r: (r.phase is Phase.ENDED) == (r.exit is not None))
+
+
+@given(
+    sights=st.lists(replicas_of_any_kind, max_size=6),
+    named=st.sets(st.integers(0, 5)),
+    wished=st.integers(0, 4),
+    confirmed=st.none() | st.floats(0, 1000),
+)
+def test_whatever_is_seen_no_promise_is_broken(sights, named, wished, confirmed):
+
+    sight = seen(*(replace(each, id=id) for id, each in enumerate(sights)), named=named)
+    by_id = {each.id: each for each in sight.replicas}
+
+    actions = decide(order(wish(wished), confirmed=confirmed), sight, NOW)
+
+    starts = [action.replica for action in actions if isinstance(action, Start)]
+    ended = [a.replica for a in actions if isinstance(a, Stop | Close)]
+    alive = [each.id for each in sight.replicas if each.alive]
+    assert all(id not in by_id or by_id[id].phase is INTENDED for id in starts)
+    assert len(set(starts)) == len(starts)
+    assert len(set(alive) | set(starts)) <= max(wished, len(alive))
+    assert not [id for id in ended if id in named and by_id[id].alive]
+    assert all(by_id[id].alive or by_id[id].phase is GONE for id in ended)

@@ -1,0 +1,106 @@
+"""Builders of wishes and sights."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from brain.types.job import Intent, JobId, JobState
+from brain.types.resources import PoolName, Resources
+from brain.types.world import ReplicaExit, WorldWish
+from brain.views import JobWish, PoolWishes
+from scaler.ports import Observed, Phase, ReplicaSeen
+from scaler.reconcile import Order
+
+JOB = JobId("01998f00-0000-7000-8000-000000000001")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+AGENT = (sys.executable, str(Path(__file__).parent / "agent_program.py"))
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def wish(
+    replicas: int = 1,
+    *,
+    job: JobId = JOB,
+    state: JobState = JobState.RUNNING,
+    intent: Intent = Intent.RUN,
+    generation: int = 0,
+    restart_limit: int = 3,
+    **document: Any,
+) -> JobWish:
+    """A job that should have ``replicas`` of one CPU each."""
+    return JobWish(
+        job=job,
+        name="digits",
+        project="default",
+        state=state,
+        wish=WorldWish(
+            job=job,
+            generation=generation,
+            version=1,
+            intent=intent,
+            replicas=replicas,
+            processes_per_replica=1,
+            unit=1,
+            minimum=1,
+            patience_seconds=60,
+            restart_limit=restart_limit,
+        ),
+        document={"name": "digits", "command": ["python", "train.py"], "directory": "/"} | document,
+    )
+
+
+def pool(*jobs: JobWish, version: str = "1") -> PoolWishes:
+    return PoolWishes(pool=PoolName("local"), version=version, jobs=jobs)
+
+
+def order(wished: JobWish | None, *, since: float = 100, confirmed: float | None = 0) -> Order:
+    """An order first seen ``since`` seconds ago and repeated by Brain ``confirmed`` ago."""
+    at = None if confirmed is None else ago(confirmed)
+    return Order(wish=wished, since=ago(since), confirmed_at=at)
+
+
+def replica(
+    id: int,
+    phase: Phase = Phase.RUNNING,
+    *,
+    born: float = 60,
+    died: float = 30,
+    exit: ReplicaExit | None = None,
+    asked: float | None = None,
+    generation: int = 0,
+    detail: str = "",
+) -> ReplicaSeen:
+    """A replica started ``born`` seconds ago; with ``exit`` it ended ``died`` seconds ago."""
+    return ReplicaSeen(
+        id=id,
+        phase=Phase.ENDED if exit else phase,
+        generation=generation,
+        resources=Resources(cpu_millis=1000),
+        started_at=ago(born),
+        ended_at=ago(died) if exit else None,
+        exit=exit,
+        detail=detail,
+        asked_at=None if asked is None else ago(asked),
+    )
+
+
+def seen(
+    *replicas: ReplicaSeen,
+    named: frozenset[int] | set[int] = frozenset(),
+    free: int = 8,
+    next_id: int | None = None,
+    lacking: str | None = None,
+) -> Observed:
+    """A sight with ``free`` CPUs left."""
+    return Observed(
+        job=JOB,
+        replicas=replicas,
+        next_id=max((r.id for r in replicas), default=-1) + 1 if next_id is None else next_id,
+        named=frozenset(named),
+        free=Resources(cpu_millis=free * 1000, memory_bytes=2**40),
+        lacking=lacking,
+    )
