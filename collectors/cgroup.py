@@ -1,0 +1,126 @@
+"""What the control group of this process allows and uses; inside a container that is the truth.
+
+psutil and /proc show the host's processors and memory even where a container may use a tenth.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+#: Version 1 says "no limit" by a number near 2^63.
+_UNLIMITED_BYTES = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroup:
+    """Limits and use of the tightest group around us; None where nothing is limited."""
+
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    #: Seconds of processor time, of the group that limits it.
+    cpu_seconds: float | None = None
+    #: Working set: in use without the file cache that can be dropped.
+    memory_used_bytes: int | None = None
+
+
+def read_cgroup(own: str | None = None, root: Path = ROOT) -> Cgroup:
+    """Read the groups of this process.
+
+    Args:
+        own: content of ``/proc/self/cgroup``; read from there when None.
+        root: where the hierarchy is mounted.
+    """
+    if own is None:
+        own = _text(Path("/proc/self/cgroup")) or ""
+    paths = {name: line[2] for line in _split(own) for name in line[1].split(",")}
+    if (root / "cgroup.controllers").exists():
+        return _version2(list(_upwards(root, paths.get("", "/"))))
+    return _version1(root, paths)
+
+
+def _version2(groups: list[Path]) -> Cgroup:
+    cpu = [(millis, group) for group in groups if (millis := _quota2(group)) is not None]
+    memory = [(most, group) for group in groups if (most := _number(group / "memory.max"))]
+    result = Cgroup()
+    if cpu:
+        millis, group = min(cpu, key=lambda entry: entry[0])
+        micros = _stat(group / "cpu.stat").get("usage_usec")
+        seconds = None if micros is None else micros / 1e6
+        result = Cgroup(cpu_millis=millis, cpu_seconds=seconds)
+    if not memory:
+        return result
+    most, group = min(memory, key=lambda entry: entry[0])
+    cache = _stat(group / "memory.stat").get("inactive_file", 0)
+    return _with_memory(result, most, _number(group / "memory.current"), cache)
+
+
+def _version1(root: Path, paths: dict[str, str]) -> Cgroup:
+    result = Cgroup()
+    for group in _upwards(root / "cpu", paths.get("cpu", "/")):
+        quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+        if quota and period and quota > 0:
+            # Both controllers are one hierarchy nearly everywhere; where not, use is unknown.
+            nanos = _number(group / "cpuacct.usage")
+            seconds = None if nanos is None else nanos / 1e9
+            result = Cgroup(cpu_millis=1000 * quota // period, cpu_seconds=seconds)
+            break
+    for group in _upwards(root / "memory", paths.get("memory", "/")):
+        most = _number(group / "memory.limit_in_bytes")
+        if most and most < _UNLIMITED_BYTES:
+            cache = _stat(group / "memory.stat").get("total_inactive_file", 0)
+            used = _number(group / "memory.usage_in_bytes")
+            return _with_memory(result, most, used, cache)
+    return result
+
+
+def _with_memory(cpu: Cgroup, most: int, used: int | None, cache: int) -> Cgroup:
+    return Cgroup(
+        cpu_millis=cpu.cpu_millis,
+        cpu_seconds=cpu.cpu_seconds,
+        memory_bytes=most,
+        memory_used_bytes=None if used is None else max(0, used - cache),
+    )
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """The group and those around it. In a container the path may be the host's: then the root."""
+    group = root / path.strip("/")
+    if not group.is_dir() or ".." in Path(path).parts:
+        group = root
+    while group != root:
+        yield group
+        group = group.parent
+    yield root
+
+
+def _quota2(group: Path) -> int | None:
+    words = (_text(group / "cpu.max") or "max").split()
+    if words[0] == "max" or len(words) != 2:
+        return None
+    return 1000 * int(words[0]) // int(words[1])
+
+
+def _split(own: str) -> list[list[str]]:
+    lines = [line.split(":", 2) for line in own.splitlines()]
+    return [line for line in lines if len(line) == 3]
+
+
+def _stat(path: Path) -> dict[str, int]:
+    pairs = [line.split() for line in (_text(path) or "").splitlines()]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,220 @@
+"""Processor, memory, network and disk of this machine, and a job's share of them.
+
+``psutil`` reads them where it is installed. Without it processor and memory come from /proc, and
+the rest is named as unavailable. Limits come from affinity and control group.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from brain.types.job import JobId
+from brain.types.resources import NodeName
+from brain.types.telemetry import HostSample
+from collectors.cgroup import Cgroup, read_cgroup
+from collectors.gpu import Gpus, GpuSight
+from collectors.stamps import Stamps
+
+try:
+    import psutil
+except ImportError:
+    psutil = None  # type: ignore[assignment]
+
+_MISSING = "psutil is not installed; pip install 'elastic-brain[host]'"
+#: Processes are told apart by pid and start, because pids are reused.
+Process = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Counters of the machine at one instant; all but memory only grow."""
+
+    #: CLOCK_MONOTONIC.
+    at_seconds: float
+    cpu_seconds: float
+    cpu_capacity_millis: int
+    memory_bytes: int
+    memory_capacity_bytes: int
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    unavailable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeReading:
+    """A job's processes at one instant."""
+
+    cpu_seconds: Mapping[Process, float] = field(default_factory=dict)
+    memory_bytes: int = 0
+
+
+def read_host(cgroup: Cgroup | None = None) -> Reading:
+    """Read the machine now; a control group's limits stand for the machine's."""
+    limits = read_cgroup() if cgroup is None else cgroup
+    affinity = 1000 * len(os.sched_getaffinity(0))
+    used, total = _memory()
+    received, sent, read, written, unavailable = _traffic()
+    limited = limits.memory_bytes is not None and limits.memory_bytes < total
+    if limited and limits.memory_used_bytes is not None:
+        used = limits.memory_used_bytes
+    return Reading(
+        at_seconds=time.monotonic(),
+        cpu_seconds=_cpu_seconds() if limits.cpu_seconds is None else limits.cpu_seconds,
+        cpu_capacity_millis=min(affinity, limits.cpu_millis or affinity),
+        memory_bytes=used,
+        memory_capacity_bytes=min(total, limits.memory_bytes or total),
+        received_bytes=received,
+        sent_bytes=sent,
+        read_bytes=read,
+        written_bytes=written,
+        unavailable=unavailable,
+    )
+
+
+def read_trees(roots: Iterable[int]) -> TreeReading:
+    """Read the processes below and at ``roots``, without this one; those that end are left out.
+
+    Memory is the resident set, so pages that processes share count in each.
+    """
+    if psutil is None:
+        return TreeReading()
+    cpu: dict[Process, float] = {}
+    memory = 0
+    for process in _processes(roots):
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                cpu[process.pid, process.create_time()] = times.user + times.system
+                memory += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return TreeReading(cpu_seconds=cpu, memory_bytes=memory)
+
+
+def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -> int:
+    """Processor use of a tree, 1000 = one processor. What began in between counts in full, the
+    last moments of what ended in between are lost."""
+    used = sum(
+        max(0.0, total - before.cpu_seconds.get(process, 0.0))
+        for process, total in after.cpu_seconds.items()
+    )
+    return round(1000 * used / seconds)
+
+
+def rates_between(before: Reading, after: Reading) -> dict[str, Any]:
+    """The fields of a ``HostSample`` that two readings give."""
+    seconds = max(1e-3, after.at_seconds - before.at_seconds)
+    return {
+        "cpu_millis": round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds),
+        "cpu_capacity_millis": after.cpu_capacity_millis,
+        "memory_bytes": after.memory_bytes,
+        "memory_capacity_bytes": after.memory_capacity_bytes,
+        "network_receive_bytes_per_second": (after.received_bytes - before.received_bytes)
+        / seconds,
+        "network_send_bytes_per_second": (after.sent_bytes - before.sent_bytes) / seconds,
+        "disk_read_bytes_per_second": (after.read_bytes - before.read_bytes) / seconds,
+        "disk_write_bytes_per_second": (after.written_bytes - before.written_bytes) / seconds,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveJob:
+    """A job with agents on this machine."""
+
+    id: JobId
+    node: NodeName
+    #: Pids of its agents.
+    agents: tuple[int, ...]
+
+
+class HostWatch:
+    """Makes a ``HostSample`` per job out of two readings in a row."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self._gpus = gpus
+        self._last = read_host()
+        self._trees: dict[JobId, TreeReading] = {}
+        self._stamps: dict[JobId, Stamps] = {}
+
+    def samples(self, jobs: Sequence[LiveJob], now: datetime) -> list[HostSample]:
+        """One sample of each job. One that is seen for the first time has no rates yet, so its
+        sample comes with the next reading."""
+        before, self._last = self._last, read_host()
+        rates = rates_between(before, self._last)
+        seconds = max(1e-3, self._last.at_seconds - before.at_seconds)
+        trees, self._trees = self._trees, {job.id: read_trees(job.agents) for job in jobs}
+        known = [job for job in jobs if job.id in trees]
+        gpus = self._gpus.read() if known else GpuSight()
+        made = []
+        for job in known:
+            source, measured_at, sequence = self._stamps.setdefault(job.id, Stamps()).next(now)
+            tree = self._trees[job.id]
+            sample = HostSample(
+                job=job.id,
+                source=source,
+                node=job.node,
+                measured_at=measured_at,
+                sequence=sequence,
+                job_cpu_millis=millis_between(trees[job.id], tree, seconds=seconds),
+                job_memory_bytes=tree.memory_bytes,
+                gpus=gpus.readings,
+                unavailable=self._last.unavailable + gpus.unavailable,
+                **rates,
+            )
+            made.append(sample)
+        return made
+
+
+def _processes(roots: Iterable[int]) -> list[Any]:
+    """The trees of ``roots``, each process once; this one and what it started are not the job's."""
+    found: dict[int, Any] = {}
+    for root in roots:
+        try:
+            process = psutil.Process(root)
+            found |= {each.pid: each for each in (process, *process.children(recursive=True))}
+        except psutil.Error:
+            continue
+    found.pop(os.getpid(), None)
+    return list(found.values())
+
+
+def _cpu_seconds() -> float:
+    if psutil is not None:
+        times = psutil.cpu_times()
+        return float(sum(times[:3]) + sum(times[5:8]))
+    with Path("/proc/stat").open() as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    # user, nice, system, and irq, softirq, steal; neither idle nor waiting for disks.
+    return (sum(ticks[:3]) + sum(ticks[5:8])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes in use and in total."""
+    if psutil is not None:
+        memory = psutil.virtual_memory()
+        return int(memory.total - memory.available), int(memory.total)
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return 1024 * (kib["MemTotal"] - kib["MemAvailable"]), 1024 * kib["MemTotal"]
+
+
+def _traffic() -> tuple[int, int, int, int, tuple[str, ...]]:
+    """Bytes received, sent, read, written, and what cannot be had."""
+    if psutil is None:
+        whats = ("network", "disk", "job share")
+        return 0, 0, 0, 0, tuple(f"{what}: {_MISSING}" for what in whats)
+    cards = [card for name, card in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+    received, sent = sum(card.bytes_recv for card in cards), sum(card.bytes_sent for card in cards)
+    try:
+        disks = psutil.disk_io_counters()
+    except OSError:
+        disks = None
+    if disks is None:
+        return received, sent, 0, 0, ("disk: no counters in /proc/diskstats",)
+    return received, sent, disks.read_bytes, disks.write_bytes, ()

@@ -1,0 +1,111 @@
+"""Where things lie under ``$BRAIN_HOME``, as docs/reference/protocols.md has it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+from brain.types.places import probe_socket
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory of one machine; absolute."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, given: str | None) -> "Home":
+        """The given directory, else ``$BRAIN_HOME``, else ``~/.brain``."""
+        chosen = given or os.environ.get("BRAIN_HOME") or "~/.brain"
+        return cls(Path(chosen).expanduser().resolve())
+
+    @property
+    def collector(self) -> Path:
+        """What belongs to the collector."""
+        return self.root / "collector"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one collector of this machine."""
+        return self.collector / "lock"
+
+    @property
+    def status(self) -> Path:
+        """What the collector says about itself."""
+        return self.collector / "status.json"
+
+    @property
+    def spool(self) -> Path:
+        """Samples that are not delivered yet."""
+        return self.collector / "spool"
+
+    @property
+    def service(self) -> Path:
+        """Where the service of this machine listens, while it runs."""
+        return self.root / "service.json"
+
+    @property
+    def replicas(self) -> Path:
+        """One directory per job, in it one per replica."""
+        return self.root / "replicas"
+
+    @property
+    def socket(self) -> Path:
+        """Where probes send to."""
+        return Path(probe_socket(str(self.root), os.getuid()))
+
+    def token(self, job: str) -> str:
+        """The job's token; empty where there is none."""
+        try:
+            return (self.replicas / job / "token").read_text().strip()
+        except OSError:
+            return ""
+
+    def service_url(self) -> str | None:
+        """The URL of this machine's service; None while it does not run."""
+        try:
+            url = read_json(self.service).get("url")
+        except (OSError, BadInput):
+            return None
+        return url if isinstance(url, str) else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that another program writes.
+
+    Raises:
+        BadInput: it holds no JSON object.
+        OSError: it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as bad:
+        raise BadInput(f"{path}: not JSON: {bad}") from bad
+    if not isinstance(found, dict):
+        raise BadInput(f"{path}: {type(found).__name__} instead of an object")
+    return found
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a file so that readers see the old or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that only we may enter; refuse one that another user made.
+
+    Raises:
+        BadInput: it belongs to somebody else.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seen = directory.lstat()
+    if seen.st_uid != os.getuid() or not directory.is_dir() or directory.is_symlink():
+        raise BadInput(f"{directory} belongs to user {seen.st_uid}; remove it or set BRAIN_HOME")

@@ -1,0 +1,263 @@
+"""What was measured and is not delivered yet, on disk.
+
+One directory per job, in it segments: files of one JSON sample a line, appended to, numbered in
+the order in which they were begun. A sample leaves the spool when the service has answered 200
+for it. A restart never appends to an old segment and sends again what it cannot know to be
+acknowledged; the service absorbs duplicates.
+
+Every line is one write, so that ``kill -9`` of either side costs nothing that was taken;
+``sync`` is called once a second, so that a power cut costs a second. A line that a cut tore is
+skipped and counted. Over the limits the oldest segments go, and are counted as lost.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Bytes after which a segment is closed; what is dropped is dropped in such pieces.
+SEGMENT_BYTES = 1 << 20
+LIMIT_BYTES = 256 << 20
+LIMIT_SECONDS = 86_400.0
+#: An open segment that is wholly delivered is removed once it has so many bytes.
+TIDY_BYTES = 64 << 10
+
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(slots=True)
+class _Segment:
+    """One file; ``sent`` bytes of its ``size`` are acknowledged."""
+
+    path: Path
+    size: int = 0
+    sent: int = 0
+    #: Complete lines that are not acknowledged.
+    lines: int = 0
+    #: Of the newest line; seconds since the epoch.
+    written_at: float = 0.0
+    descriptor: int | None = None
+    unsynced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Lines of one job to be delivered; hand it back to ``acknowledge``."""
+
+    job: str
+    lines: tuple[bytes, ...]
+    segment: Path
+    #: Where in the segment it ends.
+    end: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the spool was opened."""
+
+    #: Lines that a crash tore.
+    torn: int = 0
+    #: Samples dropped because of size, age or a full disk.
+    dropped: int = 0
+    #: Dropped samples by job that no ``LossSample`` has told yet.
+    untold: Counter[str] = field(default_factory=Counter)
+
+
+class Spool:
+    """The spool of one machine; only one process opens it at a time (the collector's lock)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        limit_seconds: float = LIMIT_SECONDS,
+        segment_bytes: int = SEGMENT_BYTES,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self._directory = directory
+        self._limit_bytes, self._limit_seconds = limit_bytes, limit_seconds
+        self._segment_bytes = segment_bytes
+        self._write = write
+        self.counts = Counts()
+        self._jobs: dict[str, list[_Segment]] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in sorted(directory.glob("*/*.ndjson")):
+            self._jobs.setdefault(path.parent.name, []).append(self._found(path))
+        numbers = [int(segment.path.stem) for segment in self._segments()]
+        self._number = max(numbers, default=0)
+
+    def append(self, job: str, line: bytes, *, now: float) -> bool:
+        """Keep one encoded sample; False (and counted) where the disk takes no more.
+
+        Args:
+            job: a job's id; one that is no plain file name is refused.
+            now: seconds since the epoch.
+        """
+        if not _JOB.fullmatch(job):
+            return False
+        for _ in range(2):
+            try:
+                self._put(job, line + b"\n", now)
+            except OSError:
+                # A full disk: the oldest gives way, and frees what the newest needs.
+                if not self._drop_oldest():
+                    break
+            else:
+                self._bound()
+                return True
+        self._lost(job, 1)
+        return False
+
+    def jobs(self) -> list[str]:
+        """Jobs with something to deliver."""
+        return [job for job in self._jobs if any(seg.lines for seg in self._jobs[job])]
+
+    def take(self, job: str, limit: int) -> Batch | None:
+        """The oldest undelivered lines of a job, ``limit`` at most; None where there are none."""
+        for segment in list(self._jobs.get(job, ())):
+            whole = _lines(segment, limit) if segment.lines else []
+            if whole:
+                end = segment.sent + sum(map(len, whole))
+                texts = tuple(line.rstrip(b"\n") for line in whole)
+                return Batch(job=job, lines=texts, segment=segment.path, end=end)
+            if segment.lines:
+                # Somebody removed or cut the file.
+                self._drop(job, segment)
+        return None
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Forget what was delivered."""
+        for segment in self._jobs.get(batch.job, ()):
+            if segment.path == batch.segment:
+                segment.sent = batch.end
+                segment.lines -= len(batch.lines)
+                closed = segment.descriptor is None or segment.size >= TIDY_BYTES
+                if not segment.lines and closed:
+                    self._remove(batch.job, segment)
+                return
+
+    def expire(self, *, now: float) -> None:
+        """Drop what is older than the limit; no service takes it any more."""
+        for job, segment in self._all():
+            if now - segment.written_at > self._limit_seconds:
+                self._drop(job, segment)
+
+    def sync(self) -> None:
+        """Make what was appended survive a power cut."""
+        for segment in self._segments():
+            if segment.unsynced and segment.descriptor is not None:
+                os.fsync(segment.descriptor)
+                segment.unsynced = False
+
+    def close(self) -> None:
+        """Make all durable and remove what is delivered."""
+        self.sync()
+        for job, segment in self._all():
+            if segment.lines:
+                self._shut(segment)
+            else:
+                self._remove(job, segment)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments())
+
+    @property
+    def waiting(self) -> int:
+        """Samples that are not delivered."""
+        return sum(segment.lines for segment in self._segments())
+
+    def _all(self) -> list[tuple[str, _Segment]]:
+        return [(job, segment) for job, segments in self._jobs.items() for segment in segments]
+
+    def _segments(self) -> list[_Segment]:
+        return [segment for _, segment in self._all()]
+
+    def _found(self, path: Path) -> _Segment:
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            self.counts.torn += 1
+        size, lines = len(data), data.count(b"\n")
+        return _Segment(path=path, size=size, lines=lines, written_at=path.stat().st_mtime)
+
+    def _put(self, job: str, line: bytes, now: float) -> None:
+        segment = self._open(job)
+        descriptor = segment.descriptor
+        assert descriptor is not None
+        try:
+            written = self._write(descriptor, line)
+            if written != len(line):
+                raise OSError(f"{segment.path}: {written} of {len(line)} bytes were written")
+        except OSError:
+            os.ftruncate(descriptor, segment.size)
+            raise
+        segment.size += len(line)
+        segment.lines += 1
+        segment.written_at = now
+        segment.unsynced = True
+
+    def _open(self, job: str) -> _Segment:
+        segments = self._jobs.setdefault(job, [])
+        if segments and segments[-1].descriptor is not None:
+            if segments[-1].size < self._segment_bytes:
+                return segments[-1]
+            self._shut(segments[-1])
+        (self._directory / job).mkdir(exist_ok=True)
+        self._number += 1
+        path = self._directory / job / f"{self._number:012d}.ndjson"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        segments.append(_Segment(path=path, descriptor=os.open(path, flags, 0o600)))
+        return segments[-1]
+
+    def _bound(self) -> None:
+        while self.size_bytes > self._limit_bytes and self._drop_oldest():
+            pass
+
+    def _drop_oldest(self) -> bool:
+        """Drop the oldest segment of all jobs, but never the newest of all."""
+        segments = sorted((each.path.name, job) for job, each in self._all())
+        if len(segments) < 2:
+            return False
+        name, job = segments[0]
+        self._drop(job, next(each for each in self._jobs[job] if each.path.name == name))
+        return True
+
+    def _drop(self, job: str, segment: _Segment) -> None:
+        self._lost(job, segment.lines)
+        self._remove(job, segment)
+
+    def _lost(self, job: str, lines: int) -> None:
+        self.counts.dropped += lines
+        if lines:
+            self.counts.untold[job] += lines
+
+    def _remove(self, job: str, segment: _Segment) -> None:
+        self._shut(segment)
+        segment.path.unlink(missing_ok=True)
+        self._jobs[job].remove(segment)
+        if not self._jobs[job]:
+            del self._jobs[job]
+            try:
+                segment.path.parent.rmdir()
+            except OSError:
+                # Somebody keeps a file of theirs in it; an empty directory is all we wanted gone.
+                return
+
+    def _shut(self, segment: _Segment) -> None:
+        if segment.descriptor is not None:
+            os.close(segment.descriptor)
+            segment.descriptor = None
+
+
+def _lines(segment: _Segment, limit: int) -> list[bytes]:
+    try:
+        with segment.path.open("rb") as file:
+            file.seek(segment.sent)
+            lines = [file.readline() for _ in range(min(limit, segment.lines))]
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith(b"\n")]

@@ -1,0 +1,35 @@
+"""Identity of what the collector itself measures: source, instant, sequence number."""
+
+import secrets
+from datetime import datetime, timedelta
+
+from brain.types.telemetry import SourceId
+
+#: A clock that went back further than this was set; less is jitter between two readings.
+_SET_BACK = timedelta(seconds=1)
+
+
+class Stamps:
+    """Gives out (source, measured_at, sequence) with ``measured_at`` strictly rising.
+
+    A clock that was set back begins a new source: its samples carry the new time and clash with
+    none of the old.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._source = SourceId(secrets.token_hex(8))
+        self._last: datetime | None = None
+        self._sequence = -1
+
+    def next(self, now: datetime) -> tuple[SourceId, datetime, int]:
+        """Stamp one sample."""
+        if self._last is not None and now < self._last - _SET_BACK:
+            self._begin()
+        if self._last is not None and now <= self._last:
+            now = self._last + timedelta(microseconds=1)
+        self._last = now
+        self._sequence += 1
+        return self._source, now, self._sequence
