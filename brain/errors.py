@@ -122,3 +122,8 @@ class SchemaTooNew(Unavailable):
 
 class Undetermined(BrainError):
     """The model cannot know the answer from what it has seen; gather what the message names."""
+
+    def __init__(self, detail: str, *, code: str = "undetermined") -> None:
+        super().__init__(detail)
+        #: Kind of what is missing, as explanations name it: ``no-steps``, ``scattered`` …
+        self.code = code

@@ -55,6 +55,6 @@ def _reserve(tx: Transaction, job: Job, free: dict[NodeName, Resources]) -> None
             free[node] = free[node] - each.times(count)
     size = 0 if job.state in _IDLE else wished(tx.plans.of(job.id), job)[1].replicas
     for _ in range(size - len(live)):
-        node = next((n for n, have in free.items() if each.copies_within(have) != 0), None)
-        if node is not None:
-            free[node] = free[node] - each
+        fit = next((n for n, have in free.items() if each.copies_within(have) != 0), None)
+        if fit is not None:
+            free[fit] = free[fit] - each

@@ -19,7 +19,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import Intent, Job, JobState
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
-from brain.typeset import count, quantity, resize
+from brain.typeset import count, number, quantity, resize
 
 #: Who approves where the policy does.
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
@@ -159,19 +159,24 @@ def expire(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
 
 
 def judge(
-    tx: Transaction, plan: ScalePlan, measured: Prediction, *, settings: Settings, now: datetime
+    tx: Transaction,
+    plan: ScalePlan,
+    measured: Prediction,
+    *,
+    unit: str,
+    settings: Settings,
+    now: datetime,
 ) -> ScalePlan:
     """Compare an applied plan's promise with what was measured, and roll it back if it fell short.
 
     Only Brain's own advice is rolled back: what a person asked for, and a rollback, stay, with
     the verdict beside them.
     """
-    promised = plan.promised
-    if promised is None:
+    if plan.promised is None:
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
-    both = f"{quantity(measured.examples_per_second, 'per s')} measured of "
-    both += f"{quantity(promised.examples_per_second, 'per s')} promised"
-    if measured.examples_per_second >= promised.low:
+    both = f"{number(measured.examples_per_second)} of "
+    both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
+    if _kept(plan, plan.promised, measured):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
     if plan.kind is not PlanKind.RESIZE:
         return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
@@ -180,9 +185,20 @@ def judge(
     job = tx.jobs.get(plan.job)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
-    back = instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
+    instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     _advise_only_after_rollbacks(tx, plan, settings, now)
     return plan
+
+
+def _kept(plan: ScalePlan, promised: Prediction, measured: Prediction) -> bool:
+    """Within the band or above it; and a growth must not have made the job slower.
+
+    The band of a size that was never seen is wide: it may hold throughputs below the present.
+    """
+    rate = measured.examples_per_second
+    grew = plan.target.replicas > plan.current.replicas
+    before = plan.measured.low if grew and plan.measured else 0.0
+    return rate >= max(promised.low, before)
 
 
 def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:

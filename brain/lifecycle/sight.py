@@ -23,6 +23,8 @@ KIND = "throughput-points/1"
 #: Seconds of the newest samples that a point rests on: what a job did long ago in this world
 #: says less than what it does now.
 WINDOW_SECONDS = 900.0
+#: The point of the present world is stored again when it has so many more seconds of samples.
+KEEP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +51,26 @@ class Sight:
         known = [unit_of(point) for point in points if isinstance(point, Point)]
         return known[-1] if known else "examples/s"
 
+    @property
+    def missing(self) -> str:
+        """What there is to wait for; empty where the present world is measured."""
+        return "" if isinstance(self.present, Point) else str(self.present)
+
+    def predict(self, replicas: int) -> Prediction:
+        """Return the model's throughput at a size.
+
+        Raises:
+            Undetermined: nothing was measured yet, or the size is beyond what can be known.
+        """
+        if isinstance(self.present, Undetermined):
+            raise self.present
+        assert self.model is not None, "a measured world has a model"
+        return self.model.predict(replicas)
+
     def promise(self, replicas: int) -> Prediction | None:
         """The model's answer for a size; None where it has none."""
         try:
-            return self.model.predict(replicas) if self.model else None
+            return self.predict(replicas)
         except Undetermined:
             return None
 
@@ -84,9 +102,17 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
 
 def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
     """Keep the present world's point for the time when it is an earlier one."""
-    if isinstance(sight.present, Point):
+    if isinstance(sight.present, Point) and _worth_storing(points(tx, job), sight.present):
         parameters = wire.encode([*sight.earlier, sight.present]).decode()
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
+
+
+def _worth_storing(stored: list[Point], present: Point) -> bool:
+    """Whether the stored point of this world is missing, or half a minute old."""
+    last = stored[-1] if stored else None
+    if last is None or last.epoch != present.epoch:
+        return True
+    return (present.until - last.until).total_seconds() >= KEEP_SECONDS
 
 
 def points(tx: Transaction, job: Job) -> list[Point]:

@@ -77,7 +77,7 @@ def measure(
     """
     training = [sample for sample in samples if sample.phase is Phase.TRAINING]
     if not training:
-        raise Undetermined("no training step was measured in this world yet")
+        raise Undetermined("no training step was measured in this world yet", code="no-steps")
     if len({sample.place.epoch for sample in training}) > 1:
         raise ValueError("samples of different worlds must not be mixed")
     ranks = _by_rank(training)
@@ -88,7 +88,8 @@ def measure(
     if error > spread_limit:
         raise Undetermined(
             f"steps scatter: the median is known to {percent(error)} and {percent(spread_limit)} "
-            "is needed; steadier or more steps would settle it"
+            "is needed; steadier or more steps would settle it",
+            code="scattered",
         )
     return Point(
         epoch=newest.place.epoch,
@@ -151,17 +152,22 @@ def _expect_enough(
     ranks: Mapping[int, Sequence[ThroughputSample]], processes: int, minimum_steps: int
 ) -> None:
     if len(ranks) < processes:
-        raise Undetermined(f"{len(ranks)} of {count(processes, 'rank')} were heard; wait for all")
+        raise Undetermined(
+            f"{len(ranks)} of {count(processes, 'rank')} were heard; wait for all",
+            code="too-few-steps",
+        )
     steps = min(sum(sample.steps for sample in of) for of in ranks.values())
     if steps < minimum_steps:
         raise Undetermined(
-            f"{count(steps, 'step')} measured at this size, {minimum_steps} are needed"
+            f"{count(steps, 'step')} measured at this size, {minimum_steps} are needed",
+            code="too-few-steps",
         )
     windows = min(len(of) for of in ranks.values())
     if windows < MINIMUM_WINDOWS:
         raise Undetermined(
             f"{count(windows, 'window')} of steps measured at this size, "
-            f"{MINIMUM_WINDOWS} are needed"
+            f"{MINIMUM_WINDOWS} are needed",
+            code="too-few-steps",
         )
 
 

@@ -1,1 +1,6 @@
-"""Policies: from models to a size, with the reasons. Pure; composed of wrappers, one concern each."""
+"""Policies: from models to a size, with the reasons. Pure; wrappers of one concern each."""
+
+from brain.optimizer.explain import recommend
+from brain.optimizer.situation import Situation
+
+__all__ = ["Situation", "recommend"]

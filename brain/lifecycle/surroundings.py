@@ -1,0 +1,133 @@
+"""From the stores to the situation that a policy decides in."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from statistics import median
+
+from brain.lifecycle.capacity import room
+from brain.lifecycle.sight import Sight
+from brain.lifecycle.wishes import changed_at, effective_mode, standing
+from brain.models.fitting import Point
+from brain.optimizer import Situation
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.telemetry import Phase, SaveSample, ThroughputSample
+from brain.types.world import Cause, World
+from brain.typeset import change, duration
+
+#: An undeclared end is as far ahead as the beginning is behind, but no further than this.
+_HORIZON_SECONDS = 6 * 3600.0
+#: A size that fell short is not tried again for so long.
+_DISAPPOINTED_SECONDS = 6 * 3600.0
+#: Saves older than this say nothing about the script that runs now.
+_SAVES_SECONDS = 24 * 3600.0
+#: Step time above its peers' median from which a rank is a straggler.
+_STRAGGLER = 0.2
+
+
+def situate(
+    tx: Transaction, job: Job, sight: Sight, *, settings: Settings, now: datetime
+) -> Situation:
+    """Gather what a policy may know of a job."""
+    plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
+    _, current = standing(plans, job)
+    saves = _saves(tx, job, now)
+    downtimes = [
+        world.downtime_seconds
+        for world in worlds
+        if world.cause is Cause.PLAN and world.downtime_seconds is not None
+    ]
+    elapsed = _since(worlds[-1].formed_at if worlds else None, now)
+    remaining = _remaining(job, sight, worlds)
+    changed = changed_at(worlds, plans)
+    declared = job.document.checkpoint
+    return Situation(
+        job=job,
+        current=current,
+        mode=effective_mode(job, settings),
+        active=tx.plans.active(job.id),
+        present=sight.present,
+        model=sight.model,
+        unit=sight.unit,
+        sizes=tuple(job.document.replicas.sizes()),
+        room=room(tx, job),
+        telemetry_age_seconds=_age(sight, now),
+        world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
+        checkpointed=bool(saves or declared.path or declared.every or declared.signal),
+        unsaved_seconds=_since(saves[-1].measured_at, now) if saves else elapsed,
+        restart_seconds=median(downtimes) if downtimes else settings.restart_seconds,
+        restarts_measured=len(downtimes),
+        since_change_seconds=None if changed is None else _since(changed, now),
+        elapsed_seconds=elapsed,
+        remaining_seconds=min(elapsed, _HORIZON_SECONDS) if remaining is None else remaining,
+        end_declared=remaining is not None,
+        disappointed=_disappointed(plans, now),
+        straggler=_straggler(sight.samples),
+        data_wait_share=_data_wait(sight.samples),
+        settings=settings,
+        now=now,
+    )
+
+
+def _since(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max(0.0, (now - instant).total_seconds())
+
+
+def _age(sight: Sight, now: datetime) -> float | None:
+    """Since the newest sample; a world that stepped and is silent is as old as its first step."""
+    stepping_at = sight.world.stepping_at if sight.world else None
+    heard = sight.samples[-1].measured_at if sight.samples else stepping_at
+    return None if heard is None else _since(heard, now)
+
+
+def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
+    """The newest saves; the whole day is only read where the last hour has none."""
+    hour = tx.telemetry.saves(job.id, since=now - timedelta(hours=1))
+    return hour or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
+
+
+def _remaining(job: Job, sight: Sight, worlds: Sequence[World]) -> float | None:
+    """Seconds to the declared last step at the present pace; None where none is declared."""
+    if job.document.steps is None or not isinstance(sight.present, Point):
+        return None
+    redone = sum(world.steps_redone or 0 for world in worlds)
+    made = sum(point.last_step for point in [*sight.earlier, sight.present]) - redone
+    return max(0, job.document.steps - made) * sight.present.step_seconds
+
+
+def _disappointed(plans: Sequence[ScalePlan], now: datetime) -> frozenset[int]:
+    return frozenset(
+        plan.target.replicas
+        for plan in plans
+        if plan.kind is PlanKind.RESIZE
+        and plan.state is PlanState.ROLLED_BACK
+        and _since(plan.updated_at, now) < _DISAPPOINTED_SECONDS
+    )
+
+
+def _straggler(samples: Sequence[ThroughputSample]) -> str | None:
+    ranks: dict[int, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.phase is Phase.TRAINING:
+            ranks[sample.place.rank].append(sample.step_seconds)
+    if len(ranks) < 2:
+        return None
+    medians = {rank: median(values) for rank, values in ranks.items()}
+    slowest = max(medians, key=lambda rank: medians[rank])
+    usual = median(medians.values())
+    if medians[slowest] <= usual * (1 + _STRAGGLER):
+        return None
+    return (
+        f"rank {slowest} needs {duration(medians[slowest])} a step, "
+        f"{change(medians[slowest] / usual - 1)} against the median of its peers"
+    )
+
+
+def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
+    training = [sample for sample in samples if sample.phase is Phase.TRAINING]
+    total = sum(sample.step_seconds_mean * sample.steps for sample in training)
+    waited = sum(sample.data_wait_seconds * sample.steps for sample in training)
+    return waited / total if total > 0 else None

@@ -1,0 +1,108 @@
+"""From a choice to a recommendation that a person can judge."""
+
+from dataclasses import replace
+
+from brain.errors import Undetermined
+from brain.models.fitting import Point
+from brain.optimizer.policies import SINGLE_JOB, Policy, worth
+from brain.optimizer.situation import Choice, Situation, chance
+from brain.types.explanation import Alternative, Evidence, Explanation
+from brain.types.job import PolicyMode
+from brain.types.recommendation import Prediction, Recommendation
+from brain.typeset import change, count, duration, number, percent, quantity
+
+
+def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendation:
+    """Let ``policy`` decide about one job, and say why."""
+    choice = policy.choose(situation)
+    promised = _promise(situation, choice.replicas)
+    moves = choice.replicas != situation.replicas
+    return Recommendation(
+        current=situation.current,
+        target=replace(situation.current, replicas=choice.replicas),
+        measured=situation.measured,
+        predicted=promised,
+        restart_seconds=situation.restart_seconds,
+        payback_seconds=_payback(situation, choice.replicas) if moves else None,
+        explanation=Explanation(
+            code=choice.code,
+            reason=choice.reason,
+            evidence=tuple(_evidence(situation, promised if moves else None)),
+            alternatives=tuple(_alternatives(situation, choice)),
+            confidence=_confidence(situation, promised) if moves else None,
+            next_step=choice.next_step if not moves else _next_step(situation),
+        ),
+        decided_at=situation.now,
+    )
+
+
+def _promise(situation: Situation, replicas: int) -> Prediction | None:
+    try:
+        return situation.predict(replicas)
+    except Undetermined:
+        return None
+
+
+def _payback(situation: Situation, replicas: int) -> float | None:
+    gain = worth(situation, replicas)
+    return situation.restart_seconds / gain if gain > 0 else None
+
+
+def _confidence(situation: Situation, promised: Prediction | None) -> float | None:
+    """Probability that verification keeps it: not below the band, and not slower when larger."""
+    if promised is None:
+        return None
+    return chance(promised, max(promised.low, situation.rate if _grows(promised, situation) else 0))
+
+
+def _grows(promised: Prediction, situation: Situation) -> bool:
+    return promised.examples_per_second > situation.rate
+
+
+def _next_step(situation: Situation) -> str:
+    if situation.job.advise_only:
+        return f"Brain only advises on this job: {situation.job.advise_only}. Approve or reject it."
+    return {
+        PolicyMode.AUTO: "It begins at the next safe point, and is verified by measuring.",
+        PolicyMode.APPROVE: "Approve or reject it; once applied it is verified by measuring.",
+        PolicyMode.SHADOW: "Recorded only: the policy mode is shadow.",
+        PolicyMode.OFF: "",
+    }[situation.mode]
+
+
+def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidence]:
+    found: list[tuple[str, str | None]] = []
+    if isinstance(situation.present, Point):
+        point = situation.present
+        half = percent(1.6449 * point.relative_error)
+        rate = f"{quantity(point.rate, situation.unit)} ± {half}"
+        found.append(("measured now", f"{rate} over {count(point.steps, 'step')}"))
+    if promised is not None:
+        found.append(("promised", f"{_interval(promised)} {situation.unit} (90 %)"))
+    if situation.model is not None:
+        found.append(("rests on", situation.model.basis))
+    if situation.data_wait_share is not None:
+        found.append(("waiting for data", f"{percent(situation.data_wait_share)} of the step"))
+    seen = situation.restarts_measured
+    how = f"median of {count(seen, 'change')}" if seen else "assumed"
+    found.append(("cost of a restart", f"{duration(situation.restart_seconds)}, {how}"))
+    how = "as declared" if situation.end_declared else "assumed, as long as so far"
+    found.append(("still to come", f"{duration(situation.remaining_seconds)}, {how}"))
+    return [Evidence(label=label, value=value) for label, value in found if value]
+
+
+def _interval(prediction: Prediction) -> str:
+    low, high = number(prediction.low), number(prediction.high)
+    return f"{number(prediction.examples_per_second)}, {low} … {high}"
+
+
+def _alternatives(situation: Situation, choice: Choice) -> list[Alternative]:
+    reasons = dict(choice.why_not)
+    if choice.replicas != situation.replicas:
+        better = change(worth(situation, choice.replicas))
+        reasons[situation.replicas] = f"{better} is left on the table"
+    reasons.pop(choice.replicas, None)
+    return [
+        Alternative(replicas=size, gain=situation.gain(size), why_not=why)
+        for size, why in sorted(reasons.items())
+    ]

@@ -1,0 +1,176 @@
+"""Reasons to leave a job alone, one function each; the first that applies is the reason given.
+
+A guard never shrinks: what is not known, or not safe, means hold.
+"""
+
+from dataclasses import dataclass
+
+from brain.errors import Undetermined
+from brain.optimizer.situation import Situation
+from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
+from brain.types.plan import PlanState
+from brain.typeset import count, duration, resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why nothing is changed now."""
+
+    code: str
+    reason: str
+    #: The same in a few words, beside every size that was not taken.
+    short: str
+    next_step: str
+
+
+def left_to_people(situation: Situation) -> Hold | None:
+    """The owner wants no advice."""
+    off = situation.mode is PolicyMode.OFF
+    if not off and situation.job.document.optimize_mode is not OptimizeMode.MANUAL:
+        return None
+    return Hold(
+        code="off" if off else "manual",
+        reason="policy.mode is off" if off else "optimizeMode is manual: only people propose",
+        short="Brain proposes nothing for this job",
+        next_step="Ask for a size with `brain resize`, or change the mode.",
+    )
+
+
+def not_running(situation: Situation) -> Hold | None:
+    """Suspended, or about to stop."""
+    job = situation.job
+    if job.intent is Intent.RUN and job.state is not JobState.SUSPENDED:
+        return None
+    return Hold(
+        code="suspended",
+        reason=f"the job is {job.state}, its owner said {job.intent}",
+        short="the job is not meant to run",
+        next_step="It is looked at again when it has been resumed.",
+    )
+
+
+def under_way(situation: Situation) -> Hold | None:
+    """At most one plan of a job is active."""
+    plan = situation.active
+    if plan is None:
+        return None
+    what = f"plan {plan.generation}, {resize(plan.current.replicas, plan.target.replicas)},"
+    waits = {
+        PlanState.PROPOSED: ("waits for approval", "Approve or reject it."),
+        PlanState.APPROVED: ("waits to begin", "It begins as soon as nothing is in the way."),
+        PlanState.APPLYING: ("is being applied", "It is applied once the new world steps."),
+        PlanState.APPLIED: ("is being verified", "It is judged after enough steps."),
+    }
+    said, next_step = waits[plan.state]
+    return Hold(
+        code="plan-active",
+        reason=f"{what} {said}",
+        short=f"plan {plan.generation} comes first",
+        next_step=next_step,
+    )
+
+
+def stale(situation: Situation) -> Hold | None:
+    """Telemetry stopped: nobody knows how the job is, so nothing is taken from it."""
+    age, limit = situation.telemetry_age_seconds, situation.settings.stale_seconds
+    if age is not None and age <= limit:
+        return None
+    if age is None and situation.world_age_seconds <= limit:
+        return None
+    since = situation.world_age_seconds if age is None else age
+    seen = "no step was seen" if age is None else "no sample came"
+    return Hold(
+        code="no-steps" if age is None else "stale-telemetry",
+        reason=f"{seen} for {duration(since)}, more than {duration(limit)}",
+        short="nothing is changed on stale telemetry",
+        next_step="See the job's log and `brain doctor`; it is decided again when samples come.",
+    )
+
+
+def degraded(situation: Situation) -> Hold | None:
+    """A world that is not whole says nothing about its size."""
+    if situation.job.state is JobState.RUNNING:
+        return None
+    return Hold(
+        code="degraded",
+        reason=f"the job is {situation.job.state}: {situation.job.reason}",
+        short="its world is not whole",
+        next_step="It is decided again when the world is whole.",
+    )
+
+
+def straggling(situation: Situation) -> Hold | None:
+    """A slow worker would be read as bad scaling."""
+    if situation.straggler is None:
+        return None
+    return Hold(
+        code="straggler",
+        reason=situation.straggler,
+        short="a straggler hides how the job scales",
+        next_step="Look at that worker's machine; it is decided again when the ranks are even.",
+    )
+
+
+def unmeasured(situation: Situation) -> Hold | None:
+    """Too few or too scattered steps."""
+    if not isinstance(situation.present, Undetermined):
+        return None
+    return Hold(
+        code=situation.present.code,
+        reason=str(situation.present),
+        short="the present size is not measured yet",
+        next_step="It is decided as soon as enough steps were measured.",
+    )
+
+
+def unsaved(situation: Situation) -> Hold | None:
+    """A resize stops the workers; without a checkpoint all of their work would be lost."""
+    if situation.checkpointed:
+        return None
+    lost = duration(situation.unsaved_seconds)
+    return Hold(
+        code="no-checkpoint",
+        reason=f"I will not resize this job: it would lose {lost}, no checkpoint was seen",
+        short="it would lose its work",
+        next_step="Let the script save, or declare `checkpoint` in the job document.",
+    )
+
+
+def dwelling(situation: Situation) -> Hold | None:
+    """Two changes must not overlap in the measurements."""
+    since, dwell = situation.since_change_seconds, situation.settings.dwell_seconds
+    if since is None or since >= dwell:
+        return None
+    return Hold(
+        code="dwell",
+        reason=f"its world changed {duration(since)} ago, it is left alone for {duration(dwell)}",
+        short="the last change is too recent",
+        next_step=f"It is decided again in {duration(dwell - since)}.",
+    )
+
+
+def rigid(situation: Situation) -> Hold | None:
+    """There is only one size to choose from."""
+    if any(size != situation.replicas for size in situation.sizes):
+        return None
+    return Hold(
+        code="at-best",
+        reason=f"its bounds allow {count(situation.replicas, 'replica')} and no other size",
+        short="",
+        next_step="Widen `replicas` in the job document to let it scale.",
+    )
+
+
+#: In the order of what a person would want to know first.
+ALL = (
+    left_to_people,
+    not_running,
+    under_way,
+    rigid,
+    stale,
+    degraded,
+    unmeasured,
+    straggling,
+    unsaved,
+    dwelling,
+)

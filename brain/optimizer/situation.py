@@ -1,0 +1,119 @@
+"""Everything a policy may know of a job when it decides; nothing else enters a decision."""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from brain.errors import Undetermined
+from brain.models.fitting import Z90, Point
+from brain.models.throughput import Model
+from brain.settings import Settings
+from brain.types.allocation import Allocation
+from brain.types.job import Job, PolicyMode
+from brain.types.plan import ScalePlan
+from brain.types.recommendation import Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One job at one moment."""
+
+    job: Job
+    #: The size that stands, and with it every size that would be judged against it.
+    current: Allocation
+    #: Who approves.
+    mode: PolicyMode
+    active: ScalePlan | None = None
+    #: The present world measured, or why it is not.
+    present: Point | Undetermined
+    model: Model | None = None
+    #: examples/s, or steps/s where no batch was seen.
+    unit: str = "examples/s"
+    #: Sizes still in question, and those ruled out with the reason.
+    sizes: tuple[int, ...]
+    ruled_out: tuple[tuple[int, str], ...] = ()
+    #: Replicas of this job that fit its pool.
+    room: int
+    #: Age of the newest sample; None before the first in this world.
+    telemetry_age_seconds: float | None
+    #: Since the present world formed.
+    world_age_seconds: float
+    #: Whether a completed save was seen or is declared.
+    checkpointed: bool
+    #: Training that a stop now would lose.
+    unsaved_seconds: float
+    #: What a change costs without training, and how many of the job's own changes say so.
+    restart_seconds: float
+    restarts_measured: int = 0
+    #: Since a plan last changed the world; None where none ever did.
+    since_change_seconds: float | None = None
+    #: Trained so far, and expected to come.
+    elapsed_seconds: float
+    remaining_seconds: float
+    #: Whether the owner declared the end, or it is only as far ahead as the beginning is behind.
+    end_declared: bool = False
+    #: Sizes that fell short lately.
+    disappointed: frozenset[int] = frozenset()
+    #: A rank that is slower than its peers, in one sentence.
+    straggler: str | None = None
+    #: Share of the step time that workers wait for data.
+    data_wait_share: float | None = None
+    settings: Settings
+    now: datetime
+
+    @property
+    def replicas(self) -> int:
+        """The size that stands."""
+        return self.current.replicas
+
+    @property
+    def measured(self) -> Prediction | None:
+        """Throughput at the present size; None where too little was measured."""
+        return self.present.measured if isinstance(self.present, Point) else None
+
+    def predict(self, replicas: int) -> Prediction:
+        """Return the model's throughput at a size.
+
+        Raises:
+            Undetermined: nothing was measured yet, or the size is beyond what can be known.
+        """
+        if isinstance(self.present, Undetermined):
+            raise self.present
+        assert self.model is not None, "a measured world has a model"
+        return self.model.predict(replicas)
+
+    def gain(self, replicas: int) -> float | None:
+        """Predicted change of throughput against the present; None where it is undetermined."""
+        try:
+            return self.predict(replicas).examples_per_second / self.rate - 1
+        except Undetermined:
+            return None
+
+    @property
+    def rate(self) -> float:
+        """Throughput at the present size, measurement and model taken together."""
+        return self.predict(self.replicas).examples_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A size and its dominant reason; the present size is a hold."""
+
+    replicas: int
+    code: str
+    #: One sentence with two numbers.
+    reason: str
+    next_step: str
+    #: Why each other size was not taken.
+    why_not: tuple[tuple[int, str], ...] = ()
+
+
+def deviation(prediction: Prediction) -> float:
+    """Standard deviation of log throughput that a 90 % interval stands for."""
+    return math.log(prediction.high / prediction.low) / (2 * Z90)
+
+
+def chance(prediction: Prediction, at_least: float) -> float:
+    """Probability that the throughput comes out as ``at_least`` or more."""
+    distance = math.log(prediction.examples_per_second / at_least) / deviation(prediction)
+    return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
