@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +208,7 @@ class LocalBackend:
         if directory.path in self._memory.ended:
             return self._memory.ended[directory.path]
         code = self._reap(directory.path)
-        intent = directory.intent(_Intent)
+        intent = directory.intent(_Intent) or _unreadable(directory)
         if intent is None:
             return None
         seen = ReplicaSeen(
@@ -300,6 +300,14 @@ class LocalBackend:
     def _environment(self, given: Mapping[str, str], intent: _Intent) -> dict[str, str]:
         devices = {"CUDA_VISIBLE_DEVICES": ",".join(intent.gpus)} if intent.gpus else {}
         return self._base | dict(given) | devices
+
+
+def _unreadable(directory: ReplicaDirectory) -> _Intent | None:
+    """What stands in for a damaged intent while its agent lives, so that it still counts."""
+    if not directory.runs():
+        return None
+    taken_at = datetime.fromtimestamp((directory.path / "state.json").stat().st_ctime, UTC)
+    return _Intent(generation=0, written_at=taken_at, directory="/")
 
 
 def _phase(directory: ReplicaDirectory) -> Phase:

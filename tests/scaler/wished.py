@@ -1,16 +1,21 @@
 """Builders of wishes and sights."""
 
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from brain.types.job import Intent, JobId, JobState
 from brain.types.resources import PoolName, Resources
 from brain.types.world import ReplicaExit, WorldWish
 from brain.views import JobWish, PoolWishes
+from scaler.local import LocalBackend
 from scaler.ports import Observed, Phase, ReplicaSeen
 from scaler.reconcile import Order
+
+T = TypeVar("T")
 
 JOB = JobId("01998f00-0000-7000-8000-000000000001")
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -104,3 +109,31 @@ def seen(
         free=Resources(cpu_millis=free * 1000, memory_bytes=2**40),
         lacking=lacking,
     )
+
+
+def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 20) -> T:
+    """Wait until ``look`` finds something; fail naming the stage."""
+    deadline = time.monotonic() + seconds
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, f"{stage}: not within {seconds:g} s"
+        time.sleep(0.02)
+    return found
+
+
+def end_all(*backends: LocalBackend) -> None:
+    """End every agent that these started, and collect them."""
+
+    def nobody() -> bool | None:
+        alive = [
+            (job, replica.id)
+            for backend in backends
+            for job in backend.jobs()
+            for replica in backend.observe(job, NOW).replicas
+            if replica.phase in (Phase.STARTING, Phase.RUNNING)
+        ]
+        for job, id in alive:
+            for backend in backends:
+                backend.stop(job, id, force=True, now=NOW)
+        return not alive or None
+
+    eventually("all agents ended", nobody)

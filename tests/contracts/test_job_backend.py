@@ -1,0 +1,220 @@
+"""What every ``JobBackend`` keeps, whatever runs the replicas."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from brain.types.job import JobId
+from brain.types.resources import Resources
+from brain.types.world import ReplicaExit
+from scaler.local import LocalBackend, Machine
+from scaler.memory import MemoryBackend
+from scaler.ports import JobBackend, Phase, ReplicaSeen
+from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, wish
+
+CAPACITY = Resources(cpu_millis=4000, memory_bytes=2**33)
+OTHER = JobId("01998f00-0000-7000-8000-000000000002")
+
+
+class Place(Protocol):
+    """A backend, and a hand in the place where its replicas run."""
+
+    @property
+    def backend(self) -> JobBackend: ...
+
+    def report_in(self, replica: int) -> None:
+        """Let the agent come up."""
+        ...
+
+    def kill(self, replica: int) -> None:
+        """Let the agent vanish without a word."""
+        ...
+
+
+@dataclass
+class InMemory:
+    backend: MemoryBackend
+
+    def report_in(self, replica: int) -> None:
+        self.backend.run(JOB, replica)
+
+    def kill(self, replica: int) -> None:
+        self.backend.lose(JOB, replica)
+
+
+@dataclass
+class OnThisMachine:
+    backend: LocalBackend
+
+    def report_in(self, replica: int) -> None:
+        until(self, replica, lambda seen: seen.phase is Phase.RUNNING)
+
+    def kill(self, replica: int) -> None:
+        self.backend.stop(JOB, replica, force=True, now=NOW)
+        until(self, replica, lambda seen: seen.phase is Phase.GONE)
+
+
+def look(place: Place, replica: int) -> ReplicaSeen:
+    return {r.id: r for r in place.backend.observe(JOB, NOW).replicas}[replica]
+
+
+def until(place: Place, replica: int, wanted: Callable[[ReplicaSeen], bool]) -> ReplicaSeen:
+    def found() -> ReplicaSeen | None:
+        return seen if wanted(seen := look(place, replica)) else None
+
+    return eventually(f"replica {replica}, {look(place, replica)}, as wanted", found)
+
+
+@pytest.fixture(params=["memory", "local"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "memory":
+        yield InMemory(MemoryBackend(capacity=CAPACITY))
+        return
+    backend = LocalBackend(
+        tmp_path,
+        measure=lambda: Machine(capacity=CAPACITY),
+        name="here",
+        agent=AGENT,
+        base=os.environ,
+    )
+    yield OnThisMachine(backend)
+    end_all(backend)
+
+
+def start(place: Place, replica: int, **wished: object) -> None:
+    place.backend.start(wish(**wished), replica, {}, NOW)  # type: ignore[arg-type]
+
+
+def test_describes_the_place(place: Place):
+    assert place.backend.node(NOW).capacity == CAPACITY
+
+
+def test_a_job_that_was_never_here_has_nothing(place: Place):
+    seen = place.backend.observe(JOB, NOW)
+
+    assert (seen.replicas, seen.next_id, seen.named, seen.free) == ((), 0, frozenset(), CAPACITY)
+    assert place.backend.jobs() == []
+
+
+def test_a_started_replica_is_seen_at_once(place: Place):
+    start(place, 0, generation=3)
+
+    seen = look(place, 0)
+    assert seen.alive
+    assert (seen.generation, seen.started_at, seen.ended_at) == (3, NOW, None)
+    assert list(place.backend.jobs()) == [JOB]
+
+
+def test_ids_only_count_up(place: Place):
+    start(place, 0)
+    start(place, 4)
+
+    assert place.backend.observe(JOB, NOW).next_id == 5
+
+
+def test_an_agent_that_came_up_runs(place: Place):
+    start(place, 0)
+    place.report_in(0)
+
+    assert look(place, 0).phase is Phase.RUNNING
+
+
+def test_starting_twice_is_starting_once(place: Place):
+    start(place, 0, generation=1)
+    place.report_in(0)
+    start(place, 0, generation=2)
+
+    seen = look(place, 0)
+    assert (seen.phase, seen.generation) == (Phase.RUNNING, 1)
+
+
+def test_a_replica_reserves_while_it_is_alive(place: Place):
+    start(place, 0, resources={"cpuMillis": 1500})
+
+    assert place.backend.observe(OTHER, NOW).free.cpu_millis == 2500
+
+
+def test_one_that_ended_reserves_nothing(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.kill(0)
+
+    assert place.backend.observe(JOB, NOW).free == CAPACITY
+
+
+def test_asked_to_leave_it_leaves_and_says_so(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.backend.stop(JOB, 0, force=False, now=NOW)
+
+    seen = until(place, 0, lambda seen: seen.phase is Phase.ENDED)
+    assert (seen.exit, seen.asked_at) == (ReplicaExit.LEFT, NOW)
+    assert seen.ended_at is not None
+
+
+def test_one_that_vanished_is_gone_until_it_is_written_down(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.kill(0)
+    place.backend.close(JOB, 0, ReplicaExit.LOST, "the host burnt", NOW)
+
+    seen = look(place, 0)
+    assert (seen.phase, seen.exit, seen.detail, seen.ended_at) == (
+        Phase.ENDED,
+        ReplicaExit.LOST,
+        "the host burnt",
+        NOW,
+    )
+
+
+def test_what_lives_cannot_be_written_off(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.backend.close(JOB, 0, ReplicaExit.LOST, "wrongly", NOW)
+
+    assert look(place, 0).phase is Phase.RUNNING
+
+
+def test_an_ended_replica_is_not_started_again(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.kill(0)
+    place.backend.close(JOB, 0, ReplicaExit.LOST, "", NOW)
+    start(place, 0)
+
+    assert look(place, 0).phase is Phase.ENDED
+
+
+def test_stopping_what_is_gone_is_no_error(place: Place):
+    start(place, 0)
+    place.report_in(0)
+    place.kill(0)
+    place.backend.stop(JOB, 0, force=True, now=NOW)
+    place.backend.stop(JOB, 99, force=False, now=NOW)
+
+    assert look(place, 0).phase is Phase.GONE
+
+
+def test_a_token_is_there_until_it_is_cleared(place: Place):
+    start(place, 0)
+    place.backend.put_token(JOB, "brn_secret")
+    before = place.backend.has_token(JOB)
+    place.backend.clear(JOB)
+
+    assert (before, place.backend.has_token(JOB)) == (True, False)
+
+
+def test_a_living_agent_gives_its_environment_back(place: Place):
+    place.backend.start(wish(), 0, {"WANDB_KEY": "s=cret", "OTHER": "x"}, NOW)
+    place.report_in(0)
+
+    assert place.backend.environment(JOB, frozenset({"WANDB_KEY"})) == {"WANDB_KEY": "s=cret"}
+    assert place.backend.environment(JOB, frozenset({"NEW"})) is None
+
+
+def test_nobody_alive_gives_no_environment(place: Place):
+    assert place.backend.environment(JOB, frozenset({"WANDB_KEY"})) is None

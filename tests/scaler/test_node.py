@@ -1,0 +1,105 @@
+"""What this machine offers, read from files as kernels write them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scaler.local.node import cpu_millis, measure, memory_bytes
+
+GIB = 2**30
+
+
+def machine(root: Path, *, cgroup: str, gib: int = 16, **files: str) -> Path:
+    """A root with ``/proc`` and the cgroup files of ``files`` (path with ``__`` for ``/``)."""
+    written = {
+        "proc/meminfo": f"MemTotal:       {gib * 2**20} kB\nMemFree:  1 kB\n",
+        "proc/self/cgroup": cgroup,
+    } | {f"sys/fs/cgroup/{name.replace('__', '/')}": text for name, text in files.items()}
+    for name, text in written.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_without_limits_it_is_affinity_and_memory(tmp_path: Path):
+    root = machine(tmp_path, cgroup="0::/\n")
+
+    assert (cpu_millis(root, affinity=6), memory_bytes(root)) == (6000, 16 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "quota", "millis"),
+    [
+        pytest.param(8, "150000 100000", 1500, id="quota-below-affinity"),
+        pytest.param(1, "150000 100000", 1000, id="affinity-below-quota"),
+        pytest.param(8, "max 100000", 8000, id="no-quota"),
+    ],
+)
+def test_version_2_quota(tmp_path: Path, affinity: int, quota: str, millis: int):
+    root = machine(tmp_path, cgroup="0::/a/b\n", **{"a__b__cpu.max": quota})
+
+    assert cpu_millis(root, affinity=affinity) == millis
+
+
+def test_the_tightest_limit_on_the_way_up_counts(tmp_path: Path):
+    root = machine(
+        tmp_path,
+        cgroup="0::/a/b\n",
+        **{
+            "a__b__memory.max": f"{8 * GIB}\n",
+            "a__memory.max": f"{4 * GIB}\n",
+            "a__b__cpu.max": "max 100000\n",
+            "a__cpu.max": "250000 100000\n",
+        },
+    )
+
+    assert (cpu_millis(root, affinity=8), memory_bytes(root)) == (2500, 4 * GIB)
+
+
+def test_version_1_controllers(tmp_path: Path):
+    root = machine(
+        tmp_path,
+        cgroup="4:memory:/box\n1:cpu,cpuacct:/box\n",
+        **{
+            "cpu,cpuacct__box__cpu.cfs_quota_us": "50000\n",
+            "cpu,cpuacct__box__cpu.cfs_period_us": "100000\n",
+            "memory__box__memory.limit_in_bytes": f"{2 * GIB}\n",
+        },
+    )
+
+    assert (cpu_millis(root, affinity=8), memory_bytes(root)) == (500, 2 * GIB)
+
+
+def test_version_1_says_unlimited_with_a_large_number(tmp_path: Path):
+    root = machine(
+        tmp_path,
+        cgroup="4:memory:/\n1:cpu:/\n",
+        **{
+            "cpu__cpu.cfs_quota_us": "-1\n",
+            "cpu__cpu.cfs_period_us": "100000\n",
+            "memory__memory.limit_in_bytes": "9223372036854771712\n",
+        },
+    )
+
+    assert (cpu_millis(root, affinity=2), memory_bytes(root)) == (2000, 16 * GIB)
+
+
+def test_in_a_container_the_mount_itself_has_the_limit(tmp_path: Path):
+    root = machine(tmp_path, cgroup="0::/docker/of/the/host\n", **{"memory.max": f"{3 * GIB}\n"})
+
+    assert memory_bytes(root) == 3 * GIB
+
+
+def test_slots_replace_what_the_cpus_say():
+    offered = measure(slots=5)
+
+    assert (offered.capacity.cpu_millis, offered.slots) == (5000, 5)
+
+
+def test_this_machine_offers_something():
+    offered = measure(environment={})
+
+    assert 0 < offered.capacity.cpu_millis <= 1000 * len(os.sched_getaffinity(0))
+    assert offered.capacity.memory_bytes > 2**26
+    assert (offered.accelerator == "cpu") == (offered.capacity.gpus == 0)
