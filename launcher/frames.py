@@ -31,7 +31,10 @@ class Hello(Frame, frozen=True, kw_only=True):
     job: str
     #: SHA-256 of the job's token, hexadecimal.
     token_sha256: str
+    #: -1 asks for an id.
     replica: int
+    #: GROUP_RANK asked for in a first world; None: any.
+    rank: int | None = None
     node: NodeName
     #: host:port where it answers who coordinates.
     address: str
@@ -96,8 +99,9 @@ class Stopped(Frame, frozen=True, kw_only=True):
 
 
 class Welcome(Frame, frozen=True, kw_only=True):
-    """The agent is known; ``epoch`` is the latest world."""
+    """The agent is known as ``replica``; ``epoch`` is the latest world."""
 
+    replica: int
     epoch: int
 
 
@@ -109,9 +113,10 @@ class Elsewhere(Frame, frozen=True, kw_only=True):
 
 
 class Refused(Frame, frozen=True, kw_only=True):
-    """The agent may not join; the reason names the remedy."""
+    """The agent may not join; the reason names the remedy. Not ``final``: try again."""
 
     reason: str
+    final: bool = True
 
 
 class Run(Frame, frozen=True, kw_only=True):
@@ -151,9 +156,11 @@ class Bye(Frame, frozen=True, kw_only=True):
     detail: str
 
 
-FromAgent = Hello | Leave | Heartbeat | Started | Unusable | Exited | Said | Stopped
-FromCoordinator = Welcome | Elsewhere | Refused | Run | Parked | Halt | Lease | Bye
-F = TypeVar("F")
+ANY = (
+    Hello | Leave | Heartbeat | Started | Unusable | Exited | Said | Stopped
+    | Welcome | Elsewhere | Refused | Run | Parked | Halt | Lease | Bye
+)  # fmt: skip
+F = TypeVar("F", bound=Frame)
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -184,7 +191,7 @@ class Connection:
             self._writer.write(len(body).to_bytes(4, "big") + body)
 
     async def receive(self, kind: type[F]) -> F | None:
-        """Return the next frame, one of the union ``kind``; None at the end of the stream.
+        """Return the next frame, a ``kind``; None at the end of the stream.
 
         Raises:
             BadInput: what came is no frame of ``kind``.
@@ -193,11 +200,14 @@ class Connection:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > LIMIT_BYTES:
                 raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
-            return msgspec.msgpack.decode(await self._reader.readexactly(length), type=kind)
+            frame = msgspec.msgpack.decode(await self._reader.readexactly(length), type=ANY)
         except (asyncio.IncompleteReadError, OSError):
             return None
         except msgspec.DecodeError as bad:
             raise BadInput(f"not a frame: {bad}") from bad
+        if not isinstance(frame, kind):
+            raise BadInput(f"{type(frame).__name__} is not expected here")
+        return frame
 
     async def close(self) -> None:
         """Send what is queued, then let go of the stream."""

@@ -6,6 +6,7 @@ action remembers anything: a coordinator that was killed at any moment is replac
 which asks the same question. Times are seconds of the coordinator's monotonic clock.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -313,10 +314,11 @@ def _end(wish: WorldWish) -> End:
     return End(ReplicaExit.LEFT, 0, "suspended by its owner")
 
 
-def _place(agent: AgentSeen) -> tuple[list[tuple[int, int, str]], int]:
-    """Sort key: node names with their numbers as numbers, then the replica."""
+def _place(agent: AgentSeen) -> tuple[float, list[tuple[int, int, str]], int]:
+    """Sort key: the rank asked for, node names with their numbers as numbers, the replica."""
     parts = re.findall(r"\d+|\D+", agent.node)
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts], agent.replica
+    names = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return math.inf if agent.rank is None else agent.rank, names, agent.replica
 
 
 def _member(agent: AgentSeen, rank: int) -> Member:

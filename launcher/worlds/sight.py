@@ -21,6 +21,8 @@ class AgentSeen:
     #: Generation that its replica was started for.
     generation: int = 0
     ready: bool = True
+    #: GROUP_RANK that it asks for when it is new; None: any.
+    rank: int | None = None
     #: When it gave notice to leave; None: it stays.
     leaving_since: float | None = None
 

@@ -1,0 +1,274 @@
+"""The agent as a program: ``run(config)`` for ``brain-run``, ``--replica-dir D`` for a scaler."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from brain.errors import BadInput, BrainError
+from brain.types.job import Intent, JobId
+from brain.types.places import probe_socket
+from brain.types.world import ReplicaExit, WorldWish
+from launcher.config import LaunchConfig
+from launcher.coordinator import Coordinator, Terms
+from launcher.entrypoint import parse_command
+from launcher.frames import digest
+from launcher.options import launch_config
+from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
+from launcher.workers import failure_report
+from launcher.worlds.collecting import keep_collector
+from launcher.worlds.link import Brain, BrainWish, FixedWish, Reports, WishSource, read_token
+from launcher.worlds.participant import Ended, Participant
+from launcher.worlds.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
+from launcher.worlds.sight import Rules
+
+#: Exit code of an agent whose replica is run by another one already.
+BUSY = 75
+#: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
+_FREE_SECONDS = 30.0
+_REPLICA_GRACE_SECONDS = 10.0
+#: Flags of a launcher inside a job document that the document itself decides.
+_DECIDED = frozenset(
+    {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a replica's agent; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__)
+    parser.add_argument("--replica-dir", required=True, type=Path, metavar="DIR")
+    place = ReplicaPlace(parser.parse_args(argv).replica_dir.resolve())
+    if not place.lock.take():
+        sys.stderr.write(f"brain: another agent runs {place.directory}\n")
+        return BUSY
+    try:
+        intent = place.intent()
+        place.status(generation=intent.generation, address="", phase="starting")
+        ended = asyncio.run(_replica(intent, place))
+    except BrainError as unusable:
+        _say(str(unusable))
+        ended = Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
+    place.end(ended.exit, ended.exit_code, ended.detail)
+    return ended.exit_code
+
+
+def run(config: LaunchConfig) -> int:
+    """Run an agent that a person started; returns the workers' exit code.
+
+    Raises:
+        BadInput: something in ``config`` cannot be used on this machine.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
+    try:
+        return asyncio.run(_by_hand(config, scratch))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
+    """What a scaler's intent asks for, by the rules of the command inside it.
+
+    Raises:
+        BadInput: the command cannot be used; the message names what is missing.
+    """
+    environment = dict(os.environ)
+    directory = intent.directory or os.getcwd()
+    entrypoint = parse_command(intent.command, environment, directory)
+    options = {key: value for key, value in entrypoint.options.items() if key not in _DECIDED}
+    config = launch_config(replace(entrypoint, options=options), environment, directory)
+    return replace(
+        config,
+        processes=intent.processes,
+        nodes_min=intent.minimum,
+        nodes_max=intent.minimum,
+        unit=intent.unit,
+        run_id=intent.job,
+        job=intent.job,
+        replica=intent.replica,
+        node=intent.node,
+        rdzv_backend="local",
+        rdzv_endpoint="",
+        max_restarts=intent.restart_limit,
+        grace_seconds=_REPLICA_GRACE_SECONDS,
+        checkpoint=intent.checkpoint,
+        accelerator=intent.accelerator or config.accelerator,
+        brain_url=intent.brain_url,
+        token_file=intent.token_file,
+        home=intent.home,
+        collector_socket=probe_socket(intent.home, os.getuid()),
+        replica_directory=str(place.directory),
+        logs=replace(config.logs, replica_log=str(place.directory / "output.log")),
+    )
+
+
+async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
+    config = replica_config(intent, place)
+    job = JobPlace(place.directory.parent)
+    brain = None if intent.brain_url is None else Brain(intent.brain_url, intent.token_file)
+    wishes: WishSource = (
+        FixedWish(_fixed_wish(config, 0.0)) if brain is None else BrainWish(brain, intent.job, job)
+    )
+    token = digest(read_token(intent.token_file))
+
+    async def seat(_: str) -> Seat:
+        return LocalSeat(job)
+
+    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+        reports = Reports(job.directory / "reports", brain)
+        terms = replace(_terms(agent, token), linger_seconds=600.0)
+        return Coordinator(
+            terms, place=job, seat=seat, wishes=wishes, reports=reports, say=_say, last=agent.last
+        )
+
+    def status(address: str, phase: str) -> None:
+        place.status(generation=intent.generation, address=address, phase=phase)
+
+    participant = Participant(
+        config,
+        token_sha256=token,
+        host="127.0.0.1",
+        generation=intent.generation,
+        rank=None,
+        seat=seat,
+        coordinate=coordinate,
+        status=status,
+        say=_say,
+    )
+    return await _with_collector(participant, config)
+
+
+async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
+    host = config.local_addr or _own_address(config.rdzv_endpoint)
+    config = replace(config, node=socket.gethostname(), replica=-1)
+    static = config.rdzv_backend == "static" and config.nodes_max > 1
+    token = digest(config.run_id)
+    place = JobPlace(scratch)
+
+    async def seat(mine: str) -> Seat:
+        if config.nodes_max == 1 or not config.rdzv_endpoint:
+            return SoleSeat()
+        bound = await _listen(config.rdzv_endpoint, participant)
+        return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
+
+    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+        terms = replace(
+            _terms(agent, token),
+            master_addr=config.master_addr if config.nodes_max == 1 else None,
+            master_port=config.master_port if config.nodes_max == 1 else None,
+            rules=Rules(free_seconds=_FREE_SECONDS, leave_seconds=0.0),
+        )
+        return Coordinator(
+            terms,
+            place=place,
+            seat=seat,
+            wishes=FixedWish(_fixed_wish(config, 0.1)),
+            reports=Reports(scratch / "reports", None),
+            say=_quietly,
+            last=agent.last,
+        )
+
+    participant = Participant(
+        config,
+        token_sha256=token,
+        host=host,
+        generation=0,
+        rank=config.node_rank if static else None,
+        seat=seat,
+        coordinate=coordinate,
+        status=lambda address, phase: None,
+        say=_quietly,
+    )
+    ended = await _with_collector(participant, config)
+    if ended.exit is ReplicaExit.FAILED:
+        sys.stderr.write(
+            failure_report(config.entrypoint.name, participant.exits) or f"brain: {ended.detail}\n"
+        )
+    return ended.exit_code
+
+
+async def _with_collector(participant: Participant, config: LaunchConfig) -> Ended:
+    collecting = asyncio.create_task(keep_collector(config.home, _quietly))
+    try:
+        return await participant.run()
+    finally:
+        collecting.cancel()
+
+
+def _terms(agent: Participant, token: str) -> Terms:
+    config = agent.config
+    return Terms(
+        job=config.job,
+        run_id=config.run_id,
+        token_sha256=token,
+        address=agent.address,
+        node=config.node,
+        grace_seconds=config.grace_seconds,
+        declared=config.checkpoint.path is not None,
+        blind=not (config.probe and config.entrypoint.python),
+    )
+
+
+def _fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
+    """``--nnodes`` as a wish: as many as may be, no fewer than must be."""
+    return WorldWish(
+        job=JobId(config.job),
+        generation=0,
+        version=1,
+        intent=Intent.RUN,
+        replicas=config.nodes_max,
+        processes_per_replica=config.processes,
+        unit=config.unit,
+        minimum=config.nodes_min,
+        patience_seconds=patience_seconds,
+        restart_limit=config.max_restarts,
+    )
+
+
+async def _listen(endpoint: str, participant: Participant) -> bool:
+    """Listen at the rendezvous endpoint; False where it is not ours to take."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        await asyncio.start_server(participant.answer, host.strip("[]") or None, int(port))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _own_address(endpoint: str) -> str:
+    """This machine's address as seen from the endpoint; loopback where that is loopback."""
+    if not endpoint:
+        return "127.0.0.1"
+    host, _, port = endpoint.rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port or 0) or 1, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing; the kernel picks the way there
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as cannot:
+        raise BadInput(
+            f"--rdzv-endpoint={endpoint} is not host:port that this machine can reach: {cannot}",
+            field="rdzv_endpoint",
+        ) from cannot
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"brain: {text}\n")
+    sys.stderr.flush()
+
+
+def _quietly(text: str) -> None:
+    """By hand the console belongs to the script, unless somebody debugs us."""
+    if os.environ.get("BRAIN_DEBUG"):
+        _say(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

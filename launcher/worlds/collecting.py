@@ -1,0 +1,50 @@
+"""Keeps one collector running on this machine, whoever started it."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from launcher.replica import held
+
+#: Seconds between two looks at the collector's lock.
+_LOOK_SECONDS = 2.0
+#: Seconds after which one that ends at once is started again, doubled up to the second.
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 2.0, 60.0
+#: By name: the four programs do not import each other.
+_COLLECTOR = (sys.executable, "-E", "-P", "-m", "collectors.loop")
+
+
+async def keep_collector(home: str, say: Callable[[str], None]) -> None:
+    """Start a collector whenever none holds its lock; training never waits for it.
+
+    It is in a session of its own and outlives this agent: other jobs may need it, and it ends by
+    itself when nobody does.
+    """
+    lock = Path(home) / "collector" / "lock"
+    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pause = _FIRST_RETRY_SECONDS
+    started: subprocess.Popen[bytes] | None = None
+    while True:
+        if started is not None and (code := started.poll()) is not None:
+            started = None
+            pause = min(2 * pause, _LAST_RETRY_SECONDS)
+            say(f"the collector ended with {code}")
+        if started is None and not held(lock):
+            started = _start(home)
+        elif held(lock):
+            pause = _FIRST_RETRY_SECONDS
+        await asyncio.sleep(_LOOK_SECONDS if started or held(lock) else pause)
+
+
+def _start(home: str) -> "subprocess.Popen[bytes]":
+    log = Path(home) / "collector" / "collector.log"
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [*_COLLECTOR, "--home", home],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )

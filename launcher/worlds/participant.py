@@ -1,0 +1,310 @@
+"""The agent's side of a job's worlds: it finds or becomes the coordinator and runs workers.
+
+Everything is an event: frames, exits and datagrams on one loop; only the heartbeat has a clock.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from brain.errors import BadInput, Unavailable
+from brain.types.resources import NodeName
+from brain.types.world import ReplicaExit
+from launcher import frames
+from launcher.config import LaunchConfig, WorldDocument
+from launcher.coordinator import HEARTBEAT_SECONDS, Coordinator
+from launcher.frames import Connection
+from launcher.processes.values import Park, ProbeEvent, WorkerExit
+from launcher.workers import Workers, free_port
+from launcher.worlds.seats import Seat
+
+#: Seconds between two looks for a coordinator, and for one that does not answer.
+_SEEK_SECONDS, _ANSWER_SECONDS = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the agent ends."""
+
+    exit: ReplicaExit
+    exit_code: int
+    detail: str
+
+
+class Participant:
+    """The agent's part in the worlds of its job. Make one and ``run`` it once."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        *,
+        token_sha256: str,
+        host: str,
+        generation: int,
+        rank: int | None,
+        seat: Callable[[str], Awaitable[Seat]],
+        coordinate: Callable[["Participant", Seat], Coordinator],
+        status: Callable[[str, str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.config, self.host, self.address = config, host, ""
+        self.last: WorldDocument | None = None
+        self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
+        self._seat_of, self._coordinate = seat, coordinate
+        self._status, self.say = status, say
+        self._workers: Workers | None = None
+        self._coordinator: Coordinator | None = None
+        self._coordinating: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._orders: asyncio.Queue[frames.Run | frames.Halt] = asyncio.Queue()
+        #: The signal that asked to end; asked twice, it hurries.
+        self._leaving: signal.Signals | None = None
+        self._hurry = asyncio.Event()
+        self.exits: tuple[WorkerExit, ...] = ()
+
+    async def run(self) -> Ended:
+        """Take part in worlds until told to end."""
+        server = await asyncio.start_server(self.answer, self.host, 0)
+        port = server.sockets[0].getsockname()[1]
+        self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self._seat = await self._seat_of(self.address)
+        self._status(self.address, "starting")
+        self._handle_signals()
+        tasks = [asyncio.create_task(work()) for work in (self._obey, self._beat)]
+        try:
+            ended = await self._until_ended(asyncio.gather(*tasks))
+            if self._workers is not None:
+                await self._stop_workers(self.config.grace_seconds)
+            await self._let_go()
+            return ended
+        finally:
+            for task in tasks:
+                task.cancel()
+            server.close()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection to this agent: as coordinator, or by saying who is."""
+        connection = Connection(reader, writer)
+        try:
+            hello = await connection.receive(frames.Hello)
+            if hello is None:
+                return
+            if self._coordinator is not None:
+                await self._coordinator.accept(hello, connection)
+            else:
+                known = "" if self.last is None else self.last.coordinator
+                epoch = 0 if self.last is None else self.last.epoch
+                connection.send(frames.Elsewhere(coordinator=known, epoch=epoch))
+        except BadInput as stranger:
+            self.say(f"a connection is dropped: {stranger}")
+        finally:
+            await connection.close()
+
+    # --- the coordinator -------------------------------------------------------------------
+
+    async def _until_ended(self, background: "asyncio.Future[list[None]]") -> Ended:
+        """Serve one coordinator after the other; a crash of ours is never swallowed."""
+        serving = asyncio.ensure_future(self._serve())
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait((serving, background, hurry), return_when=asyncio.FIRST_COMPLETED)
+            if background.done():
+                background.result()
+            return serving.result() if serving.done() else self._gone("asked twice to end")
+        finally:
+            serving.cancel()
+            hurry.cancel()
+
+    async def _serve(self) -> Ended:
+        while True:
+            connection = await self._seek()
+            if isinstance(connection, Ended):
+                return connection
+            self._connection = connection
+            if self._leaving is not None:
+                connection.send(frames.Leave())
+            try:
+                while (frame := await connection.receive(frames.Frame)) is not None:
+                    if isinstance(frame, frames.Bye):
+                        return Ended(
+                            exit=frame.exit, exit_code=frame.exit_code, detail=frame.detail
+                        )
+                    self._hear(frame)
+            finally:
+                self._connection = None
+            self.say("the coordinator is gone")
+
+    async def _seek(self) -> Connection | Ended:
+        """Connect to the coordinator, or become it."""
+        while True:
+            if self._coordinating is not None and self._coordinating.done():
+                self._coordinating.result()
+            if self._leaving is not None and self._coordinator is None:
+                return self._gone("asked to end while there was no coordinator")
+            answered = False
+            mine = [self.address] if self._coordinator is not None else []
+            for address in mine or self._seat.candidates(self.last):
+                found = await self._introduce(address)
+                if isinstance(found, Connection | Ended):
+                    return found
+                answered |= found
+            epoch = 0 if self.last is None else self.last.epoch
+            free = not answered and self._coordinator is None
+            if free and self._seat.claim(self.address, epoch):
+                self._coordinator = self._coordinate(self, self._seat)
+                self._coordinating = asyncio.create_task(self._coordinator.run())
+                continue
+            await asyncio.sleep(_SEEK_SECONDS)
+
+    async def _introduce(self, address: str) -> Connection | Ended | bool:
+        """Say hello; returns the connection, or whether anybody of the job answered."""
+        try:
+            connection = await asyncio.wait_for(Connection.to(address), _ANSWER_SECONDS)
+        except (Unavailable, TimeoutError):
+            return False
+        connection.send(self._hello())
+        try:
+            said = await asyncio.wait_for(
+                connection.receive(frames.Frame),
+                2 * _ANSWER_SECONDS,
+            )
+        except (BadInput, TimeoutError):
+            said = None
+        match said:
+            case frames.Welcome(replica=replica):
+                if replica != self.config.replica:
+                    self.config = replace(self.config, replica=replica)
+                return connection
+            case frames.Refused(reason=reason, final=True):
+                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=reason)
+        await connection.close()
+        return said is not None
+
+    def _hello(self) -> frames.Hello:
+        workers = self._workers
+        return frames.Hello(
+            job=self.config.job,
+            token_sha256=self._token_sha256,
+            replica=self.config.replica,
+            rank=self._rank,
+            node=NodeName(self.config.node),
+            address=self.address,
+            processes=self.config.processes,
+            generation=self._generation,
+            last_epoch=0 if self.last is None else self.last.epoch,
+            epoch=0 if workers is None else workers.world.epoch,
+            exits=() if workers is None else workers.exits,
+            port=free_port(self.host),
+        )
+
+    async def _let_go(self) -> None:
+        """End as coordinator: with the job, or leaving it to a successor."""
+        if self._connection is not None:
+            await self._connection.close()
+        if self._coordinator is not None and self._coordinating is not None:
+            if self._coordinator.over:
+                await self._coordinating
+            else:
+                self._coordinating.cancel()
+                await asyncio.wait([self._coordinating])
+        if self._coordinator is not None:
+            self._seat.leave()
+
+    # --- orders ----------------------------------------------------------------------------
+
+    def _hear(self, frame: frames.Frame) -> None:
+        workers = self._workers
+        epoch = 0 if workers is None else workers.world.epoch
+        match frame:
+            case frames.Run() | frames.Halt():
+                self._orders.put_nowait(frame)
+            case frames.Parked(epoch=at, mode=mode) if workers is not None and at == epoch:
+                workers.park(Park(mode))
+            case frames.Lease(epoch=at) if workers is not None and at == epoch:
+                workers.extend_lease(frame.sent_ns + int(frame.seconds * 1e9))
+
+    async def _obey(self) -> None:
+        """Start and stop workers, one order after the other."""
+        while True:
+            order = await self._orders.get()
+            if isinstance(order, frames.Run):
+                await self._start_workers(order.world)
+            elif self._workers is not None and self._workers.world.epoch == order.epoch:
+                await self._stop_workers(order.grace_seconds)
+            else:
+                self._tell_stopped(order.epoch)
+
+    async def _start_workers(self, world: WorldDocument) -> None:
+        if self.last is not None and world.epoch <= self.last.epoch:
+            return
+        if self._workers is not None:
+            await self._stop_workers(0)
+        self.last = world
+        mine = next(m for m in world.members if m.replica == self.config.replica)
+        try:
+            self._workers = await Workers.start(
+                self.config,
+                world,
+                mine.group_rank,
+                on_event=self._announced,
+                on_exit=lambda exit: self._tell(frames.Exited(epoch=world.epoch, exit=exit)),
+            )
+        except BadInput as unusable:
+            self._tell(frames.Unusable(epoch=world.epoch, reason=str(unusable)))
+            return
+        self._status(self.address, "running")
+        self._tell(frames.Started(epoch=world.epoch))
+
+    async def _stop_workers(self, grace_seconds: float) -> None:
+        workers = self._workers
+        assert workers is not None
+        self._status(self.address, "stopping")
+        self.exits = await workers.stop(grace_seconds)
+        self._tell_stopped(workers.world.epoch)
+        self._workers = None
+        self._status(self.address, "waiting")
+
+    def _tell_stopped(self, epoch: int) -> None:
+        progress = () if self._workers is None else self._workers.progress()
+        now_ns, port = time.monotonic_ns(), free_port(self.host)
+        self._tell(frames.Stopped(epoch=epoch, now_ns=now_ns, progress=progress, port=port))
+
+    def _announced(self, event: ProbeEvent) -> None:
+        self._tell_progress()
+        self._tell(frames.Said(event=event))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        workers = self._workers
+        epoch = 0 if workers is None else workers.world.epoch
+        progress = () if workers is None else workers.progress()
+        self._tell(frames.Heartbeat(epoch=epoch, now_ns=time.monotonic_ns(), progress=progress))
+
+    def _tell(self, frame: frames.Frame) -> None:
+        if self._connection is not None:
+            self._connection.send(frame)
+
+    # --- signals ---------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in self.config.signals:
+            signum = signal.Signals[name]
+            loop.add_signal_handler(signum, self._asked_to_end, signum)
+
+    def _asked_to_end(self, signum: signal.Signals) -> None:
+        """Leave with notice; asked again, end at once."""
+        if self._leaving is not None:
+            self._hurry.set()
+        self._leaving = signum
+        self._tell(frames.Leave())
+
+    def _gone(self, why: str) -> Ended:
+        code = 0 if self._leaving is None else 128 + self._leaving
+        return Ended(exit=ReplicaExit.LEFT, exit_code=code, detail=why)

@@ -1,0 +1,240 @@
+"""What was observed of one world, and what a successor of its coordinator has to know of it."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from brain.types.world import Cause, ReplicaExit
+from launcher.config import WorldDocument
+from launcher.processes.values import ProbeEvent, Progress, WorkerExit
+from launcher.worlds.pins import Pin, loads
+from launcher.worlds.sight import Change, Held, Parking, Phase, Saves, WorldSeen
+
+#: A worker's exit code when its lease ran out.
+LEASE_EXIT = 83
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """How far a world came."""
+
+    #: Optimizer steps of rank 0.
+    steps: int = 0
+    #: CLOCK_MONOTONIC of the last step, seconds; None where there was none.
+    last_step_at: float | None = None
+    #: Checkpoint -> steps when it was saved.
+    saved: dict[str, int] = field(default_factory=dict)
+
+    def redone(self, loaded: Iterable[str]) -> int:
+        """Steps that have to be done again by a world that loaded these."""
+        return self.steps - max((self.saved.get(path, 0) for path in loaded), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """``ledger.json``: what a coordinator tells its successor, beside the world document."""
+
+    epoch: int = 0
+    goal: int = 0
+    failures: int = 0
+    held: Held | None = None
+    change: Change | None = None
+    pins: tuple[Pin, ...] = ()
+    #: No worker of the world runs any more, and why it was ended.
+    ended: bool = False
+    ended_by: Cause | None = None
+    formed: bool = False
+    stepped: bool = False
+    #: The job is over for its agents.
+    over: ReplicaExit | None = None
+    exit_code: int = 0
+    reason: str = ""
+    #: The last world that made a step.
+    past: Past | None = None
+
+
+class Watch:
+    """The facts of one world, gathered from frames. Instants are the coordinator's, seconds."""
+
+    def __init__(
+        self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
+    ) -> None:
+        self.document = document
+        #: Replicas wished for by the generation that it answers.
+        self.goal = goal
+        self.generation = document.generation
+        self.change: Change | None = None
+        self.pins: tuple[Pin, ...] = ()
+        self.loaded: list[str] = []
+        self.ended_by: Cause | None = None
+        self.phase = Phase.RUNNING
+        self.unloaded = False
+        self._since, self._declared, self._blind = since, declared, blind
+        self._dispersed = False
+        self._started: set[int] = set()
+        self._running: set[int] = {member.replica for member in document.members}
+        self._exits: list[tuple[int, WorkerExit]] = []
+        self._stepping = False
+        self._pinned_loaded = False
+        self._progress: dict[int, tuple[Progress, float]] = {}
+        self._saved: dict[str, tuple[int, bool]] = {}
+        self._saved_at: list[float] = []
+        self._savers: set[int] = set()
+        self._parking: float | None = None
+        self._parked: set[int] = set()
+        self._fresh: list[str] = []
+
+    @property
+    def formed(self) -> bool:
+        """Whether all workers were started."""
+        return self._started >= {member.replica for member in self.document.members}
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a first step was seen, or cannot be seen."""
+        return self._stepping or (self._blind and self.formed)
+
+    @property
+    def replicas(self) -> set[int]:
+        """Its members."""
+        return {member.replica for member in self.document.members}
+
+    def started(self, replica: int) -> None:
+        """All workers of a member were started."""
+        self._started.add(replica)
+
+    def heard(self, event: ProbeEvent, now: float) -> None:
+        """A probe announced something."""
+        path = os.path.realpath(event.path) if event.path else None
+        match event.event:
+            case "saved" if path:
+                self._save(event, path, now)
+            case "loaded" if path and not self._stepping:
+                self.loaded.append(path)
+                self._pinned_loaded |= any(loads(pin, path, event.inode) for pin in self.pins)
+            case "parked":
+                self._parked.add(event.rank)
+                self._savers.add(event.rank)
+                if path:
+                    self._fresh.append(path)
+            case "stepping" if event.rank == 0:
+                self.first_step()
+
+    def first_step(self) -> None:
+        """Rank 0 completed a step."""
+        if not self._stepping:
+            self._stepping = True
+            self.unloaded = bool(self.pins) and not self._pinned_loaded
+
+    def went(self, progress: Iterable[Progress], offset: float) -> None:
+        """How far workers are; ``offset`` seconds turn their clock into the coordinator's."""
+        for each in progress:
+            self._progress[each.rank] = (each, offset)
+
+    def exited(self, replica: int, exit: WorkerExit) -> None:
+        """A worker ended; telling it twice is once."""
+        if (replica, exit) not in self._exits:
+            self._exits.append((replica, exit))
+
+    def stopped(self, replica: int) -> None:
+        """No worker of a member runs any more (or its agent is proved gone)."""
+        self._running.discard(replica)
+
+    def without(self, replica: int) -> None:
+        """A member is here, but has no workers of this world."""
+        self._dispersed = True
+        self.stopped(replica)
+
+    def inherit(self, past: Past) -> None:
+        """Know what the coordinator before knew of this world's saves."""
+        self._saved = {path: (step, False) for path, step in past.saved.items()}
+
+    @property
+    def still(self) -> set[int]:
+        """Members whose workers may run."""
+        return set(self._running)
+
+    def park(self, now: float) -> None:
+        """Workers were asked to park."""
+        self._parking, self._fresh = now, []
+        self._parked.clear()
+
+    def unpark(self) -> None:
+        """Workers were asked to run on."""
+        self._parking = None
+        self._parked.clear()
+
+    def checkpoints(self) -> dict[str, bool]:
+        """What was saved at this safe point -> whether it was renamed into place."""
+        return {path: self._saved.get(path, (0, False))[1] for path in self._fresh}
+
+    @property
+    def past(self) -> Past:
+        """How far it came."""
+        if not self._progress:
+            return Past()
+        first = self._progress.get(0)
+        steps = first[0].steps if first else max(p.steps for p, _ in self._progress.values())
+        last = [p.last_step_ns / 1e9 + offset for p, offset in self._progress.values() if p.steps]
+        return Past(
+            steps=steps,
+            last_step_at=max(last, default=None),
+            saved={path: step for path, (step, _) in self._saved.items()},
+        )
+
+    @property
+    def first_step_at(self) -> float | None:
+        """When the first step was completed."""
+        steps = [p.first_step_ns / 1e9 + o for p, o in self._progress.values() if p.first_step_ns]
+        return min(steps, default=None)
+
+    @property
+    def exits(self) -> list[WorkerExit]:
+        """Who ended, in the order it was heard."""
+        return [exit for _, exit in self._exits]
+
+    def seen(self) -> WorldSeen:
+        """The facts as ``membership.decide`` wants them."""
+        failed = [
+            e.exit_code for e in self.exits if e.code not in (0, LEASE_EXIT) and not e.stopped
+        ]
+        done = sum(exit.code == 0 and not exit.stopped for exit in self.exits)
+        return WorldSeen(
+            epoch=self.document.epoch,
+            generation=self.generation,
+            goal=self.goal,
+            members=self.document.members,
+            phase=self.phase,
+            since=self._since,
+            formed=self.formed,
+            stepping=self.stepping,
+            failed=failed[0] if failed else None,
+            dispersed=self._dispersed or any(exit.code == LEASE_EXIT for exit in self.exits),
+            finished=done == self.document.processes,
+            unloaded=self.unloaded,
+            change=self.change,
+            saves=self._saves(),
+            parking=None
+            if self._parking is None
+            else Parking(since=self._parking, reached=self._reached()),
+            ended_by=self.ended_by,
+        )
+
+    def _save(self, event: ProbeEvent, path: str, now: float) -> None:
+        self._saved[path] = (event.step or 0, bool(event.replaced))
+        self._saved_at.append(now)
+        self._savers.add(event.rank)
+        if self._parking is not None:
+            self._fresh.append(path)
+
+    def _saves(self) -> Saves:
+        at = self._saved_at
+        known = max(len(at), any(p.saved_step for p, _ in self._progress.values()))
+        interval = at[-1] - at[-2] if len(at) > 1 else None
+        return Saves(declared=self._declared, count=known, interval_seconds=interval)
+
+    def _reached(self) -> bool:
+        """Everyone who saves has parked; a script whose steps are not seen has only to save."""
+        if self._parked:
+            return self._parked >= self._savers
+        return bool(self._fresh) and not self._stepping
