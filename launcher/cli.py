@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from brain.errors import BadInput
 from launcher import flags
-from launcher.entrypoint import launched
+from launcher.entrypoint import LAUNCHERS, launched
 
 USAGE = 2
 
@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     agent itself.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    prog = os.path.basename(sys.argv[0]) if argv is None else "brain-run"
+    called = os.path.basename(sys.argv[0])
+    prog = called if called in LAUNCHERS else "brain-run"
     try:
         return _run(arguments, prog)
     except BadInput as unusable:

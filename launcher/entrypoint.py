@@ -22,8 +22,10 @@ _LAUNCHER_MODULES = frozenset({"torch.distributed.run", "launcher.cli"})
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 #: Options of Python that take a value of their own.
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+#: What ``--run-path`` means, in one interpreter.
 _RUN_PATH = (
-    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    "import os, runpy, sys; sys.path[0] = os.getcwd(); sys.argv = sys.argv[1:]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 
 
@@ -31,12 +33,14 @@ _RUN_PATH = (
 class Entrypoint:
     """One worker's command, and what the launcher in front of it was told."""
 
-    #: The program and its arguments; ``argv[0]`` is an absolute path.
+    #: The program, as a path or a name on PATH, and its arguments.
     argv: tuple[str, ...]
     #: What a person calls it: the script's path, ``-m module``, the program.
     name: str
     #: True where it is a Python interpreter, so that the probe can load.
     python: bool
+    #: The Python that has the job's torch, as far as that can be known; absolute.
+    interpreter: str
     #: Flags of torchrun, brain-run or dlrover-run that stood in the command, by destination;
     #: empty for a plain command.
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +72,8 @@ def _parse(argv: Sequence[str], environment: Mapping[str, str], place: str) -> E
         return launched(interpreter, rest, environment, place, prog=os.path.basename(program))
     if _PYTHON.match(os.path.basename(program)):
         return _python(_find(program, environment, place), rest, environment, place)
-    return Entrypoint(argv=(_find(program, environment, place), *rest), name=program, python=False)
+    _find(program, environment, place)
+    return Entrypoint(argv=(program, *rest), name=program, python=False, interpreter=sys.executable)
 
 
 def launched(
@@ -85,23 +90,33 @@ def launched(
         BadInput: as ``parse_command``.
     """
     known = flags.torchrun_of(interpreter, environment)
-    options = flags.said(flags.parser(known, environment, prog).parse_args(list(arguments)))
-    script, rest = options.pop("training_script"), options.pop("training_script_args")
+    options, script, rest = flags.parse(known, arguments, environment, prog)
+    _check(script, options, environment, directory)
     if options.get("run_path"):
-        _exists(script, directory)
-        before: tuple[str, ...] = (interpreter, "-u", "-c", _RUN_PATH, script)
+        before: tuple[str, ...] = (interpreter, "-c", _RUN_PATH)
     elif options.get("no_python"):
+        before = ()
+    else:
+        before = (interpreter, "-u", "-m") if options.get("module") else (interpreter, "-u")
+    return Entrypoint(
+        argv=(*before, script, *rest),
+        name=f"-m {script}" if options.get("module") else script,
+        python=bool(before),
+        interpreter=interpreter,
+        options=options,
+    )
+
+
+def _check(
+    script: str, options: Mapping[str, Any], environment: Mapping[str, str], directory: str
+) -> None:
+    """Refuse what could only fail in every worker."""
+    if options.get("no_python") and not options.get("run_path"):
         if options.get("module"):
             raise BadInput("--no-python and --module exclude each other", field="command")
-        found = _find(script, environment, directory)
-        return Entrypoint(argv=(found, *rest), name=script, python=False, options=options)
-    elif options.get("module"):
-        before = (interpreter, "-u", "-m", script)
-    else:
+        _find(script, environment, directory)
+    elif not options.get("module"):
         _exists(script, directory)
-        before = (interpreter, "-u", script)
-    name = f"-m {script}" if options.get("module") else script
-    return Entrypoint(argv=(*before, *rest), name=name, python=True, options=options)
 
 
 def _python(
@@ -129,7 +144,9 @@ def _python(
 
 def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
     # Unbuffered, as torchrun does: what a worker prints shall be seen when it is printed.
-    return Entrypoint(argv=(interpreter, "-u", *arguments), name=name, python=True)
+    return Entrypoint(
+        argv=(interpreter, "-u", *arguments), name=name, python=True, interpreter=interpreter
+    )
 
 
 def _next(arguments: list[str], at: int) -> str:

@@ -116,24 +116,81 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(message, field="command")
 
 
+def parse(
+    torchrun: Torchrun,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    prog: str = "brain-run",
+) -> tuple[dict[str, Any], str, list[str]]:
+    """Read a command line: the options by destination, the script, and the script's arguments.
+
+    The script's arguments are never looked at: argparse would take ``--check`` of a script for an
+    ambiguous ``--checkpoint…`` of ours.
+
+    Raises:
+        BadInput: a flag that is not known, or a value that cannot be used.
+        SystemExit: it asked for help, which has been printed.
+    """
+    head, tail = split(arguments, torchrun)
+    options = vars(parser(torchrun, environment, prog).parse_args([*head, *tail[:1]]))
+    return options, options.pop("training_script"), list(tail[1:])
+
+
 def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brain-run") -> Parser:
     """The whole command line; ``environment`` gives the defaults of flags that were not said."""
     made = Parser(
         prog=prog,
+        usage="%(prog)s [flags] script [argument …]",
         description="Runs a training script as torchrun does; its world can change while it runs.",
         epilog=torchrun.note or f"Flags of torchrun {torchrun.version}.",
+        allow_abbrev=False,
     )
-    for title, flags in (
-        ("torchrun", torchrun.flags),
-        ("dlrover-run", DLROVER),
-        ("brain-run", OURS),
-    ):
+    groups = {"torchrun": torchrun.flags, "dlrover-run": DLROVER, "brain-run": OURS}
+    for title, known in groups.items():
         group = made.add_argument_group(title)
-        for flag in flags:
+        for flag in known:
             _add(group, flag, environment)
     made.add_argument("training_script", help="The script, or what -m and --no-python make of it.")
-    made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="Its arguments.")
     return made
+
+
+def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
+    """The launcher's words, their names in full, and from the script on the rest as it stands.
+
+    >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
+    >>> split(["--te", "3", "--exclude-straggler", "a.py", "--tee"], flags)
+    (['--tee', '3', '--exclude-straggler'], ['a.py', '--tee'])
+    """
+    head: list[str] = []
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        word = arguments[at]
+        if word == "--":
+            return head, list(arguments[at + 1 :])
+        name, equals, value = word.partition("=")
+        flag, full = _flag(name, torchrun)
+        head.append(full + equals + value)
+        at += 1
+        takes = flag is not None and not flag.switch and not equals
+        if takes and at < len(arguments) and not arguments[at].startswith("-"):
+            head.append(arguments[at])
+            at += 1
+    return head, list(arguments[at:])
+
+
+def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
+    """The flag that a possibly shortened name means, and its name in full; torchrun's own short
+    forms mean what they mean there, whatever else was added here."""
+    everything = (*torchrun.flags, *DLROVER, *OURS)
+    for flag in everything:
+        if name in flag.names:
+            return flag, name
+    for known in (torchrun.flags, everything):
+        if name.startswith("--"):
+            near = [flag for flag in known if any(n.startswith(name) for n in flag.names)]
+            if len(near) == 1:
+                return near[0], next(n for n in near[0].names if n.startswith(name))
+    return None, name
 
 
 def warnings(options: Mapping[str, Any]) -> list[str]:
@@ -262,13 +319,3 @@ def _yes(flag: Flag, said: str | None) -> bool:
 
 def _idle(flag: Flag) -> Any:
     return False if flag.switch else flag.default
-
-
-def said(arguments: argparse.Namespace) -> dict[str, Any]:
-    """A parsed command line as a mapping."""
-    return dict(vars(arguments))
-
-
-def names(torchrun: Torchrun) -> Sequence[str]:
-    """All spellings of torchrun's flags."""
-    return [name for flag in torchrun.flags for name in flag.names]

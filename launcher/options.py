@@ -35,11 +35,11 @@ def launch_config(
     options = entrypoint.options
     least, most = nodes(options.get("nnodes", "1:1"))
     processes, accelerator = processes_of(
-        options.get("nproc_per_node", "1"), entrypoint.argv[0], environment
+        options.get("nproc_per_node", "1"), entrypoint.interpreter, environment
     )
     backend, endpoint, run_id = _rendezvous(options, most)
     home = options.get("home") or environment.get("BRAIN_HOME") or "~/.brain"
-    home = os.path.abspath(os.path.expanduser(home))
+    home = os.path.realpath(os.path.expanduser(home))
     return LaunchConfig(
         entrypoint=entrypoint,
         processes=processes,

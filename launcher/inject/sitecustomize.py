@@ -73,6 +73,7 @@ def _start_probe(config):
     sys.modules["_brain_probe"] = probe
     spec.loader.exec_module(probe)
     probe.start(config)
+    os.environ.pop("_BRAIN_PROBE_PID", None)  # children do not find us; the script need not either
 
 
 def _quietly(act, *arguments):

@@ -33,7 +33,7 @@ def become(parent: int, argv: list[str]) -> None:
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
-        os.execv(argv[0], argv)
+        os.execvp(argv[0], argv)
     except OSError as cannot:
         sys.stderr.write(f"{argv[0]}: {cannot.strerror}\n")
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)

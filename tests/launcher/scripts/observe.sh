@@ -1,0 +1,2 @@
+#!/bin/sh
+exec "$PYTHON" "$(dirname "$0")/observe.py" "$@"
