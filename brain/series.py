@@ -57,28 +57,27 @@ def _replicas(sample: Sample) -> Reading | None:
     return _of_world(sample, float(sample.replicas))
 
 
-def _hosted(
-    used: Callable[[HostSample], float], capacity: Callable[[HostSample], float]
-) -> Callable[[Sample], Reading | None]:
+def _hosted(value: Callable[[HostSample], float | None]) -> Callable[[Sample], Reading | None]:
     def read(sample: Sample) -> Reading | None:
-        if not isinstance(sample, HostSample) or capacity(sample) <= 0:
-            return None
-        share = used(sample) / capacity(sample)
-        return Reading(share, share, share, 1.0)
+        share = value(sample) if isinstance(sample, HostSample) else None
+        return None if share is None else Reading(share, share, share, 1.0)
 
     return read
 
 
+def _share(used: float, capacity: float) -> float | None:
+    return used / capacity if capacity > 0 else None
+
+
 def gpu_share(sample: HostSample) -> float | None:
     """Mean utilization of the host's accelerators; None where it has none."""
-    gpus = sample.gpus
-    return sum(gpu.utilization for gpu in gpus) / len(gpus) if gpus else None
+    return _share(sum(gpu.utilization for gpu in sample.gpus), len(sample.gpus))
 
 
 def gpu_memory_share(sample: HostSample) -> float | None:
     """Accelerator memory in use of what there is; None where there is none."""
-    total = sum(gpu.memory_total_bytes for gpu in sample.gpus)
-    return sum(gpu.memory_used_bytes for gpu in sample.gpus) / total if total else None
+    used = sum(gpu.memory_used_bytes for gpu in sample.gpus)
+    return _share(used, sum(gpu.memory_total_bytes for gpu in sample.gpus))
 
 
 def _examples(sample: ThroughputSample) -> float:
@@ -93,13 +92,10 @@ METRICS: Mapping[str, Callable[[Sample], Reading | None]] = {
     "step_seconds": _trained(lambda sample: sample.step_seconds),
     "data_wait_share": _trained(lambda it: it.data_wait_seconds / it.step_seconds_mean),
     "replicas": _replicas,
-    "cpu_share": _hosted(lambda it: it.job_cpu_millis, lambda it: it.cpu_capacity_millis),
-    "memory_share": _hosted(lambda it: it.job_memory_bytes, lambda it: it.memory_capacity_bytes),
-    "gpu_share": _hosted(lambda it: gpu_share(it) or 0.0, lambda it: len(it.gpus)),
-    "gpu_memory_share": _hosted(
-        lambda it: gpu_memory_share(it) or 0.0,
-        lambda it: sum(gpu.memory_total_bytes for gpu in it.gpus),
-    ),
+    "cpu_share": _hosted(lambda it: _share(it.job_cpu_millis, it.cpu_capacity_millis)),
+    "memory_share": _hosted(lambda it: _share(it.job_memory_bytes, it.memory_capacity_bytes)),
+    "gpu_share": _hosted(gpu_share),
+    "gpu_memory_share": _hosted(gpu_memory_share),
 }
 
 

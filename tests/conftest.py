@@ -1,0 +1,52 @@
+"""Fixtures that several suites share: databases that are there for one test."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brain.db import prepare
+from brain.db.tables import metadata
+from tests.postgresql import Server, server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """The session's PostgreSQL server; fails with the command that installs one."""
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _prepared_postgresql(postgresql: Server) -> Iterator[str]:
+    with postgresql.database() as name:
+        prepare(postgresql.url(name))
+        yield name
+
+
+@pytest.fixture
+def postgresql_url(postgresql: Server, _prepared_postgresql: str) -> str:
+    """The URL of an empty PostgreSQL database at the newest schema."""
+    postgresql.empty(_prepared_postgresql, metadata.tables)
+    return postgresql.url(_prepared_postgresql)
+
+
+@pytest.fixture(scope="session")
+def _prepared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("sqlite") / "brain.db"
+    prepare(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def sqlite_url(_prepared_sqlite: Path, tmp_path: Path) -> str:
+    """The URL of an empty SQLite file at the newest schema."""
+    return f"sqlite:///{shutil.copy(_prepared_sqlite, tmp_path / 'brain.db')}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
