@@ -64,6 +64,11 @@ class Condition:
         if was is not None:
             self._metrics.degraded.labels(what).set(0)
 
+    def is_degraded(self, what: str) -> bool:
+        """Whether ``what`` is degraded."""
+        with self._lock:
+            return what in self._degraded
+
     def degraded(self) -> tuple[str, ...]:
         """All sentences, in the order in which they became true."""
         with self._lock:

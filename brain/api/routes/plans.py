@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from brain import errors, lifecycle, wire
+from brain import cycle, errors, lifecycle, wire
 from brain.api import views
 from brain.api.deps import AboutJob, Act, Here, PageSize, Who, answer, json_body
 from brain.api.filters import Filter, parse_filter
@@ -135,11 +135,7 @@ def recommendation(about: AboutJob) -> Response:
 def what_if(about: AboutJob) -> Response:
     """The model's curve over the sizes that the job may have."""
     here = about.here
-    from brain import cycle
-
-    return about.read(
-        lambda tx, job: cycle.scaling(tx, job, settings=here.settings, now=here.clock())
-    )
+    return about.read(lambda tx, job: cycle.scaling(tx, job, here.settings, here.clock()))
 
 
 def _decide(

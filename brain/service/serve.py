@@ -1,0 +1,113 @@
+"""The running service: HTTP, the tick, and an end within ``shutdown_seconds``."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from brain import __version__
+from brain.api import auth
+from brain.api.app import create_app
+from brain.api.events import Bell
+from brain.api.metrics import Condition, Metrics
+from brain.api.secrets import Seal, write_private
+from brain.ports import Stores
+from brain.service.tick import Ticker
+from brain.settings import Settings
+
+#: Of ``shutdown_seconds``, what is kept for the tick and for closing the stores.
+_RESERVED_SECONDS = 2.0
+#: Longer than agents are silent, so that they keep their connections.
+_KEEP_ALIVE_SECONDS = 75
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]
+    """uvicorn waits for open streams before it tells anybody to stop; streams end when told."""
+
+    bell: Bell
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Send the waiting home, then stop as uvicorn does."""
+        self.bell.close()
+        await super().shutdown(sockets)
+
+
+def serve(
+    stores: Stores,
+    settings: Settings,
+    *,
+    home: Path,
+    seal: Seal,
+    listener: socket.socket,
+    say: Callable[[str], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    bell, metrics = Bell(), Metrics()
+    condition = Condition(metrics)
+    ticker = Ticker(
+        stores, settings, utc_now, home=home, bell=bell, metrics=metrics, condition=condition
+    )
+    app = create_app(
+        stores,
+        settings,
+        utc_now,
+        home=home,
+        seal=seal,
+        bell=bell,
+        metrics=metrics,
+        condition=condition,
+        wake=ticker.hurry,
+    )
+    server = _Server(_configuration(app, settings))
+    server.bell = bell
+    url = _url(listener)
+    record = home / "service.json"
+    told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
+    write_private(record, json.dumps(told))
+    say(f"Brain {__version__} at {url}, state in {home}")
+    say(f"Sign in once, within 10 minutes: {url}/#signin={_sign_in_code(stores)}")
+    # uvicorn raises the signal again once it has stopped; there is nothing left to do then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    ticker.start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        record.unlink(missing_ok=True)
+        ticker.stop(seconds=_RESERVED_SECONDS / 2)
+
+
+def utc_now() -> datetime:
+    """The service's clock."""
+    return datetime.now(UTC)
+
+
+def _configuration(app: Any, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(0.5, settings.shutdown_seconds - _RESERVED_SECONDS),
+    )
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _sign_in_code(stores: Stores) -> str:
+    code = auth.new_secret()
+    with stores.transaction() as tx:
+        tx.access.put_code(auth.sha256(code), expires_at=utc_now() + auth.CODE_LIFE)
+    return code

@@ -1,0 +1,184 @@
+"""From a command line to a running service, or to one sentence that says why not."""
+
+import argparse
+import errno
+import fcntl
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from brain.api import auth
+from brain.api.secrets import Seal, write_private
+from brain.db import SqlStores, prepare
+from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
+from brain.ports import Stores
+from brain.service.serve import serve
+from brain.settings import Settings, settings_from, settings_in_environment
+from brain.types.job import PolicyMode
+from brain.types.record import Role
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the service until it is told to stop; return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    options = vars(_parser().parse_args(arguments))
+    home, only_migrate = Path(options.pop("home")), options.pop("migrate_only")
+    flags = {name: value for name, value in options.items() if value is not None}
+    try:
+        settings = _settings(home, os.environ, flags)
+        if only_migrate:
+            _say(prepare(_database(home, settings), contract=True).message)
+            return 0
+        with _home_of_one(home), _listening(settings) as listener:
+            _run(home, settings, listener)
+    except BrainError as refused:
+        sys.stderr.write(f"brain: {refused}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="brain.service", allow_abbrev=False)
+    home = os.environ.get("BRAIN_HOME", str(Path("~/.brain").expanduser()))
+    parser.add_argument("--home", default=home, help="state directory (default %(default)s)")
+    parser.add_argument(
+        "--migrate-only", action="store_true", help="bring the database up to date and exit"
+    )
+    for field in fields(Settings):
+        flag = "--" + field.name.replace("_", "-")
+        given = {"nargs": "?", "const": "true"} if field.type in (bool, "bool") else {}
+        parser.add_argument(flag, metavar="VALUE", help=f"default {field.default!r}", **given)  # type: ignore[arg-type]
+    return parser
+
+
+def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
+    file = home / "brain.toml"
+    try:
+        written = tomllib.loads(file.read_text()) if file.exists() else {}
+    except (OSError, tomllib.TOMLDecodeError) as bad:
+        raise BadInput(f"{file}: {bad}") from bad
+    settings = settings_from(written, settings_in_environment(environment), flags)
+    if settings.policy_mode not in list(PolicyMode):
+        known = ", ".join(PolicyMode)
+        raise BadInput(
+            f"policy_mode {settings.policy_mode!r} is none of {known}", field="policy_mode"
+        )
+    return settings
+
+
+def _run(home: Path, settings: Settings, listener: socket.socket) -> None:
+    url = _database(home, settings)
+    _say(prepare(url).message)
+    seal = Seal.of(home / "key")
+    with closing(SqlStores(url)) as stores:
+        _check_address(settings, stores)
+        now = datetime.now(UTC)
+        for name, role in (("admin", Role.ADMIN), ("scaler", Role.SCALER)):
+            _keep_token(home / f"{name}.token", name, role, stores, now)
+        serve(stores, settings, home=home, seal=seal, listener=listener, say=_say)
+
+
+def _database(home: Path, settings: Settings) -> str:
+    return settings.database_url or f"sqlite:///{home.absolute() / 'brain.db'}"
+
+
+@contextmanager
+def _home_of_one(home: Path) -> Iterator[IO[str]]:
+    """Make the state directory, and refuse to share it with another service."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (home / "service.lock").open("w")
+    except OSError as bad:
+        raise Unavailable(
+            f"state directory {home}: {bad.strerror}; choose another with --home"
+        ) from bad
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise Unavailable(
+                f"another service runs on {home}; stop it, or choose another with --home"
+            ) from held
+        yield lock
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """A bound socket, so that a taken port is known before anything is touched."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+            listener.listen(1024)
+        except (OSError, OverflowError) as bad:
+            raise _unusable(settings, bad) from bad
+        yield listener
+
+
+def _unusable(settings: Settings, bad: Exception) -> BrainError:
+    where = f"{settings.host}:{settings.port}"
+    if getattr(bad, "errno", None) == errno.EADDRINUSE:
+        return Unavailable(
+            f"port {where} is taken; stop what listens there, or choose another with --port "
+            "(0 takes a free one)"
+        )
+    return BadInput(f"cannot listen on {where}: {bad}; choose another with --host and --port")
+
+
+def _check_address(settings: Settings, stores: Stores) -> None:
+    """Refuse to serve the network by accident.
+
+    Raises:
+        NotAllowed: the address is not loopback, and nobody configured who may come in, or nobody
+            allowed commands to come over the network.
+    """
+    if _is_loopback(settings.host):
+        return
+    if not settings.allow_remote_submit:
+        raise NotAllowed(
+            f"host {settings.host} is not loopback, and submitted commands run on this machine; "
+            "say --allow-remote-submit if that is meant, or listen on 127.0.0.1"
+        )
+    with stores.transaction(read_only=True) as tx:
+        live = [token for token in tx.access.tokens() if token.revoked_at is None]
+    if not live:
+        raise NotAllowed(
+            f"host {settings.host} is not loopback and no tokens are configured; start once on "
+            "127.0.0.1, mint tokens, then listen elsewhere"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _keep_token(path: Path, name: str, role: Role, stores: Stores, now: datetime) -> None:
+    """See to it that the token in ``path`` is known to the stores; make it if there is none."""
+    secret = path.read_text().strip() if path.exists() else None
+    with stores.transaction() as tx:
+        if secret and tx.access.token(auth.sha256(secret)) is not None:
+            return
+        token, secret = auth.mint(name, role, now=now, secret=secret)
+        tx.access.add_token(token)
+        # Written before the commit: a file without its token is mended at the next start.
+        write_private(path, secret + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

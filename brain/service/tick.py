@@ -1,0 +1,157 @@
+"""The tick: one turn after the other for each pool whose lease this process holds."""
+
+import logging
+import shutil
+import socket
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from brain import cycle
+from brain.api.events import Bell, last_event_id
+from brain.api.metrics import Condition, Metrics
+from brain.errors import Unavailable
+from brain.ports import Clock, Stores
+from brain.settings import Settings
+from brain.types.resources import PoolName
+
+_log = logging.getLogger("brain.tick")
+
+#: Seconds between two ticks at least, however often somebody hurries.
+_PAUSE_SECONDS = 0.05
+#: Seconds between retentions, and before the first one after a start.
+_RETENTION_SECONDS, _FIRST_RETENTION_SECONDS = 3600.0, 60.0
+_DAY = timedelta(hours=24)
+#: Below so many free bytes the disk counts as nearly full.
+_DISK_BYTES = 200 * 1024 * 1024
+#: Not a pool: its lease is taken to see whether the database can be written again.
+_PROBE = PoolName("-")
+
+
+class Ticker:
+    """Turns pools in a thread of its own. A turn that fails is told, and the next one comes."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        settings: Settings,
+        clock: Clock,
+        *,
+        home: Path,
+        bell: Bell,
+        metrics: Metrics,
+        condition: Condition,
+    ) -> None:
+        self._stores, self._settings, self._clock = stores, settings, clock
+        self._home, self._bell = home, bell
+        self._metrics, self._condition = metrics, condition
+        # The same after a restart: a dead Brain's leases are its successor's on the same state
+        # directory at once, whatever the clock did meanwhile.
+        self._holder = f"{socket.gethostname()}:{home.absolute()}"
+        self._held: set[PoolName] = set()
+        self._hurry, self._stopping = threading.Event(), threading.Event()
+        self._retain_at = time.monotonic() + _FIRST_RETENTION_SECONDS
+        self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Let the next tick begin at once: something was decided."""
+        self._hurry.set()
+
+    def stop(self, seconds: float) -> None:
+        """End after the turn in progress, waiting ``seconds`` at most, and let go of leases."""
+        self._stopping.set()
+        self._hurry.set()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            _log.warning("a turn is still going on; its transaction will be undone")
+            return
+        try:
+            with self._stores.transaction() as tx:
+                for pool in self._held:
+                    tx.leases.release(pool, self._holder)
+        except Unavailable as gone:
+            _log.warning("leases stay until they expire: %s", gone)
+
+    def tick(self) -> None:
+        """Turn every pool once."""
+        try:
+            self._look_after_stores()
+            with self._stores.transaction(read_only=True) as tx:
+                pools = tx.jobs.pools()
+            for pool in pools:
+                self._turn(pool)
+        except Unavailable as gone:
+            _log.warning("the tick found the stores gone: %s", gone)
+            self._condition.worsen("database", str(gone))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._hurry.clear()
+            self.tick()
+            self._stopping.wait(_PAUSE_SECONDS)
+            self._hurry.wait(self._settings.tick_seconds)
+
+    def _turn(self, pool: PoolName) -> None:
+        began = time.monotonic()
+        if not self._lease(pool):
+            return
+        before = last_event_id(self._stores)
+        try:
+            cycle.turn(self._stores, pool, self._settings, self._clock())
+        except Unavailable:
+            raise
+        except Exception as bug:  # noqa: BLE001 - one pool's bug must not end deciding for the others
+            self._failed(pool, bug)
+            return
+        self._metrics.ticks.labels(pool, "ok").inc()
+        self._metrics.turn_seconds.observe(time.monotonic() - began)
+        self._condition.mend(f"turn:{pool}")
+        if last_event_id(self._stores) != before:
+            self._bell.ring()
+
+    def _failed(self, pool: PoolName, bug: Exception) -> None:
+        _log.error("the turn of pool %s failed", pool, exc_info=bug)
+        self._metrics.ticks.labels(pool, "failed").inc()
+        self._condition.worsen(
+            f"turn:{pool}",
+            f"pool {pool} is not being decided for: {type(bug).__name__}: {bug}; jobs go on as "
+            "they are, the service's log has more",
+        )
+
+    def _lease(self, pool: PoolName) -> bool:
+        now = self._clock()
+        until = now + timedelta(seconds=self._settings.lease_seconds)
+        with self._stores.transaction() as tx:
+            held = tx.leases.acquire(pool, self._holder, until=until, now=now) is not None
+        self._condition.mend("database")
+        self._metrics.lease_held.labels(pool).set(held)
+        (self._held.add if held else self._held.discard)(pool)
+        return held
+
+    def _look_after_stores(self) -> None:
+        if self._condition.is_degraded("database"):
+            self._lease(_PROBE)
+        if time.monotonic() < self._retain_at:
+            return
+        self._retain_at = time.monotonic() + _RETENTION_SECONDS
+        now = self._clock()
+        with self._stores.transaction() as tx:
+            tx.telemetry.retire(
+                raw_before=now - timedelta(seconds=self._settings.raw_seconds),
+                means_before=now - timedelta(seconds=self._settings.means_seconds),
+            )
+            tx.access.forget_answers(before=now - _DAY)
+        self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        free = shutil.disk_usage(self._home).free
+        if free < _DISK_BYTES:
+            sentence = f"{free // 2**20} MiB are free in {self._home}; make room"
+            self._condition.worsen("disk", sentence)
+        else:
+            self._condition.mend("disk")

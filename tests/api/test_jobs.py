@@ -1,0 +1,170 @@
+"""Jobs over HTTP: what a person sends, and what comes back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from brain import calls
+from brain.errors import (
+    BadInput,
+    Conflict,
+    ImpossibleBounds,
+    KeyReused,
+    NameTaken,
+    NotAllowed,
+    UnknownField,
+    UnknownJob,
+    VersionMismatch,
+)
+from brain.types.job import Intent, JobState
+from brain.types.record import Role
+from tests.api.app import Api, digits
+
+
+def test_a_submitted_job_is_queued_and_found_by_its_name(api: Api) -> None:
+    with api.client(Role.SUBMITTER, name="ada") as client:
+        submitted = client.send(calls.submit(digits()))
+        found = client.send(calls.job("digits"))
+    assert (submitted.state, submitted.owner) == (JobState.QUEUED, "ada")
+    assert found.job.id == submitted.id
+
+
+def test_submitting_wakes_the_tick(api: Api) -> None:
+    with api.client() as client:
+        client.send(calls.submit(digits()))
+    assert api.woken == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "error", "says"),
+    [
+        (digits(replica=3), UnknownField, "did you mean replicas"),
+        (digits(replicas={"min": 3, "max": 2}), ImpossibleBounds, "raise max or lower min"),
+        (digits(replicas={"min": 5, "max": 7, "unit": 4}), ImpossibleBounds, "no multiple"),
+        (digits(command=[]), BadInput, "command is empty"),
+        (digits(replicas={"min": 1, "max": "two"}), BadInput, "replicas.max"),
+        (digits(environment={"K": {"fromSecret": "k"}}), BadInput, "use fromFile"),
+    ],
+)
+def test_a_document_that_cannot_be_used_is_refused_with_field_and_remedy(
+    api: Api, document: dict[str, Any], error: type[BadInput], says: str
+) -> None:
+    with api.client() as client, pytest.raises(error, match=says) as refused:
+        client.send(calls.submit(document))
+    assert isinstance(refused.value, BadInput)
+    assert refused.value.field
+
+
+def test_more_than_the_machine_has_is_refused(api: Api) -> None:
+    api.add_node(cpus=2)
+    with api.client() as client, pytest.raises(BadInput, match="do not fit the pool"):
+        client.send(calls.submit(digits(replicas={"min": 8, "max": 9})))
+
+
+def test_a_name_in_use_is_refused(api: Api) -> None:
+    with api.client() as client:
+        client.send(calls.submit(digits()))
+        with pytest.raises(NameTaken):
+            client.send(calls.submit(digits()))
+
+
+def test_an_unknown_job_is_a_problem_of_its_own_type(api: Api) -> None:
+    with api.client() as client, pytest.raises(UnknownJob, match="nothing"):
+        client.send(calls.job("nothing"))
+
+
+def test_a_dry_run_answers_the_same_and_keeps_nothing(api: Api) -> None:
+    with api.client() as client:
+        would = client.send(calls.submit(digits(), dry_run=True))
+        assert would.state is JobState.QUEUED
+        with pytest.raises(UnknownJob):
+            client.send(calls.job("digits"))
+
+
+def test_a_repeated_submit_with_its_key_is_one_job(api: Api) -> None:
+    call = calls.submit(digits())
+    with api.client() as client:
+        first, second = client.send(call), client.send(call)
+        listed = client.send(calls.jobs())
+    assert first.id == second.id
+    assert len(listed.items) == 1
+
+
+def test_a_key_with_another_body_is_refused(api: Api) -> None:
+    key = {"Idempotency-Key": "k1"}
+    with api.http(api.token()) as http:
+        http.post("/api/v1/jobs", json=digits(), headers=key)
+        again = http.post("/api/v1/jobs", json=digits(name="other"), headers=key)
+    assert (again.status_code, again.json()["type"]) == (422, f"/problems/{KeyReused.__name__}")
+
+
+def test_a_stale_version_is_refused_and_the_present_one_taken(api: Api) -> None:
+    with api.http(api.token()) as http:
+        created = http.post("/api/v1/jobs", json=digits())
+        stale = http.post("/api/v1/jobs/digits:cancel", headers={"If-Match": '"7"'})
+        fresh = http.post(
+            "/api/v1/jobs/digits:cancel", headers={"If-Match": created.headers["ETag"]}
+        )
+    assert stale.status_code == 412
+    assert stale.json()["type"].endswith(VersionMismatch.__name__)
+    assert fresh.json()["state"] == "Cancelled"
+
+
+def test_suspend_resume_and_cancel_move_the_job(api: Api) -> None:
+    with api.client() as client:
+        client.send(calls.submit(digits()))
+        assert client.send(calls.suspend("digits")).intent is Intent.SUSPEND
+        assert client.send(calls.resume("digits")).intent is Intent.RUN
+        assert client.send(calls.cancel("digits")).state is JobState.CANCELLED
+        with pytest.raises(Conflict, match="already"):
+            client.send(calls.cancel("digits"))
+
+
+def test_a_submitter_cannot_end_another_ones_job(api: Api) -> None:
+    with api.client(Role.SUBMITTER, name="ada") as ada:
+        ada.send(calls.submit(digits()))
+    with api.client(Role.SUBMITTER, name="bob") as bob, pytest.raises(NotAllowed, match="ada"):
+        bob.send(calls.cancel("digits"))
+
+
+def test_values_of_the_environment_are_for_the_scaler_alone(api: Api) -> None:
+    secret = api.home / "secret"
+    secret.write_text("from a file\n")
+    environment = {"KEY": "s3cr3t", "FILE": {"fromFile": str(secret)}}
+    with api.client() as admin, api.client(Role.SCALER) as scaler:
+        admin.send(calls.submit(digits(environment=environment)))
+        shown = admin.send(calls.job("digits"))
+        values = scaler.send(calls.environment("digits"))
+        with pytest.raises(NotAllowed, match="scaler"):
+            admin.send(calls.environment("digits"))
+    assert shown.document["environment"] == {"KEY": "", "FILE": ""}
+    assert values == {"KEY": "s3cr3t", "FILE": "from a file"}
+
+
+def test_the_list_is_paged_newest_first(api: Api) -> None:
+    with api.client() as client:
+        for name in ("a", "b", "c"):
+            client.send(calls.submit(digits(name=name)))
+        first = client.send(calls.jobs(page_size=2))
+        rest = client.send(calls.jobs(page_size=2, page_token=first.next_page_token or ""))
+    assert [job.name for job in (*first.items, *rest.items)] == ["c", "b", "a"]
+    assert rest.next_page_token is None
+
+
+def test_the_list_is_filtered_as_the_grammar_says(api: Api) -> None:
+    with api.client(name="ada") as ada:
+        ada.send(calls.submit(digits(name="vision-1", project="vision")))
+        ada.send(calls.submit(digits(name="digits")))
+        found = ada.send(calls.jobs(filter="state:queued project:vision owner:me vis"))
+        with pytest.raises(BadInput, match="did you mean Running"):
+            ada.send(calls.jobs(filter="state:Runing"))
+    assert [job.name for job in found.items] == ["vision-1"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"name": "x"', b"\xff"])
+def test_a_body_that_is_no_document_is_refused(api: Api, body: bytes) -> None:
+    with api.http(api.token()) as http:
+        refused = http.post("/api/v1/jobs", content=body)
+    assert refused.status_code == 422
+    assert json.loads(refused.content)["request_id"]
