@@ -299,7 +299,7 @@ def test_what_does_not_fit_waits_with_the_reason():
     assert actions == (
         Start(0, 0),
         Start(1, 0),
-        Wait("waits for room for 2 of 4 replicas: each needs 1.5 CPU, free are 4 CPU, 1024.0 GiB"),
+        Wait("waits for room for 2 of 4 replicas: each needs 1.5 CPU, free are 1 CPU, 1024.0 GiB"),
     )
 
 

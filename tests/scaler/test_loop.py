@@ -1,0 +1,323 @@
+"""The scaler between Brain and a backend, both in memory; only its pauses are real, and short."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain.client import AsyncBrainClient
+from brain.types.job import JobId
+from brain.types.resources import Resources
+from brain.types.world import ReplicaExit, ReplicaState
+from brain.views import JobWish
+from scaler.loop import Pace, Scaler
+from scaler.memory import MemoryBackend
+from scaler.ports import Phase
+from scaler.wishes import WishFile, answered
+from tests.scaler.brain_twin import BrainTwin
+from tests.scaler.wished import JOB, NOW, pool, wish
+
+OTHER = JobId("01998f00-0000-7000-8000-000000000002")
+QUICK = Pace(
+    look=0.02, poll=0.2, heartbeat=0.05, repeat=60, doubt=60, retry=0.02, retry_longest=0.05
+)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class House:
+    """A scaler with everything around it."""
+
+    def __init__(self, home: Path, *jobs: JobWish, backend: MemoryBackend | None = None) -> None:
+        self.brain = BrainTwin(*jobs)
+        self.backend = backend or MemoryBackend(capacity=Resources(cpu_millis=4000))
+        self.clock = Clock()
+        self.file = WishFile(home / "wishes.json")
+
+    def lived_in(self, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the scaler while ``act`` does."""
+        asyncio.run(self._live(act))
+
+    async def _live(self, act: Callable[[], Awaitable[None]]) -> None:
+        async with AsyncBrainClient("http://brain", "t", self.brain.transport()) as client:
+            scaler = Scaler(
+                client, self.backend, self.file, pool="local", clock=self.clock, pace=QUICK
+            )
+            work = asyncio.create_task(scaler.run())
+            try:
+                await act()
+                assert not work.done(), work
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def until(self, stage: str, look: Callable[[], object]) -> None:
+        try:
+            async with asyncio.timeout(10):
+                while not look():
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise AssertionError(f"{stage}: not within 10 s") from None
+
+    def phases(self, job: JobId = JOB) -> list[Phase]:
+        return [seen.phase for seen in self.backend.observe(job, NOW).replicas]
+
+    def states(self, job: JobId = JOB) -> list[ReplicaState]:
+        return [replica.state for replica in self.brain.told(job)]
+
+    async def running(self, *ids: int, job: JobId = JOB) -> None:
+        def started() -> bool:
+            seen = {replica.id: replica for replica in self.backend.observe(job, NOW).replicas}
+            return all(id in seen for id in ids)
+
+        await self.until(f"replicas {ids} started", started)
+        for id in ids:
+            self.backend.run(job, id)
+
+
+def test_a_wish_becomes_replicas_and_brain_is_told_what_was_seen(tmp_path: Path):
+    house = House(tmp_path, wish(2))
+
+    async def act() -> None:
+        await house.running(0, 1)
+        await house.until("both told", lambda: house.states() == [ReplicaState.RUNNING] * 2)
+
+    house.lived_in(act)
+    assert house.backend.has_token(JOB)
+
+
+def test_the_node_is_registered_and_repeated(tmp_path: Path):
+    house = House(tmp_path)
+
+    async def act() -> None:
+        await house.until("three heartbeats", lambda: len(house.brain.nodes) >= 3)
+
+    house.lived_in(act)
+    assert house.brain.nodes[0].capacity == Resources(cpu_millis=4000)
+
+
+def test_a_new_wish_is_followed(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.running(0)
+        house.brain.wish(wish(2, generation=1))
+        await house.running(1)
+
+    house.lived_in(act)
+    assert [seen.generation for seen in house.backend.observe(JOB, NOW).replicas] == [0, 1]
+
+
+def test_a_lost_replica_is_replaced_and_told(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.running(0)
+        house.clock.move(60)
+        house.backend.lose(JOB, 0)
+        await house.running(1)
+        await house.until("the loss told", lambda: len(house.brain.told(JOB)) == 2)
+
+    house.lived_in(act)
+    assert house.brain.told(JOB)[0].exit is ReplicaExit.LOST
+
+
+def test_without_brain_it_heals_from_what_is_on_disk(tmp_path: Path):
+    house = House(tmp_path)
+    known = answered(None, pool(wish(1)), NOW)
+    assert known is not None
+    house.file.keep(known)
+    house.backend.put_token(JOB, "brn_1")
+    house.brain.away = True
+
+    async def act() -> None:
+        await house.running(0)
+        house.clock.move(60)
+        house.backend.lose(JOB, 0)
+        await house.running(1)
+
+    house.lived_in(act)
+    assert house.brain.polls == 0
+
+
+def test_when_brain_is_back_it_is_told_everything(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.running(0)
+        house.brain.away = True
+        house.clock.move(60)
+        house.backend.lose(JOB, 0)
+        await house.running(1)
+        house.brain.away = False
+        await house.until("all told", lambda: house.states() == ["exited", "running"])
+
+    house.lived_in(act)
+
+
+def test_the_wishes_of_brain_outlive_the_scaler(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+    house.lived_in(lambda: house.running(0))
+
+    kept = house.file.load()
+    assert kept is not None
+    assert kept.jobs[JOB] == wish(1)
+
+
+def test_agents_of_a_finished_job_are_asked_to_leave(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.running(0)
+        house.brain.states[JOB] = "Cancelled"
+        house.brain.wish()
+
+        def ended() -> bool:
+            house.clock.move(1)
+            return house.phases() == [Phase.ENDED]
+
+        await house.until("ended", ended)
+        await house.until("told", lambda: house.states() == [ReplicaState.EXITED])
+        await house.until("cleared", lambda: not house.backend.has_token(JOB))
+
+    house.lived_in(act)
+
+
+def test_agents_of_a_job_that_brain_does_not_know_are_left_alone(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+
+    async def act() -> None:
+        await house.running(0)
+        house.brain.wish()
+        polls = house.brain.polls
+        house.clock.move(3600)
+        await house.until("a few polls", lambda: house.brain.polls > polls + 3)
+
+    house.lived_in(act)
+    assert house.phases() == [Phase.RUNNING]
+
+
+def test_the_environment_reaches_the_agent(tmp_path: Path):
+    house = House(tmp_path, wish(1, environment={"KEY": None}))
+    house.brain.environment = {"KEY": "hunter2"}
+
+    house.lived_in(lambda: house.running(0))
+
+    assert house.backend.environment(JOB, frozenset({"KEY"})) == {"KEY": "hunter2"}
+
+
+def test_an_environment_that_cannot_be_had_is_the_reason_to_wait(tmp_path: Path):
+    house = House(tmp_path, wish(1, environment=["KEY"]), wish(1, job=OTHER))
+    house.brain.refuses_environment = "environment.KEY.fromFile /k: No such file"
+
+    async def act() -> None:
+        await house.running(0, job=OTHER)
+        await house.until(
+            "the reason told",
+            lambda: (
+                house.brain.waiting(JOB)
+                == "no agent can be started: environment.KEY.fromFile /k: No such file"
+            ),
+        )
+
+    house.lived_in(act)
+    assert house.phases() == []
+
+
+def test_a_restarted_scaler_takes_the_environment_back_from_a_living_agent(tmp_path: Path):
+    house = House(tmp_path, wish(2, environment=["KEY"]))
+    house.brain.environment = {"KEY": "hunter2"}
+    house.lived_in(lambda: house.running(0, 1))
+    house.brain.away = True
+    house.clock.move(60)
+    house.backend.lose(JOB, 1)
+
+    house.lived_in(lambda: house.running(2))
+
+    house.backend.lose(JOB, 0)
+    assert house.backend.environment(JOB, frozenset({"KEY"})) == {"KEY": "hunter2"}
+
+
+def test_a_token_is_minted_once_and_again_if_it_is_lost(tmp_path: Path):
+    house = House(tmp_path, wish(1))
+    house.lived_in(lambda: house.running(0))
+    house.lived_in(lambda: house.running(0))
+    once = house.brain.tokens_minted
+    house.backend.clear(JOB)
+
+    async def renewed() -> None:
+        await house.until("another token", lambda: house.backend.has_token(JOB))
+
+    house.lived_in(renewed)
+    assert (once, house.brain.tokens_minted) == (1, 2)
+
+
+def test_what_does_not_fit_is_told_with_the_reason(tmp_path: Path):
+    house = House(tmp_path, wish(5))
+
+    async def act() -> None:
+        await house.running(0, 1, 2, 3)
+        await house.until("the reason", lambda: house.brain.waiting(JOB))
+
+    house.lived_in(act)
+    assert house.brain.waiting(JOB) == (
+        "waits for room for 1 of 5 replicas: each needs 1 CPU, free are 0 CPU"
+    )
+
+
+class FullDisk(MemoryBackend):
+    """Has no room for what a job would write down."""
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        if wish.job == JOB:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().start(wish, replica, environment, now)
+
+
+def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
+    backend = FullDisk(capacity=Resources(cpu_millis=4000))
+    house = House(tmp_path, wish(1), wish(1, job=OTHER), backend=backend)
+
+    async def act() -> None:
+        await house.running(0, job=OTHER)
+        await house.until("the reason", lambda: house.brain.waiting(JOB))
+
+    house.lived_in(act)
+    assert str(house.brain.waiting(JOB)).endswith("No space left on device")
+
+
+def test_one_that_left_is_replaced_once_brain_repeats_its_wish(tmp_path: Path):
+    house = House(tmp_path, wish(2))
+
+    async def act() -> None:
+        await house.running(0, 1)
+        house.clock.move(1)
+        house.backend.end(JOB, 1, ReplicaExit.LEFT, house.clock.now)
+        house.clock.move(1)
+        await house.running(2)
+
+    house.lived_in(act)
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"pool": 1}'])
+def test_damaged_wishes_on_disk_are_none(tmp_path: Path, damage: str):
+    (tmp_path / "wishes.json").write_text(damage)
+
+    assert WishFile(tmp_path / "wishes.json").load() is None
