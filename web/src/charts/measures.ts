@@ -1,0 +1,109 @@
+/** What the chart stack of a job shows: series, promises, markers; shaped without drawing. */
+import * as calls from "../api/calls.ts";
+import type { JobView, Prediction, ScalePlan, Series, World } from "../api/types.ts";
+import { valueTicks } from "../words/ticks.ts";
+
+export interface Point {
+  /** Seconds since 1970. */
+  at: number;
+  value: number;
+}
+
+export interface Line {
+  label: string;
+  points: Point[];
+  /** Two lines at most: measured ink, and orange dashed beside it. */
+  second: boolean;
+}
+
+export interface Panel {
+  title: string;
+  unit: string;
+  height: number;
+  lines: Line[];
+  area: boolean;
+  ticks: number[];
+}
+
+/** A promise while it stood. */
+export interface Promised {
+  from: number;
+  to: number;
+  prediction: Prediction;
+  /** The plan that fell short of it. */
+  short: ScalePlan | null;
+}
+
+export interface Marker {
+  at: number;
+  plan: ScalePlan;
+}
+
+const METRICS = [
+  "examples_per_second", "gpu_share", "gpu_memory_share", "cpu_share", "memory_share", "data_wait_share",
+] as const;
+type Metric = (typeof METRICS)[number];
+export type Measures = Record<Metric, Series>;
+
+export async function load(job: string, since: Date, until: Date, width: number): Promise<Measures> {
+  const found = await Promise.all(METRICS.map((metric) => calls.series(job, metric, since, until, width)));
+  return Object.fromEntries(found.map((series, at) => [METRICS[at], series])) as Measures;
+}
+
+export function panels(measures: Measures, job: JobView, promises: readonly Promised[], next: Prediction | null): Panel[] {
+  const line = (label: string, metric: Metric, second = false, times = 100): Line => ({
+    label,
+    second,
+    points: measures[metric].points.map(({ at, mean }) => ({ at: Date.parse(at) / 1000, value: mean * times })),
+  });
+  const throughput = [line("now", "examples_per_second", false, 1)];
+  const gpu = [line("busy", "gpu_share"), line("memory", "gpu_memory_share", true)];
+  const host = [line("CPU", "cpu_share"), line("memory", "memory_share", true)];
+  const wait = [line("", "data_wait_share")];
+  const promised = [...promises.map(({ prediction }) => prediction.high), next?.high ?? 0];
+  return [
+    panel("Throughput", job.unit_of_throughput, 144, throughput, promised),
+    ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, 76, gpu, [100])] : []),
+    panel("CPU and memory", "% of limit", 76, host, [100]),
+    panel("Data wait", "% of step", 68, wait, [10], true),
+  ];
+}
+
+function panel(title: string, unit: string, height: number, lines: Line[], least: number[], area = false): Panel {
+  const values = lines.flatMap(({ points }) => points.map(({ value }) => value));
+  const shown = lines.filter(({ points }) => points.length > 0);
+  const ticks = valueTicks(Math.max(0, ...least, ...values));
+  return { title, unit, height, lines: shown, area, ticks };
+}
+
+const some = (lines: readonly Line[]): boolean => lines.some(({ points }) => points.length > 0);
+
+/** One band per world that answers a plan with a promise for its size. */
+export function promises(worlds: readonly World[], plans: readonly ScalePlan[], until: number): Promised[] {
+  const rising = [...worlds].sort((one, other) => one.epoch - other.epoch);
+  return rising.flatMap((world, index) => {
+    const plan = plans.find(({ generation }) => generation === world.generation);
+    if (!plan?.promised || plan.target.replicas !== world.members.length) return [];
+    const next = rising[index + 1];
+    const end = world.ended_at ?? next?.formed_at;
+    return {
+      from: Date.parse(world.stepping_at ?? world.formed_at) / 1000,
+      to: end ? Date.parse(end) / 1000 : until,
+      prediction: plan.promised,
+      short: plan.outcome.verdict === "fell short" ? plan : null,
+    };
+  });
+}
+
+/** Plans that changed something or may: where they took effect, else where they were made. */
+export function markers(worlds: readonly World[], plans: readonly ScalePlan[]): Marker[] {
+  return plans
+    .filter(({ state }) => state !== "Superseded" && state !== "Expired")
+    .map((plan) => {
+      const first = worlds
+        .filter(({ generation }) => generation === plan.generation)
+        .sort((one, other) => one.epoch - other.epoch)[0];
+      return { plan, at: Date.parse(first?.formed_at ?? plan.created_at) / 1000 };
+    })
+    .sort((one, other) => one.at - other.at);
+}

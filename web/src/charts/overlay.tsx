@@ -1,0 +1,256 @@
+/** What lies over all charts at once: plan markers, now, direct labels, hatch, crosshair. */
+import type { ScalePlan } from "../api/types.ts";
+import { planLook } from "../ui/badges.tsx";
+import { Mark } from "../ui/icons.tsx";
+import { clock, compared, fixed, seconds, uncertainty } from "../words/format.ts";
+import { nearest } from "../words/ticks.ts";
+import type { Marker, Panel, Promised } from "./measures.ts";
+import { EDGE, type Frame } from "./plot.tsx";
+
+/** Heights that the style sheet gives these boxes. */
+const LANE = 22;
+const CAPTION = 20;
+const TIMES = 20;
+/** Markers closer than this merge into one with a count. */
+const MERGE = 15;
+
+interface OverlayProps {
+  frame: Frame;
+  panels: readonly Panel[];
+  bands: readonly Promised[];
+  markers: readonly Marker[];
+  next: ScalePlan | null;
+  /** The present, or when the job ended; seconds. */
+  end: number;
+  stale: number | null;
+  cursor: number | null;
+  times: readonly number[];
+  onCursor: (at: number | null) => void;
+}
+
+interface Placed {
+  panel: Panel;
+  top: number;
+  bottom: number;
+  y: (value: number) => number;
+}
+
+export function Overlay(props: OverlayProps) {
+  const { frame, panels, cursor, end, stale, times, onCursor } = props;
+  const placed = place(panels);
+  const bottom = (placed.at(-1)?.bottom ?? 0) + EDGE.bottom;
+  const right = frame.width - frame.right;
+  const x = (at: number): number =>
+    EDGE.left + ((at - frame.since) / (frame.until - frame.since)) * (right - EDGE.left);
+  const point = (event: PointerEvent) => {
+    const box = (event.currentTarget as Element).getBoundingClientRect();
+    const share = (event.clientX - box.left - EDGE.left) / (right - EDGE.left);
+    const at = frame.since + share * (frame.until - frame.since);
+    onCursor(share < -0.02 || share > 1.02 ? null : (times[nearest(times, at)] ?? null));
+  };
+  return (
+    <svg
+      class="c overlay" width={frame.width} height={bottom + TIMES} aria-hidden="true"
+      onPointerMove={point} onPointerLeave={() => onCursor(null)}
+    >
+      <Times {...props} x={x} y={bottom} />
+      {stale !== null && <Hatch from={x(stale)} to={x(end)} placed={placed} />}
+      <Markers {...props} x={x} bottom={placed.at(-1)?.bottom ?? 0} right={right} />
+      {placed[0] && <Shortfalls bands={props.bands} x={x} y={placed[0].y} right={right} />}
+      {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
+      {props.next?.promised && placed[0] && <Next {...props} plan={props.next} x={x} y={placed[0].y} right={right} />}
+      {placed.map((one) => <Ends key={one.panel.title} {...props} placed={one} x={x} right={right} />)}
+      {cursor !== null && <Crosshair at={cursor} x={x} placed={placed} bottom={bottom} gap={frame.gap} />}
+    </svg>
+  );
+}
+
+function place(panels: readonly Panel[]): Placed[] {
+  let top = LANE;
+  return panels.map((panel) => {
+    const first = top + CAPTION + EDGE.top;
+    top = first + panel.height + EDGE.bottom;
+    const high = panel.ticks.at(-1) ?? 1;
+    return { panel, top: first, bottom: first + panel.height, y: (value: number) => first + panel.height * (1 - value / high) };
+  });
+}
+
+type Scale = (value: number) => number;
+
+function Times({ frame, end, cursor, x, y }: OverlayProps & { x: Scale; y: number }) {
+  const label = clock(end * 1000, end * 1000);
+  return (
+    <>
+      {frame.times.filter((at) => Math.abs(x(at) - x(end)) > 34).map((at) => (
+        <text class="ax m" key={at} x={x(at)} y={y + 12}>{tickTime(at, frame)}</text>
+      ))}
+      <text class="lb m med" x={x(end)} y={y + 12}>{label}</text>
+      {cursor !== null && (
+        <g>
+          <rect class="pill" x={x(cursor) - 27} y={y} width="54" height="17" rx="3" />
+          <text class="pillt" x={x(cursor)} y={y + 12}>{seconds(cursor * 1000)}</text>
+        </g>
+      )}
+    </>
+  );
+}
+
+/** Seconds are shown only where ticks are closer than a minute. */
+function tickTime(at: number, frame: Frame): string {
+  const step = (frame.times[1] ?? 0) - (frame.times[0] ?? 0);
+  return step < 60 ? seconds(at * 1000) : seconds(at * 1000).slice(0, 5);
+}
+
+/** Missing telemetry is hatched: known to be unknown. */
+function Hatch({ from, to, placed }: { from: number; to: number; placed: readonly Placed[] }) {
+  const [top, bottom] = [placed[0]?.top ?? 0, placed.at(-1)?.bottom ?? 0];
+  return (
+    <g>
+      <defs>
+        <pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <line class="hatch" x1="0" x2="0" y1="0" y2="7" />
+        </pattern>
+      </defs>
+      {placed.map(({ panel, top: first, bottom: last }) => (
+        <rect key={panel.title} x={from} y={first} width={Math.max(0, to - from)} height={last - first} fill="url(#hatch)" />
+      ))}
+      <line class="nowline" x1={to} x2={to} y1={top} y2={bottom} />
+      <text class="wt e" x={to} y={top - 6}>no samples</text>
+    </g>
+  );
+}
+
+function Markers({ markers, frame, x, bottom, right }: OverlayProps & { x: Scale; bottom: number; right: number }) {
+  const groups: { at: number; plans: ScalePlan[] }[] = [];
+  for (const { at, plan } of markers.filter(({ at }) => at >= frame.since && at <= frame.until)) {
+    const last = groups.at(-1);
+    if (last && x(at) - last.at < MERGE) last.plans.push(plan);
+    else groups.push({ at: x(at), plans: [plan] });
+  }
+  let taken = 0;
+  return (
+    <>
+      {groups.map(({ at, plans }, index) => {
+        const plan = plans.at(-1);
+        if (!plan) return null;
+        const { icon, tone } = planLook(plan.state);
+        const text = plans.length > 1 ? String(plans.length) : markerText(plan);
+        const wide = text.length * 6 + 4;
+        const room = (groups[index + 1]?.at ?? right + 60) - at - 22;
+        const before = at - 12 - taken;
+        const side = wide < room ? "after" : wide < before ? "before" : "none";
+        taken = side === "after" ? at + 12 + wide : at + 10;
+        return (
+          <g key={plan.generation}>
+            <line class={plan.state === "Proposed" ? "plan now" : "plan"} x1={at} x2={at} y1={LANE - 2} y2={bottom} />
+            <Mark name={icon} tone={tone} x={at} y={10} />
+            {side !== "none" && (
+              <text class={`${plan.state === "Proposed" ? "bt" : "lb"} ${side === "before" ? "e" : ""}`} x={side === "after" ? at + 12 : at - 12} y="14">
+                {text}
+              </text>
+            )}
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+function markerText(plan: ScalePlan): string {
+  return `g${plan.generation} ${plan.current.replicas} → ${plan.target.replicas}`;
+}
+
+function Shortfalls({ bands, x, y, right }: { bands: readonly Promised[]; x: Scale; y: Scale; right: number }) {
+  const short = bands.filter((band) => band.short?.outcome.measured && x(band.to) < right);
+  return (
+    <>
+      {short.map(({ to, prediction, short: plan }) => (
+        <text class="xt" key={plan?.generation} x={Math.max(EDGE.left, x(to) + 8)} y={y(prediction.low) + 14}>
+          measured {compared(plan?.outcome.measured?.examples_per_second)} of {compared(prediction.examples_per_second)} promised
+        </text>
+      ))}
+    </>
+  );
+}
+
+/** The future is drawn only for a standing recommendation. */
+function Next({ plan, frame, end, panels, x, y, right }: OverlayProps & { plan: ScalePlan; x: Scale; y: Scale; right: number }) {
+  const promise = plan.promised;
+  if (!promise) return null;
+  const from = (x(end) + right) / 2;
+  const last = panels[0]?.lines[0]?.points.at(-1)?.value ?? 0;
+  const label = y(promise.examples_per_second) + 4;
+  return (
+    <g>
+      <rect class="band" x={from} y={y(promise.high)} width={right - from} height={Math.max(2, y(promise.low) - y(promise.high))} />
+      <path class="pr" d={`M${x(end)} ${y(last)}L${from} ${y(promise.examples_per_second)}H${right}`} />
+      <text class="btb" x={right + 8} y={label}>
+        {compared(promise.examples_per_second)}
+        {frame.right > 90 && <tspan class="reg"> {uncertainty(promise)}</tspan>}
+      </text>
+      <text class="bt" x={right + 8} y={label + 14}>if approved</text>
+    </g>
+  );
+}
+
+/** Lines are labelled at their right end with the current value. */
+function Ends({ placed, next, stale, frame, x, right }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
+  const promise = placed.panel.title === "Throughput" ? next?.promised : null;
+  const taken: number[] = promise ? [placed.y(promise.examples_per_second) + 11] : [];
+  return (
+    <>
+      {placed.panel.lines.map((line) => {
+        const last = line.points.at(-1);
+        if (!last || last.at < frame.since) return null;
+        const wished = Math.max(placed.top + 4, placed.y(last.value) + 4);
+        const y = clear(wished, taken, placed.panel.title === "Throughput" ? 24 : 14);
+        taken.push(y);
+        const text = placed.panel.title === "Throughput" ? compared(last.value) : fixed(last.value);
+        return (
+          <g key={line.label}>
+            <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(last.at)} cy={placed.y(last.value)} r={stale === null ? 2 : 3} />
+            <text class={line.second ? "s2b" : "rd"} x={right + 8} y={y}>
+              {text}
+              {placed.panel.title !== "Throughput" && <tspan class={line.second ? "s2t" : "lb"}> {line.label}</tspan>}
+            </text>
+            {placed.panel.title === "Throughput" && (
+              <text class={stale === null ? "lb" : "wt"} x={right + 8} y={y + 13}>
+                {stale === null ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
+              </text>
+            )}
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+/** The wished place, moved down until nothing that was placed before is nearer than `room`. */
+function clear(wished: number, taken: readonly number[], room: number): number {
+  const hit = taken.find((one) => Math.abs(one - wished) < room);
+  return hit === undefined ? wished : clear(hit + room, taken.filter((one) => one !== hit), room);
+}
+
+interface CrosshairProps {
+  at: number;
+  x: Scale;
+  placed: readonly Placed[];
+  bottom: number;
+  gap: number;
+}
+
+function Crosshair({ at, x, placed, bottom, gap }: CrosshairProps) {
+  return (
+    <g>
+      <line class="xh" x1={x(at)} x2={x(at)} y1={LANE} y2={bottom} />
+      {placed.flatMap(({ panel, y }) =>
+        panel.lines.map((line) => {
+          const near = line.points[nearest(line.points.map((point) => point.at), at)];
+          if (!near || Math.abs(near.at - at) > gap) return null;
+          return <circle class="ring" key={panel.title + line.label} cx={x(at)} cy={y(near.value)} r="3" />;
+        }),
+      )}
+    </g>
+  );
+}
+

@@ -1,0 +1,229 @@
+/** The one thing to act on: a plan that is under way, or a hold and its next step. */
+import type { Evidence, Explanation, JobView, PlanView, Recommendation, ScalePlan, World } from "../api/types.ts";
+import { mayDecide } from "../state/access.ts";
+import { askAbout } from "../state/decide.tsx";
+import { useKeys } from "../state/keys.ts";
+import { now } from "../state/now.ts";
+import { PlanBadge } from "../ui/badges.tsx";
+import { Button, Command, FromTo, Time } from "../ui/parts.tsx";
+import { GainBar, PromiseStrip } from "../ui/strip.tsx";
+import { change, clock, compared, count, duration, fixed, gain, measuredOf, promised, uncertainty } from "../words/format.ts";
+import { PlanTrack } from "./track.tsx";
+
+const ACTIVE = new Set(["Proposed", "Approved", "Applying", "Applied"]);
+
+interface CardProps {
+  job: JobView;
+  world: World | null;
+  plans: readonly PlanView[];
+  onChange: () => void;
+}
+
+export function Card({ job, world, plans }: CardProps) {
+  const active = plans.find(({ plan }) => ACTIVE.has(plan.state));
+  if (active) return <PlanCard job={job} view={active} world={world} />;
+  const { decision } = job;
+  const last = plans[0];
+  if (job.finished_at) return last ? <PlanCard job={job} view={last} world={world} /> : <Undecided job={job} />;
+  if (decision && last && last.plan.updated_at > decision.decided_at && last.plan.state !== "Superseded")
+    return <PlanCard job={job} view={last} world={world} />;
+  if (decision && decision.target.replicas === decision.current.replicas) return <HoldCard job={job} decision={decision} />;
+  return last ? <PlanCard job={job} view={last} world={world} /> : <Undecided job={job} />;
+}
+
+function Undecided({ job }: { job: JobView }) {
+  return (
+    <div class="rec">
+      <p class="because">{job.finished_at ? "The job ended before there was anything to decide." : "No decision yet, because too little was measured."}</p>
+      <p class="mut">{job.finished_at ? job.reason : `State: ${job.state}, ${job.reason}. Brain decides after about thirty steps at one size.`}</p>
+    </div>
+  );
+}
+
+function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: World | null }) {
+  const { plan } = view;
+  const open = ACTIVE.has(plan.state);
+  const asked = plan.state === "Proposed";
+  return (
+    <article class="rec" aria-label={`Plan of generation ${plan.generation}`}>
+      <div class="hd">
+        <PlanBadge state={plan.state} />
+        <span>generation {plan.generation}, <Time at={plan.created_at} /></span>
+        <span class="r">{asked ? <Expiry view={view} job={job} /> : plan.kind === "resize" ? `mode ${job.mode}` : plan.kind}</span>
+      </div>
+      <p class="because">{plan.explanation.reason}</p>
+      {plan.state !== "Proposed" && <PlanTrack plan={plan} />}
+      <div class="fromto">
+        <span class="big"><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></span>
+        <span>{plan.target.replicas === 1 ? "replica" : "replicas"}</span>
+        <span class="also"><Also job={job} plan={plan} world={world} /></span>
+      </div>
+      {plan.outcome.detail && <p class="outcome">{plan.outcome.detail}</p>}
+      <Gain plan={plan} unit={job.unit_of_throughput} />
+      <Facts plan={plan} job={job} />
+      <Why explanation={plan.explanation} exploring={plan.promised?.exploring ?? false} />
+      <Actions view={view} />
+    </article>
+  );
+}
+
+function Expiry({ view, job }: { view: PlanView; job: JobView }) {
+  const left = (Date.parse(view.plan.expires_at) - now.value) / 1000;
+  return <>mode {job.mode}<i>·</i>{left > 0 ? `expires in ${duration(left)}` : "expiring"}</>;
+}
+
+function Also({ job, plan, world }: { job: JobView; plan: ScalePlan; world: World | null }) {
+  const per = plan.target.processes_per_replica;
+  const lines: string[] = [];
+  if (plan.state === "Applying") lines.push(`observed: ${count(world?.members.length ?? 0, "replica")}, world ${world?.epoch ?? "—"}`);
+  else if (plan.approval) lines.push(`approved by ${plan.approval.by}, ${clock(plan.approval.at, now.value)}`);
+  if (job.resources.gpus > 0)
+    lines.push(`${plan.current.replicas * job.resources.gpus} → ${plan.target.replicas * job.resources.gpus} GPUs`);
+  else lines.push(`${plan.current.replicas * per} → ${plan.target.replicas * per} processes`);
+  return <>{lines.map((line) => <div key={line}>{line}</div>)}</>;
+}
+
+function Gain({ plan, unit }: { plan: ScalePlan; unit: string }) {
+  const { measured: before, promised: promise, outcome } = plan;
+  if (!promise) return <p class="gain mut">Nothing was promised, because {plan.kind === "request" ? "the model does not know this size" : "this goes back to a size that was measured"}.</p>;
+  const share = gain(before?.examples_per_second, promise.examples_per_second);
+  const [low, high] = [gain(before?.examples_per_second, promise.low), gain(before?.examples_per_second, promise.high)];
+  return (
+    <>
+      <div class="fromto">
+        <b>Throughput {change(share)}</b>
+        {low !== null && high !== null && <span class="mut">90 %: {change(low).replace(/\s?%$/, "")} … {change(high)}</span>}
+        <span class="also">{compared(before?.examples_per_second)} → {compared(promise.examples_per_second)} {unit}</span>
+      </div>
+      {outcome.measured ? (
+        <div class="kept">
+          <PromiseStrip promised={promise} measured={outcome.measured} open={plan.state === "Applied"} fellShort={plan.state === "RolledBack"} width={200} />
+          <b class={plan.state === "RolledBack" ? "bad" : ""}>{measuredOf(outcome.measured, promise)}</b> <span class="mut">{unit}{outcome.verdict && `, ${outcome.verdict}`}</span>
+        </div>
+      ) : before && before.examples_per_second > 0 ? <GainBar from={before.examples_per_second} to={promise} /> : null}
+    </>
+  );
+}
+
+function Facts({ plan, job }: { plan: ScalePlan; job: JobView }) {
+  const { outcome, promised: promise, measured: before } = plan;
+  const applied = outcome.downtime_seconds !== null;
+  const share = gain(before?.examples_per_second, promise?.examples_per_second);
+  const left = job.ends_at ? (Date.parse(job.ends_at) - now.value) / 1000 : null;
+  const sooner = share !== null && left !== null && left > 0 ? left - left / (1 + share) - (plan.restart_seconds ?? 0) : null;
+  return (
+    <dl class="facts">
+      {applied
+        ? <Fact label="Downtime" value={duration(outcome.downtime_seconds)} note={`${duration(plan.restart_seconds)} assumed`} />
+        : <Fact label="Restart" value={duration(plan.restart_seconds)} note="without training" />}
+      {applied
+        ? <Fact label="Steps redone" value={fixed(outcome.steps_redone)} note="since the safe point" />
+        : <Fact label="Pays back" value={duration(plan.payback_seconds)} note="after restart" />}
+      <Fact label="Promise" value={compared(promise?.examples_per_second)} note={promise ? uncertainty(promise) : "none"} />
+      {sooner !== null && !applied
+        ? <Fact label="Ends" value={clock(now.value + (left! - sooner) * 1000, now.value)} note={sooner >= 0 ? `${duration(sooner)} sooner` : `${duration(-sooner)} later`} />
+        : <Fact label="Asked by" value={plan.proposed_by} note={plan.kind} />}
+    </dl>
+  );
+}
+
+function Fact({ label, value, note }: { label: string; value: string; note: string }) {
+  return <div><dt>{label}</dt><dd>{value}</dd><dd>{note}</dd></div>;
+}
+
+function Why({ explanation, exploring }: { explanation: Explanation; exploring: boolean }) {
+  const { confidence, evidence, alternatives, next_step: next } = explanation;
+  return (
+    <>
+      <div class="ev">
+        <h3>Why <span class="reg mut">{confidence !== null && `confidence ${fixed(confidence, 2)}`}{exploring && `${confidence !== null ? ", " : ""}exploring: this size was never measured`}</span></h3>
+        <Facticity evidence={evidence} />
+      </div>
+      {alternatives.length > 0 && (
+        <div class="ev rej">
+          <h3>Why not <span class="reg mut">gain, then what speaks against it</span></h3>
+          <ul>{alternatives.map((one) => <li key={one.replicas}><span>{count(one.replicas, "replica")}</span><b>{change(one.gain)}</b><span title={one.why_not}>{one.why_not}</span></li>)}</ul>
+        </div>
+      )}
+      {next && <div class="ev"><h3>Next step</h3><p class="mut"><Step text={next} /></p></div>}
+    </>
+  );
+}
+
+function Facticity({ evidence }: { evidence: readonly Evidence[] }) {
+  return <ul>{evidence.map(({ label, value }) => <li key={label}><span title={label}>{label}</span><b>{value}</b></li>)}</ul>;
+}
+
+/** Text in which `brain …` between backticks becomes a command to copy. */
+function Step({ text }: { text: string }) {
+  const command = /`(brain [^`]+)`/.exec(text)?.[1];
+  return <>{text.replaceAll("`", "")}{command && <Command text={command} />}</>;
+}
+
+function Actions({ view }: { view: PlanView }) {
+  const { plan, blocked, shadow } = view;
+  const proposed = plan.state === "Proposed";
+  const back = (plan.state === "Applied" || plan.state === "Verified") && plan.kind !== "rollback";
+  const forbidden = mayDecide();
+  const approve = proposed ? (forbidden ?? blocked ?? (shadow ? "mode shadow: recorded, never applied" : null)) : null;
+  const reject = forbidden;
+  useKeys(
+    [
+      ...(proposed && !approve ? [{ keys: "a", does: "approve the plan", run: () => askAbout(view, "approve") }] : []),
+      ...(proposed && !reject ? [{ keys: "r", does: "reject the plan", run: () => askAbout(view, "reject") }] : []),
+      { keys: "w", does: "what-if: other sizes", run: whatIf },
+    ],
+    [plan.generation, plan.version, approve, reject],
+  );
+  const label = `${plan.current.replicas} → ${plan.target.replicas}`;
+  if (!proposed && !back) return null;
+  return (
+    <>
+      <div class="acts stick">
+        {proposed ? (
+          <>
+            <Button kind="pri" keys="A" forbidden={approve} onClick={() => askAbout(view, "approve")}>Approve {label}</Button>
+            <Button keys="R" forbidden={reject} onClick={() => askAbout(view, "reject")}>Reject…</Button>
+            <Button keys="W" onClick={whatIf}>What-if</Button>
+          </>
+        ) : (
+          <Button forbidden={forbidden} onClick={() => askAbout(view, "rollback")}>Roll back {plan.target.replicas} → {plan.current.replicas}…</Button>
+        )}
+      </div>
+      {approve && <p class="cap12">{approve}</p>}
+    </>
+  );
+}
+
+/** Goes to the curve: it answers for every size. */
+export function whatIf(): void {
+  const target = document.getElementById("what-if");
+  target?.scrollIntoView({ block: "center" });
+  target?.focus();
+}
+
+function HoldCard({ job, decision }: { job: JobView; decision: Recommendation }) {
+  const { explanation, current, measured, predicted } = decision;
+  useKeys([{ keys: "w", does: "what-if: other sizes", run: whatIf }], []);
+  return (
+    <article class="rec" aria-label="Hold">
+      <div class="hd">
+        <PlanBadge state="Hold" />
+        <span>decided <Time at={decision.decided_at} /></span>
+        <span class="r">mode {job.mode}</span>
+      </div>
+      <p class="because">{explanation.reason}</p>
+      <div class="fromto">
+        <span class="big">{current.replicas} <span class="arr">→</span> {current.replicas}</span>
+        <span>{current.replicas === 1 ? "replica" : "replicas"}</span>
+        <span class="also">
+          <div>measured {promised(measured)}</div>
+          {predicted && <div>predicted {promised(predicted)}</div>}
+        </span>
+      </div>
+      {job.advise_only && <p class="outcome warn">Advise only: {job.advise_only}</p>}
+      <Why explanation={explanation} exploring={predicted?.exploring ?? false} />
+      <div class="acts"><Button keys="W" onClick={whatIf}>What-if</Button></div>
+    </article>
+  );
+}

@@ -1,0 +1,35 @@
+/** All plans of a job, each with its promise strip. */
+import type { PlanView } from "../api/types.ts";
+import { PlanBadge } from "../ui/badges.tsx";
+import { FromTo, Heading, Time } from "../ui/parts.tsx";
+import { PlanStrip } from "../ui/strip.tsx";
+import { measuredOf } from "../words/format.ts";
+
+export function PlanList({ plans }: { plans: readonly PlanView[] }) {
+  return (
+    <section class="sec-s">
+      <Heading title="Plans" sub="measured of promised" />
+      {plans.length === 0 && <p class="quiet">None yet: generation 0 is what was submitted.</p>}
+      <table class="plans">
+        <caption class="vh">Plans, newest first</caption>
+        <colgroup><col class="c-gen" /><col class="c-when" /><col class="c-state" /><col class="c-size" /><col class="c-strip" /><col /></colgroup>
+        <tbody>
+          {plans.map(({ plan }) => {
+            const undecided = plan.state === "Proposed" || plan.state === "Approved";
+            const faded = ["Rejected", "Superseded", "Expired"].includes(plan.state);
+            return (
+              <tr key={plan.generation} class={faded ? "off" : ""} title={plan.outcome.detail || plan.explanation.reason}>
+                <td class="str">g{plan.generation}</td>
+                <td class="mut"><Time at={plan.created_at} /></td>
+                <td><PlanBadge state={plan.state} /></td>
+                <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
+                <td><PlanStrip plan={plan} width={72} /></td>
+                <td class={`num ${undecided ? "brain" : plan.state === "RolledBack" ? "bad" : "mut"}`}>{measuredOf(plan.outcome.measured, plan.promised)}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}

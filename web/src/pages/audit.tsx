@@ -1,0 +1,57 @@
+/** Who did what to what, and why; newest first. */
+import { useState } from "preact/hooks";
+import * as calls from "../api/calls.ts";
+import type { AuditEntry } from "../api/types.ts";
+import { useResource } from "../state/resource.ts";
+import { Empty, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
+import { Shell } from "../ui/shell.tsx";
+import { instant, seconds, clock } from "../words/format.ts";
+import { now } from "../state/now.ts";
+
+export function Audit() {
+  const first = useResource("audit", () => calls.audit(), { every: 30, concerns: (news) => news.kind !== "measured" });
+  const [older, setOlder] = useState<AuditEntry[]>([]);
+  const [token, setToken] = useState<string | null>(null);
+  const { value, failure } = first.state.value;
+  const next = token ?? value?.next_page_token ?? "";
+  const newest = value?.items ?? [];
+  const known = new Set(newest.map((entry) => entry.id));
+  const rows = [...newest, ...older.filter((entry) => !known.has(entry.id))];
+  const more = async () => {
+    const page = await calls.audit(next);
+    setOlder([...older, ...page.items]);
+    setToken(page.next_page_token ?? "");
+  };
+  return (
+    <Shell crumbs={<h1>Audit</h1>}>
+      {failure && !value && <Trouble failure={failure} what="the audit log" />}
+      {!value && !failure && <Skeleton label="Loading the audit log" />}
+      {value && rows.length === 0 && <Empty title="Nothing was done yet.">Every action, automatic ones too, is written here and never changed.</Empty>}
+      {rows.length > 0 && (
+        <>
+          <Heading title="Audit" sub="appended, never changed; newest first" />
+          <table class="tbl wrap">
+            <caption class="vh">Audit log</caption>
+            <thead><tr><th class="c-clock">Time</th><th class="c-kind">Who</th><th class="c-kind">Did</th><th>To</th><th>From → to</th><th>Why</th></tr></thead>
+            <tbody>{rows.map((entry) => <Row key={entry.id} entry={entry} />)}</tbody>
+          </table>
+          {next && <button type="button" class="btn mt" onClick={() => void more()}>Show older entries</button>}
+        </>
+      )}
+    </Shell>
+  );
+}
+
+function Row({ entry }: { entry: AuditEntry }) {
+  const day = clock(entry.at, now.value);
+  return (
+    <tr>
+      <td class="mut" title={instant(entry.at)}>{day.includes(" ") ? day : seconds(entry.at)}</td>
+      <td>{entry.actor}</td>
+      <td>{entry.action}</td>
+      <td class="mono">{entry.target}</td>
+      <td>{[entry.before, entry.after].filter(Boolean).join(" → ") || "—"}</td>
+      <td class="mut">{entry.why || "—"}</td>
+    </tr>
+  );
+}

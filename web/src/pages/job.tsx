@@ -1,0 +1,138 @@
+/** One job: what it does now, what Brain says of it, what happened. */
+import * as calls from "../api/calls.ts";
+import type { JobDetail, PlanView } from "../api/types.ts";
+import { ChartStack, STALE_SECONDS } from "../charts/stack.tsx";
+import { RankStrip } from "../charts/ranks.tsx";
+import { Card } from "../job/card.tsx";
+import { Head } from "../job/head.tsx";
+import { Logs } from "../job/logs.tsx";
+import { PlanList } from "../job/plans.tsx";
+import { Sizes } from "../job/sizes.tsx";
+import { Spec } from "../job/spec.tsx";
+import { Timeline } from "../job/timeline.tsx";
+import { now } from "../state/now.ts";
+import { useResource } from "../state/resource.ts";
+import { link, route, setQuery } from "../state/route.ts";
+import { Heading, Message, Skeleton, Trouble } from "../ui/parts.tsx";
+import { Shell } from "../ui/shell.tsx";
+import { clock, duration } from "../words/format.ts";
+
+const TABS = [
+  { id: "", title: "Now" },
+  { id: "timeline", title: "Timeline" },
+  { id: "logs", title: "Logs" },
+  { id: "spec", title: "Spec" },
+];
+
+export function Job() {
+  const [name = "", tab = ""] = route.value.rest;
+  const id = useResource(`id ${name}`, async () => (await calls.job(name)).job.id, { every: 60, concerns: () => false });
+  const concerns = (news: { job: string | null }) => news.job === null || news.job === id.state.peek().value;
+  const detail = useResource(`job ${name}`, () => calls.job(name), { every: 5, concerns });
+  const plans = useResource(`plans ${name}`, async () => (await calls.plansOf(name)).items, { every: 15, concerns });
+  const { value, failure } = detail.state.value;
+  const known = plans.value ?? [];
+  return (
+    <Shell
+      crumbs={<><a class="up2" href={link("jobs")}>Jobs</a><i>/</i><b>{value?.job.name ?? name}</b></>}
+      tabs={<Tabs name={name} tab={tab} />}
+    >
+      {failure && !value && <Trouble failure={failure} what={failure.kind === "missing" ? "job" : "job to show"} />}
+      {!value && !failure && <Skeleton label="Loading the job" rows={8} />}
+      {value && <Tab tab={tab} detail={value} plans={known} onChange={() => void Promise.all([detail.refresh(), plans.refresh()])} />}
+    </Shell>
+  );
+}
+
+function Tabs({ name, tab }: { name: string; tab: string }) {
+  return (
+    <nav class="tabs" aria-label="Views of the job">
+      {TABS.map(({ id, title }) => (
+        <a key={id} href={id ? link("jobs", name, id) : link("jobs", name)} aria-current={tab === id ? "page" : undefined}>{title}</a>
+      ))}
+    </nav>
+  );
+}
+
+interface TabProps {
+  tab: string;
+  detail: JobDetail;
+  plans: readonly PlanView[];
+  onChange: () => void;
+}
+
+function Tab({ tab, detail, plans, onChange }: TabProps) {
+  switch (tab) {
+    case "timeline":
+      return <><Head detail={detail} /><Timeline job={detail.job} worlds={detail.worlds} /></>;
+    case "logs":
+      return <><Head detail={detail} /><Logs job={detail.job} replicas={detail.replicas} /></>;
+    case "spec":
+      return <><Head detail={detail} /><Spec detail={detail} /></>;
+    default:
+      return <Now detail={detail} plans={plans} onChange={onChange} />;
+  }
+}
+
+const RANGES = [
+  { text: "15 min", seconds: 900 },
+  { text: "1 h", seconds: 3600 },
+  { text: "6 h", seconds: 21_600 },
+  { text: "24 h", seconds: 86_400 },
+];
+
+function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
+  const { job, worlds } = detail;
+  const range = RANGES.find(({ text }) => text === route.value.query.get("range")) ?? RANGES[1];
+  return (
+    <>
+      <Head detail={detail} />
+      <div class="jobgrid">
+        <section class="charts">
+          <Stale detail={detail} />
+          <Heading
+            title="Measured"
+            sub={`${clock(Math.max(Date.parse(job.created_at), now.value - (range?.seconds ?? 0) * 1000), now.value)} – ${clock(job.finished_at ?? now.value, now.value)}`}
+            more={<span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span>}
+          />
+          <ChartStack job={job} worlds={worlds} plans={plans.map(({ plan }) => plan)} range={range?.seconds ?? 3600} />
+        </section>
+        <section class="side">
+          <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
+          <PlanList plans={plans} />
+        </section>
+      </div>
+      <div class="lower">
+        <Sizes job={job} />
+        <Workers detail={detail} />
+      </div>
+    </>
+  );
+}
+
+function Stale({ detail: { job, world } }: { detail: JobDetail }) {
+  const age = job.telemetry_age_seconds;
+  if (age === null || age < STALE_SECONDS || job.finished_at || job.state === "Suspended") return null;
+  const nodes = [...new Set(world?.members.map((member) => member.node))].join(", ");
+  return (
+    <Message icon="holding" title={`Telemetry is ${duration(age)} old: holding.`}>
+      {nodes ? `${nodes} last reported at ${clock(now.value - age * 1000, now.value)}. ` : ""}
+      The job may well be running; Brain cannot see it, so no size changes until samples are fresh again.
+    </Message>
+  );
+}
+
+function Workers({ detail: { job } }: { detail: JobDetail }) {
+  const found = useResource(`workers ${job.id}`, async () => (await calls.workers(job.id)).items, {
+    every: 15, quiet: 4, concerns: (news) => news.job === job.id,
+  });
+  const { value, failure } = found.state.value;
+  return (
+    <section>
+      <Heading title="Workers" sub="median step time of the last minute, by rank" />
+      {failure && !value && <Trouble failure={failure} what="workers" />}
+      {value?.length === 0 && <p class="quiet">No worker stepped in the last minute{job.finished_at ? ", because the job has ended" : ""}.</p>}
+      {value && value.length > 0 && <RankStrip workers={value} />}
+    </section>
+  );
+}

@@ -1,0 +1,187 @@
+/** Is anything wrong, what did Brain do, what did it gain. */
+import type { JobView, PlanView, Recommendation } from "../api/types.ts";
+import { jobs, nodes, plans, waiting } from "../state/fleet.ts";
+import { now } from "../state/now.ts";
+import { link } from "../state/route.ts";
+import { health } from "../state/session.ts";
+import { PlanBadge } from "../ui/badges.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { JobTable } from "../ui/jobtable.tsx";
+import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
+import { Shell } from "../ui/shell.tsx";
+import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
+import { byUrgency, concerns, realised, result, unusual } from "../words/attention.ts";
+import { change, count, duration } from "../words/format.ts";
+import { Welcome } from "./welcome.tsx";
+
+const DAY = 86_400_000;
+const DECISIONS = 8;
+const FLEET = 8;
+
+export function Overview() {
+  const { value, failure } = jobs.state.value;
+  return (
+    <Shell crumbs={<h1>Overview</h1>}>
+      {!value ? (failure ? <Trouble failure={failure} what="jobs" /> : <Skeleton label="Loading jobs" rows={8} />)
+        : value.length === 0 ? <Welcome /> : <Filled all={value} />}
+    </Shell>
+  );
+}
+
+function Filled({ all }: { all: readonly JobView[] }) {
+  const active = all.filter((job) => !job.finished_at);
+  const recent = (plans.value ?? []).filter(({ plan }) => now.value - Date.parse(plan.updated_at) < DAY);
+  const fleet = [...all].sort(byUrgency).slice(0, FLEET);
+  return (
+    <>
+      <div class="answers">
+        <Wrong active={active} />
+        <Did recent={recent} active={active} />
+        <Gained recent={recent} />
+      </div>
+      <div class="two sec">
+        <Attention />
+        <Decisions recent={recent} active={active} />
+      </div>
+      <section class="sec">
+        <Heading title="Fleet" sub={`${count(active.length, "active job")}; unusual first`} more={<a href={link("jobs")}>all jobs</a>} />
+        <JobTable jobs={fleet} brief />
+      </section>
+    </>
+  );
+}
+
+function Answer({ question, children, note }: { question: string; children: preact.ComponentChildren; note: preact.ComponentChildren }) {
+  return (
+    <div>
+      <h2 class="q">{question}</h2>
+      <p class="a">{children}</p>
+      <p class="n">{note}</p>
+    </div>
+  );
+}
+
+function Wrong({ active }: { active: readonly JobView[] }) {
+  const odd = active.filter(unusual).length;
+  const machines = nodes.value ?? [];
+  const ready = machines.filter((node) => node.ready && node.schedulable).length;
+  const machinery = machines.length === 0 ? "No node has registered." : `${ready} of ${count(machines.length, "node")} ready.`;
+  const degraded = health.value?.degraded ?? [];
+  return (
+    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${active.length - odd} as expected.`} {machinery}</>}>
+      {odd > 0 ? `${odd} of ${count(active.length, "job")} ${odd === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : active.length > 0 ? "Nothing" : "Nothing runs"}
+    </Answer>
+  );
+}
+
+function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
+  const holds = active.filter((job) => holding(job.decision)).length;
+  const number = (...states: string[]) => recent.filter(({ plan }) => states.includes(plan.state)).length;
+  const told = [
+    [number("Verified"), "verified"], [number("RolledBack"), "rolled back"], [number("Approved", "Applying", "Applied"), "under way"],
+    [number("Rejected"), "rejected"], [number("Failed"), "failed"],
+  ].filter(([amount]) => amount).map(([amount, word]) => `${amount} ${word}`);
+  const open = waiting.value.length;
+  return (
+    <Answer
+      question="What did Brain do in the last 24 h?"
+      note={<>{told.length > 0 ? `${told.join(", ")}.` : "No plan was applied."} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
+    >
+      {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
+    </Answer>
+  );
+}
+
+function Gained({ recent }: { recent: readonly PlanView[] }) {
+  const found = realised(recent.map(({ plan }) => plan), now.value);
+  if (!found)
+    return <Answer question="What did it gain?" note="Only verified plans count; none in the last 24 h.">Nothing yet</Answer>;
+  return (
+    <Answer question="What did it gain?" note={`Verified plans only, against the sizes before. ${duration(found.downtime)} without training for it.`}>
+      {change(found.share)} <small>throughput, mean of {count(found.jobs, "job")}</small>
+    </Answer>
+  );
+}
+
+function Attention() {
+  const found = concerns(jobs.value ?? [], waiting.value, nodes.value ?? [], health.value, now.value);
+  return (
+    <section>
+      <Heading title="Needs attention" sub={String(found.length)} />
+      {found.length === 0 ? (
+        <p class="quiet">Nothing. Stragglers, silent nodes, failures and plans that wait for you appear here.</p>
+      ) : (
+        <ul class="att">
+          {found.slice(0, DECISIONS).map((concern) => (
+            <li key={concern.title}>
+              <Icon name={concern.icon} tone={concern.tone} />
+              <a href={link(...concern.to)}>{concern.title}</a>
+              <span class="when">{concern.at && <Age at={concern.at} />}</span>
+              <p title={concern.detail}>{concern.detail}</p>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+const holding = (decision: Recommendation | null): decision is Recommendation =>
+  decision !== null && decision.target.replicas === decision.current.replicas;
+
+interface Row {
+  at: string;
+  key: string;
+  show: () => preact.JSX.Element;
+}
+
+function Decisions({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
+  const rows: Row[] = [
+    ...recent.map((view): Row => ({ at: view.plan.updated_at, key: `${view.plan.job} ${view.plan.generation}`, show: () => <PlanRow view={view} /> })),
+    ...active.flatMap((job): Row[] => {
+      const { decision } = job;
+      return holding(decision) ? [{ at: decision.decided_at, key: job.id, show: () => <HoldRow job={job} decision={decision} /> }] : [];
+    }),
+  ].sort((one, other) => other.at.localeCompare(one.at));
+  return (
+    <section>
+      <Heading title="Decisions" sub="and why" more="measured against promise, −25 … +15 %" />
+      {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. The first decision comes with about thirty steps.</p>}
+      <table class="feed">
+        <caption class="vh">Decisions and their reasons</caption>
+        <colgroup><col class="c-when" /><col class="c-state" /><col class="c-job" /><col class="c-size" /><col /><col class="c-strip" /><col class="c-end" /></colgroup>
+        <tbody>
+          {rows.slice(0, DECISIONS).map(({ key, at, show }) => <tr key={key}><td class="mut"><Time at={at} /></td>{show()}</tr>)}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function PlanRow({ view: { plan, job_name: name } }: { view: PlanView }) {
+  const end = result(plan, now.value);
+  const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
+  return (
+    <>
+      <td><PlanBadge state={plan.state} /></td>
+      <td class="clip med"><a href={link("jobs", name)}>{name}</a></td>
+      <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
+      <td class="why"><span class="clamp" title={plan.explanation.reason}>{plan.outcome.detail || plan.explanation.reason}</span></td>
+      <td><PlanStrip plan={plan} /></td>
+      <td class={`num ${end.tone}`}>{end.text}</td>
+    </>
+  );
+}
+
+function HoldRow({ job, decision }: { job: JobView; decision: Recommendation }) {
+  return (
+    <>
+      <td><PlanBadge state="Hold" /></td>
+      <td class="clip med"><a href={link("jobs", job.name)}>{job.name}</a></td>
+      <td>keep {decision.current.replicas}</td>
+      <td class="why"><span class="clamp" title={decision.explanation.next_step}>{decision.explanation.reason}</span></td>
+      <td><PromiseStrip promised={null} /></td>
+      <td class="num mut">—</td>
+    </>
+  );
+}

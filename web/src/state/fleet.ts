@@ -1,0 +1,49 @@
+/** What every page needs: jobs, plans, nodes and freezes, loaded once and kept fresh. */
+import { computed } from "@preact/signals";
+import * as calls from "../api/calls.ts";
+import type { JobView, PlanView } from "../api/types.ts";
+import { Resource } from "./resource.ts";
+import { health, refreshHealth } from "./session.ts";
+
+/** Jobs beyond so many are reached by the filter. */
+const MOST = 1000;
+
+export const jobs = new Resource(allJobs, { every: 5 });
+export const plans = new Resource(async () => (await calls.plans()).items, {
+  every: 15,
+  concerns: ({ kind }) => /^(plan|job)\./.test(kind),
+});
+export const nodes = new Resource(async () => (await calls.nodes()).items, {
+  every: 10,
+  concerns: ({ kind }) => /^(replica|node)\b/.test(kind),
+});
+export const freezes = new Resource(async () => (await calls.freezes()).items, {
+  every: 15,
+  concerns: ({ kind }) => /freeze|thaw/.test(kind),
+});
+const doctor = new Resource(refreshHealth, { every: 15, concerns: () => false });
+
+export function startFleet(): () => void {
+  const stops = [jobs, plans, nodes, freezes, doctor].map((resource) => resource.start());
+  return () => stops.forEach((stop) => stop());
+}
+
+/** Plans that a person is asked about: proposed, approvable, and the mode leaves it to people. */
+export const waiting = computed<PlanView[]>(() =>
+  (plans.value ?? []).filter(({ plan, shadow }) => plan.state === "Proposed" && !shadow),
+);
+
+export const frozen = computed(() => (freezes.value ?? []).find((freeze) => freeze.scope === "all"));
+
+export const place = computed(() => health.value?.pools[0] ?? "local");
+
+async function allJobs(): Promise<JobView[]> {
+  const found: JobView[] = [];
+  let token = "";
+  do {
+    const page = await calls.jobs("", token);
+    found.push(...page.items);
+    token = page.next_page_token ?? "";
+  } while (token && found.length < MOST);
+  return found;
+}

@@ -1,0 +1,47 @@
+/** The live link to the service: what was heard last, and who wants to know of events. */
+import { signal } from "@preact/signals";
+import { listen } from "../api/live.ts";
+import { signedOut } from "./session.ts";
+
+export const linked = signal(false);
+/** When the service was last heard of, milliseconds. */
+export const heardAt = signal(Date.now());
+
+/** What happened, and to which job: an event's kind, or `measured`. Null: news may be missing. */
+export type News = { kind: string; job: string | null };
+type Hearer = (news: News | null) => void;
+const hearers = new Set<Hearer>();
+
+/** Calls `hearer` with all news, and with null when some may have been missed. */
+export function onNews(hearer: Hearer): () => void {
+  hearers.add(hearer);
+  return () => hearers.delete(hearer);
+}
+
+export function startLink(): () => void {
+  const stop = new AbortController();
+  void listen(
+    {
+      heard() {
+        heardAt.value = Date.now();
+        if (linked.peek()) return;
+        linked.value = true;
+        tell(null);
+      },
+      event: tell,
+      measured(jobs) {
+        for (const job of jobs) tell({ kind: "measured", job });
+      },
+      lost(why) {
+        linked.value = false;
+        if (why?.failure.kind === "signed-out") signedOut(why.message);
+      },
+    },
+    stop.signal,
+  );
+  return () => stop.abort();
+}
+
+function tell(news: News | null): void {
+  for (const hearer of hearers) hearer(news);
+}

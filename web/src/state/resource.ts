@@ -1,0 +1,92 @@
+/** Something loaded from the API that stays fresh: on news at once, else every few seconds. */
+import { type Signal, signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { Failed, type Failure } from "../api/http.ts";
+import { type News, onNews } from "./link.ts";
+import { said, signedOut } from "./session.ts";
+
+export interface Loaded<T> {
+  /** The newest answer; kept while later ones fail. */
+  value: T | null;
+  at: number;
+  failure: Failure | null;
+}
+
+export interface Freshness {
+  /** Seconds between loads without any news. */
+  every: number;
+  /** News that make it worth loading now; all where absent. */
+  concerns?: (news: News) => boolean;
+  /** Seconds that two loads are apart at least: news are coalesced to 1 Hz where absent. */
+  quiet?: number;
+}
+
+export class Resource<T> {
+  readonly state: Signal<Loaded<T>> = signal({ value: null, at: 0, failure: null });
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private begun = 0;
+  private turn = 0;
+  private running = false;
+  private forget: (() => void) | undefined;
+
+  constructor(
+    private readonly load: () => Promise<T>,
+    private readonly freshness: Freshness,
+  ) {}
+
+  get value(): T | null {
+    return this.state.value.value;
+  }
+
+  start(): () => void {
+    const { concerns } = this.freshness;
+    this.running = true;
+    this.forget = onNews((news) => {
+      if (news === null || !concerns || concerns(news)) this.soon();
+    });
+    void this.refresh();
+    return () => {
+      this.running = false;
+      this.forget?.();
+      clearTimeout(this.timer);
+    };
+  }
+
+  /** Loads now and resolves when the answer is in place. */
+  async refresh(): Promise<void> {
+    clearTimeout(this.timer);
+    const turn = ++this.turn;
+    this.begun = Date.now();
+    try {
+      const value = await this.load();
+      if (turn === this.turn) this.state.value = { value, at: Date.now(), failure: null };
+    } catch (failed) {
+      this.fail(failed);
+    }
+    if (this.running) this.again(this.freshness.every * 1000);
+  }
+
+  private soon(): void {
+    const quiet = (this.freshness.quiet ?? 1) * 1000;
+    this.again(Math.max(60, quiet - (Date.now() - this.begun)));
+  }
+
+  private again(milliseconds: number): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.refresh(), milliseconds);
+  }
+
+  private fail(failed: unknown): void {
+    const failure: Failure =
+      failed instanceof Failed ? failed.failure : { kind: "unreachable", detail: said(failed) };
+    if (failure.kind === "signed-out") signedOut(failure.detail);
+    this.state.value = { ...this.state.peek(), failure };
+  }
+}
+
+/** A resource that lives as long as the component and its `key`. */
+export function useResource<T>(key: string, load: () => Promise<T>, freshness: Freshness): Resource<T> {
+  const resource = useMemo(() => new Resource(load, freshness), [key]);
+  useEffect(() => resource.start(), [resource]);
+  return resource;
+}

@@ -1,0 +1,62 @@
+/** Who is asking, and what that role may do. */
+import { computed, signal } from "@preact/signals";
+import * as calls from "../api/calls.ts";
+import { Failed, useToken } from "../api/http.ts";
+import type { Health, Role } from "../api/types.ts";
+
+export type Session =
+  | { kind: "starting" }
+  | { kind: "signed-out"; why: string }
+  | { kind: "unreachable"; why: string }
+  | { kind: "ready" };
+
+export const session = signal<Session>({ kind: "starting" });
+export const health = signal<Health | null>(null);
+
+const RANK: Record<Role, number> = { agent: 0, scaler: 0, viewer: 1, submitter: 2, operator: 3, admin: 4 };
+
+const rank = computed(() => RANK[health.value?.role ?? "agent"]);
+
+/** Null where the role suffices, else the missing role in words. */
+export function missing(role: Role): string | null {
+  return rank.value >= RANK[role] ? null : `needs role ${role}; you are ${health.value?.role ?? "signed out"}`;
+}
+
+/** Uses up a one-time code of the address, then asks who we are. */
+export async function startSession(): Promise<void> {
+  const code = /^#signin=(.+)$/.exec(location.hash)?.[1];
+  let refused = "";
+  if (code) {
+    history.replaceState(null, "", location.pathname + location.search);
+    refused = await calls.signIn(decodeURIComponent(code)).then(() => "", said);
+  }
+  await enter(refused);
+}
+
+export async function signInWith(token: string): Promise<void> {
+  useToken(token.trim());
+  await enter("");
+}
+
+export async function refreshHealth(): Promise<void> {
+  health.value = await calls.health();
+}
+
+export function signedOut(why: string): void {
+  if (session.peek().kind !== "signed-out") session.value = { kind: "signed-out", why };
+}
+
+async function enter(refused: string): Promise<void> {
+  try {
+    await refreshHealth();
+    session.value = { kind: "ready" };
+  } catch (failed) {
+    const why = refused || said(failed);
+    const away = failed instanceof Failed && failed.failure.kind === "unreachable";
+    session.value = { kind: away ? "unreachable" : "signed-out", why };
+  }
+}
+
+export function said(failed: unknown): string {
+  return failed instanceof Error ? failed.message : String(failed);
+}

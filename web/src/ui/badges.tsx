@@ -1,0 +1,74 @@
+/** Icon and word together, always. */
+import type { ComponentChildren } from "preact";
+import type { JobState, JobView, NodeView, PlanState } from "../api/types.ts";
+import { Icon, type IconName, type Tone } from "./icons.tsx";
+
+interface Look {
+  icon: IconName;
+  tone: Tone;
+  word: string;
+}
+
+const JOBS: Record<JobState, Look> = {
+  Queued: { icon: "queued", tone: "mut", word: "Queued" },
+  Starting: { icon: "starting", tone: "mut", word: "Starting" },
+  Running: { icon: "running", tone: "mut", word: "Running" },
+  Changing: { icon: "changing", tone: "brain", word: "Changing" },
+  Degraded: { icon: "warning", tone: "warn", word: "Degraded" },
+  Suspended: { icon: "holding", tone: "mut", word: "Suspended" },
+  Succeeded: { icon: "ended", tone: "mut", word: "Succeeded" },
+  Failed: { icon: "failed", tone: "bad", word: "Failed" },
+  Cancelled: { icon: "cancelled", tone: "mut", word: "Cancelled" },
+};
+
+const PLANS: Record<PlanState | "Hold", Look> = {
+  Proposed: { icon: "proposed", tone: "brain", word: "Proposed" },
+  Approved: { icon: "approved", tone: "brain", word: "Approved" },
+  Applying: { icon: "applying", tone: "brain", word: "Applying" },
+  Applied: { icon: "applied", tone: "brain", word: "Applied" },
+  Verified: { icon: "verified", tone: "good", word: "Verified" },
+  RolledBack: { icon: "rolled-back", tone: "bad", word: "Rolled back" },
+  Rejected: { icon: "rejected", tone: "mut", word: "Rejected" },
+  Superseded: { icon: "superseded", tone: "mut", word: "Superseded" },
+  Expired: { icon: "expired", tone: "mut", word: "Expired" },
+  Failed: { icon: "plan-failed", tone: "bad", word: "Failed" },
+  Hold: { icon: "hold", tone: "mut", word: "Hold" },
+};
+
+/** Conditions that are shown instead of the state they stand beside. */
+const REASONS: Record<string, Look> = {
+  Straggler: { icon: "warning", tone: "warn", word: "Straggler" },
+  StaleTelemetry: { icon: "holding", tone: "warn", word: "Holding" },
+  Holding: { icon: "holding", tone: "warn", word: "Holding" },
+};
+
+export function jobLook(job: JobView): Look {
+  if (job.state !== "Running" && job.state !== "Degraded") return JOBS[job.state];
+  const told = job.conditions.find((condition) => REASONS[condition.kind]);
+  return (told && REASONS[told.kind]) ?? JOBS[job.state];
+}
+
+export const planLook = (state: PlanState | "Hold"): Look => PLANS[state];
+
+function Badge({ look, children }: { look: Look; children?: ComponentChildren }) {
+  return (
+    <span class="badge">
+      <Icon name={look.icon} tone={look.tone} />
+      {children ?? look.word}
+    </span>
+  );
+}
+
+export function JobBadge({ job }: { job: JobView }) {
+  return <Badge look={jobLook(job)} />;
+}
+
+export function PlanBadge({ state, children }: { state: PlanState | "Hold"; children?: ComponentChildren }) {
+  return <Badge look={PLANS[state]}>{children}</Badge>;
+}
+
+export function NodeBadge({ node }: { node: NodeView }) {
+  if (!node.ready) return <Badge look={{ icon: "silent", tone: "warn", word: "Silent" }} />;
+  if (!node.schedulable) return <Badge look={{ icon: "drained", tone: "mut", word: "Drained" }} />;
+  return <Badge look={{ icon: "ready", tone: "mut", word: "Ready" }} />;
+}

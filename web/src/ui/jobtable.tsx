@@ -1,0 +1,184 @@
+/** Jobs as rows: 32 px, unusual first, ended ones faded. */
+import { useRef, useState } from "preact/hooks";
+import type { JobView } from "../api/types.ts";
+import { useKeys } from "../state/keys.ts";
+import { now } from "../state/now.ts";
+import { go, link } from "../state/route.ts";
+import { clock, compared, fixed, gain, change } from "../words/format.ts";
+import { JobBadge, PlanBadge } from "./badges.tsx";
+import { FromTo, Time } from "./parts.tsx";
+import { Sparkline } from "./sparkline.tsx";
+
+interface TableProps {
+  jobs: readonly JobView[];
+  /** Fewer columns, as the overview needs them. */
+  brief?: boolean;
+  sort?: string;
+  onSort?: (key: string) => void;
+}
+
+export const SORTS: Record<string, (one: JobView, other: JobView) => number> = {
+  job: (one, other) => one.name.localeCompare(other.name),
+  owner: (one, other) => one.owner.localeCompare(other.owner),
+  throughput: (one, other) => value(other.throughput?.examples_per_second) - value(one.throughput?.examples_per_second),
+  replicas: (one, other) => other.replicas - one.replicas,
+  wait: (one, other) => value(other.data_wait_share) - value(one.data_wait_share),
+  done: (one, other) => value(other.progress) - value(one.progress),
+};
+
+const value = (known: number | null | undefined): number => known ?? -1;
+
+export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
+  const [selected, setSelected] = useState<string | null>(null);
+  const rows = useStill(jobs);
+  const move = (by: number) => {
+    const at = rows.findIndex((job) => job.id === selected);
+    const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
+    setSelected(next?.id ?? null);
+    document.getElementById(`job-${next?.id}`)?.scrollIntoView({ block: "nearest" });
+  };
+  const open = () => {
+    const job = rows.find((one) => one.id === selected);
+    if (job) go("jobs", place(job));
+  };
+  useKeys(
+    [
+      { keys: "j", does: "next row", run: () => move(1) },
+      { keys: "k", does: "row before", run: () => move(-1) },
+      { keys: "Enter", does: "open the row", run: open },
+    ],
+    [rows, selected],
+  );
+  const gpus = rows.some((job) => job.gpu_share !== null);
+  const head = (key: string, text: string, unit = "") => (
+    <Head key={key} id={key} text={text} unit={unit} sort={sort} onSort={onSort} />
+  );
+  return (
+    <div class="scroll" onPointerEnter={rows.hold} onPointerLeave={rows.release}>
+      <table class={`tbl jobs ${brief ? "brief" : ""}`}>
+        <caption class="vh">Jobs, unusual first</caption>
+        <colgroup>
+          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class="c-spark" /><col class="c-rate" /><col class="c-unit" />
+          {brief && <col class="c-num" />}<col class="c-num" />{gpus && <col class="c-num" />}<col class="c-num" /><col class="c-num" /><col class="c-num" />
+          {!brief && <><col class="c-done" /></>}<col class="c-ends" />{!brief && <col class="c-mode" />}<col class="c-brain" />
+        </colgroup>
+        <thead>
+          <tr>
+            {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner")}<th>Throughput, 3 h</th>
+            {head("throughput", "Throughput")}<th><span class="vh">Unit of throughput</span></th>
+            {brief && <th class="num">vs promise</th>}{head("replicas", "Replicas")}{gpus && <th class="num">GPU <span class="u">%</span></th>}
+            <th class="num">CPU <span class="u">%</span></th><th class="num">Memory <span class="u">%</span></th>{head("wait", "Wait", "%")}
+            {!brief && head("done", "Done", "%")}<th class="num">Ends</th>{!brief && <th>Mode</th>}<th>Brain</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((job) => (
+            <tr key={job.id} id={`job-${job.id}`} class={`${job.finished_at ? "off" : ""} ${job.id === selected ? "sel" : ""}`} onClick={() => setSelected(job.id)} onDblClick={() => go("jobs", place(job))}>
+              <Cells job={job} brief={brief} gpus={gpus} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** Ended jobs go by id: a name may belong to a later one. */
+export const place = (job: JobView): string => (job.finished_at ? job.id : job.name);
+
+interface Still extends Array<JobView> {
+  hold: () => void;
+  release: () => void;
+}
+
+/** Rows keep their place under the pointer and are sorted anew when it leaves. */
+function useStill(jobs: readonly JobView[]): Still {
+  const order = useRef<string[] | null>(null);
+  const [, again] = useState(0);
+  const held = order.current;
+  const place = (job: JobView): number => {
+    const at = held?.indexOf(job.id) ?? -1;
+    return at < 0 ? Number.MAX_SAFE_INTEGER : at;
+  };
+  const rows = held ? [...jobs].sort((one, other) => place(one) - place(other)) : [...jobs];
+  return Object.assign(rows, {
+    hold: () => (order.current = rows.map((job) => job.id)),
+    release: () => ((order.current = null), again((turn) => turn + 1)),
+  }) as Still;
+}
+
+const RIGHT = new Set(["throughput", "replicas", "wait", "done"]);
+
+interface HeadProps {
+  id: string;
+  text: string;
+  unit: string;
+  sort?: string;
+  onSort?: (key: string) => void;
+}
+
+function Head({ id, text, unit, sort = "state", onSort }: HeadProps) {
+  const kind = RIGHT.has(id) ? "num" : "";
+  const label = <>{text} {unit && <span class="u">{unit}</span>}</>;
+  if (!onSort) return <th class={kind}>{label}</th>;
+  return (
+    <th class={kind} aria-sort={sort === id ? (RIGHT.has(id) ? "descending" : "ascending") : undefined}>
+      <button type="button" class="plain" onClick={() => onSort(id === "state" ? "" : id)}>{label}{sort === id && " ↓"}</button>
+    </th>
+  );
+}
+
+function Cells({ job, brief, gpus }: { job: JobView; brief: boolean; gpus: boolean }) {
+  const stale = job.conditions.some((condition) => condition.kind === "StaleTelemetry");
+  const share = (part: number | null) => <td class="num">{fixed(part === null ? null : part * 100)}</td>;
+  return (
+    <>
+      <td title={job.reason}><JobBadge job={job} /></td>
+      <td class="med"><a href={link("jobs", place(job))}>{job.name}</a></td>
+      {!brief && <td class="mut">{job.owner}</td>}
+      <td><Sparkline values={job.sparkline} stale={stale} ended={job.finished_at !== null} /></td>
+      <td class="num">{compared(job.throughput?.examples_per_second)}</td>
+      <td class="u">{job.throughput && job.unit_of_throughput}</td>
+      {brief && <Versus job={job} stale={stale} />}
+      <td class="num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
+      {gpus && share(job.gpu_share)}
+      {share(job.cpu_share)}{share(job.memory_share)}{share(job.data_wait_share)}
+      {!brief && <td class="num"><Done share={job.progress} /></td>}
+      <td class="num" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, now.value)}</td>
+      {!brief && <td class="mut">{job.mode}</td>}
+      <td><Brain job={job} /></td>
+    </>
+  );
+}
+
+/** What an open proposal asks for, else the wished size. */
+function wished(job: JobView): number {
+  return job.plan?.state === "Proposed" || job.plan?.state === "Approved" ? job.plan.target.replicas : job.replicas_wished || job.replicas;
+}
+
+function Versus({ job, stale }: { job: JobView; stale: boolean }) {
+  if (stale) return <td class="num warn">stale</td>;
+  if (job.state === "Changing") return <td class="num mut">changing</td>;
+  const off = gain(job.promised?.examples_per_second, job.throughput?.examples_per_second);
+  const below = job.promised && job.throughput && job.throughput.examples_per_second < job.promised.low;
+  return <td class={`num ${below ? "warn" : ""}`}>{change(off, 1)}</td>;
+}
+
+function Done({ share }: { share: number | null }) {
+  if (share === null) return <>—</>;
+  return (
+    <span class="done">
+      <svg width="40" height="6" aria-hidden="true"><rect class="rest" width="40" height="6" rx="1" /><rect class="part" width={40 * share} height="6" rx="1" /></svg>
+      {fixed(share * 100)}
+    </span>
+  );
+}
+
+function Brain({ job: { plan, decision } }: { job: JobView }) {
+  const held = decision !== null && decision.target.replicas === decision.current.replicas;
+  const decided = decision?.decided_at ?? "";
+  if (held && (!plan || (decided > plan.updated_at && !["Proposed", "Approved", "Applying", "Applied", "Verified", "RolledBack"].includes(plan.state))))
+    return <PlanBadge state="Hold"><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></PlanBadge>;
+  if (!plan) return <span class="dim">—</span>;
+  return <PlanBadge state={plan.state}>{plan.state === "RolledBack" ? "Rolled back" : plan.state} <Time at={plan.updated_at} /></PlanBadge>;
+}

@@ -1,0 +1,140 @@
+/** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
+import type { Health, JobView, NodeView, PlanView, ScalePlan } from "../api/types.ts";
+import { clock, count, duration, gain, promised } from "./format.ts";
+
+export interface Concern {
+  /** Lower is more urgent. */
+  rank: number;
+  icon: "warning" | "holding" | "failed" | "proposed" | "silent" | "drained" | "clock" | "hold";
+  tone: "warn" | "bad" | "brain" | "mut";
+  title: string;
+  detail: string;
+  at: string | null;
+  to: readonly string[];
+}
+
+/** Failures older than this are history, not news. */
+const NEWS = 24 * 3_600_000;
+
+/** Codes of holds that a person can end. */
+const MENDABLE = new Set(["no-checkpoint", "rollback-limit", "advise-only", "never-steps", "no-steps"]);
+
+export function concerns(
+  jobs: readonly JobView[], waiting: readonly PlanView[], nodes: readonly NodeView[], health: Health | null, now: number,
+): Concern[] {
+  return [
+    ...jobs.flatMap((job) => aboutJob(job, now)),
+    ...aboutPlans(waiting, now),
+    ...nodes.flatMap(aboutNode),
+    ...(health?.degraded ?? []).map((said): Concern => ({
+      rank: 0, icon: "silent", tone: "warn", title: "The service is degraded", detail: said, at: null, to: ["health"],
+    })),
+  ].sort((one, other) => one.rank - other.rank);
+}
+
+function aboutJob(job: JobView, now: number): Concern[] {
+  const to = ["jobs", job.finished_at ? job.id : job.name];
+  const base = { at: job.updated_at, to };
+  if (job.state === "Failed" && now - Date.parse(job.updated_at) < NEWS)
+    return [{ ...base, rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed`, detail: job.reason }];
+  if (job.finished_at) return [];
+  const found: Concern[] = job.conditions.map(({ kind, reason }) => ({
+    ...base, rank: 2, icon: kind === "StaleTelemetry" ? "holding" : "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
+  }));
+  if (job.state === "Degraded")
+    found.push({ ...base, rank: 1, icon: "warning", tone: "warn", title: `${job.name} is degraded`, detail: job.reason });
+  if (job.advise_only)
+    found.push({ ...base, rank: 3, icon: "hold", tone: "warn", title: `Brain only advises on ${job.name}`, detail: job.advise_only });
+  const hold = job.decision?.explanation;
+  if (hold && MENDABLE.has(hold.code) && !job.advise_only)
+    found.push({ ...base, at: job.decision?.decided_at ?? null, rank: 4, icon: "hold", tone: "warn", title: `${job.name} cannot be resized`, detail: `${hold.reason} ${hold.next_step}` });
+  if (job.state === "Queued")
+    found.push({ ...base, at: job.created_at, rank: 5, icon: "clock", tone: "mut", title: `${job.name} waits to start`, detail: job.reason });
+  if (job.losses.dropped + job.losses.gaps > 0)
+    found.push({ ...base, rank: 6, icon: "silent", tone: "warn", title: `${job.name} lost samples`, detail: `${count(job.losses.dropped, "dropped")}, ${count(job.losses.gaps, "gap")} between sequence numbers.`.replace("droppeds", "dropped") });
+  return found;
+}
+
+function conditionTitle(job: JobView, kind: string): string {
+  if (kind === "Straggler") return `${job.name} has a straggler`;
+  if (kind === "StaleTelemetry") return `${job.name} is not heard from`;
+  if (kind === "Holding") return `${job.name} holds at ${count(job.replicas, "replica")}`;
+  return `${job.name}: ${kind.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase()}`;
+}
+
+function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
+  if (waiting.length === 0) return [];
+  const first = [...waiting].sort((one, other) => Date.parse(one.plan.expires_at) - Date.parse(other.plan.expires_at))[0];
+  const names = [...new Set(waiting.map((view) => view.job_name))].join(", ");
+  const one = waiting.length === 1 ? waiting[0] : undefined;
+  return [{
+    rank: 2, icon: "proposed", tone: "brain",
+    title: `${count(waiting.length, "recommendation")} ${waiting.length === 1 ? "waits" : "wait"} for you`,
+    detail: `${names}; ${waiting.length === 1 ? "expires" : "first expires"} ${clock(first?.plan.expires_at, now)}.`,
+    at: first?.plan.created_at ?? null,
+    to: one ? ["jobs", one.job_name] : ["inbox"],
+  }];
+}
+
+function aboutNode(node: NodeView): Concern[] {
+  if (!node.ready)
+    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: "Its scaler does not report; jobs on it go on, Brain holds.", at: node.seen_at, to: ["nodes"] }];
+  if (!node.schedulable)
+    return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "Nothing new is placed on it.", at: null, to: ["nodes"] }];
+  return [];
+}
+
+/** Whether a job is outside what a person expects of it. */
+export function unusual(job: JobView): boolean {
+  return job.state === "Degraded" || job.conditions.length > 0 || job.advise_only !== null;
+}
+
+const ORDER: Record<JobView["state"], number> = {
+  Degraded: 1, Changing: 2, Starting: 3, Running: 4, Queued: 5, Suspended: 6, Failed: 7, Succeeded: 8, Cancelled: 9,
+};
+
+/** Unusual first, ended last, newest first among equals. */
+export function byUrgency(one: JobView, other: JobView): number {
+  const rank = (job: JobView): number => (unusual(job) && !job.finished_at ? 0 : ORDER[job.state]);
+  return rank(one) - rank(other) || other.created_at.localeCompare(one.created_at);
+}
+
+/** What the end of a decision's row says: the result against the promise, else where it stands. */
+export function result(plan: ScalePlan, now: number): { text: string; tone: "brain" | "bad" | "mut" | "" } {
+  const off = gain(plan.promised?.examples_per_second, plan.outcome.measured?.examples_per_second);
+  const more = gain(plan.measured?.examples_per_second, plan.promised?.examples_per_second);
+  const text = (share: number | null, decimals = 0): string =>
+    share === null ? "—" : `${share < 0 ? "−" : "+"}${Math.abs(share * 100).toFixed(decimals)}\u202f%`;
+  switch (plan.state) {
+    case "Proposed":
+    case "Approved":
+      return more === null ? { text: "no promise", tone: "mut" } : { text: `${text(more)} promised`, tone: "brain" };
+    case "Applying":
+      return { text: "re-forming", tone: "mut" };
+    case "Applied":
+      return { text: `measuring ${duration((now - Date.parse(plan.updated_at)) / 1000)}`, tone: "mut" };
+    case "Verified":
+    case "RolledBack":
+      return off === null
+        ? { text: plan.outcome.verdict ?? "—", tone: "mut" }
+        : { text: text(off, 1), tone: plan.state === "RolledBack" ? "bad" : "" };
+    default:
+      return { text: plan.promised ? promised(plan.promised) : "—", tone: "mut" };
+  }
+}
+
+/** What verified plans of the last `hours` changed: throughput against the sizes before. */
+export function realised(plans: readonly ScalePlan[], now: number, hours = 24): { share: number; jobs: number; downtime: number } | null {
+  const since = now - hours * 3_600_000;
+  const kept = plans.filter(
+    (plan) => plan.state === "Verified" && plan.outcome.verdict === "kept" && plan.measured && plan.outcome.measured && Date.parse(plan.updated_at) >= since,
+  );
+  if (kept.length === 0) return null;
+  const shares = kept.map((plan) => gain(plan.measured?.examples_per_second, plan.outcome.measured?.examples_per_second) ?? 0);
+  const downtime = kept.reduce((sum, plan) => sum + (plan.outcome.downtime_seconds ?? 0), 0);
+  return {
+    share: shares.reduce((sum, share) => sum + share, 0) / shares.length,
+    jobs: new Set(kept.map((plan) => plan.job)).size,
+    downtime,
+  };
+}

@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as f from "./format.ts";
+
+const plain = (text: string): string => text.replaceAll(f.NARROW, "_");
+const NOW = Date.parse("2026-11-21T14:32:08");
+const at = (text: string): string => new Date(text).toISOString();
+
+test("thousands are grouped by narrow spaces that do not break", () => {
+  assert.equal(plain(f.fixed(1842)), "1_842");
+  assert.equal(plain(f.fixed(1234567.25, 1)), "1_234_567.3");
+  assert.equal(plain(f.fixed(999)), "999");
+});
+
+test("minus is a true minus, and nothing is minus zero", () => {
+  assert.equal(f.fixed(-2.14, 1), "−2.1");
+  assert.equal(f.fixed(-0.04, 1), "0.0");
+  assert.equal(f.signed(-0.004), "0");
+  assert.equal(f.signed(34), "+34");
+});
+
+test("three significant figures, four where values are compared", () => {
+  assert.equal(plain(f.quantity(1842)), "1_840");
+  assert.equal(plain(f.compared(1842)), "1_842");
+  assert.equal(f.quantity(96.24), "96.2");
+  assert.equal(f.quantity(0.03149), "0.0315");
+  assert.equal(f.quantity(99.97), "100");
+});
+
+test("what is unknown is a dash", () => {
+  for (const text of [f.fixed(null), f.percent(undefined), f.quantity(NaN), f.promised(null)])
+    assert.equal(text, "—");
+  assert.equal(f.clock(null, NOW), "—");
+});
+
+test("decimals are equal within a column", () => {
+  assert.deepEqual(f.column([96.24, 8.1, null]), ["96.2", "8.1", "—"]);
+});
+
+test("percent has a space before its sign", () => {
+  assert.equal(plain(f.percent(0.614, 1)), "61.4_%");
+  assert.equal(plain(f.change(-0.203, 1)), "−20.3_%");
+});
+
+test("uncertainty is a half width, or two ends where they differ", () => {
+  const even = { examples_per_second: 2555, low: 2445, high: 2665 };
+  assert.equal(plain(f.promised(even)), "2_555 ±110");
+  assert.equal(f.uncertainty({ examples_per_second: 100, low: 95, high: 120 }), "−5 … +20");
+});
+
+test("measured against promised reads of", () => {
+  const one = (value: number) => ({ examples_per_second: value, low: value, high: value });
+  assert.equal(plain(f.measuredOf(one(2310), one(2900))), "2_310 of 2_900");
+});
+
+test("durations change unit as they grow", () => {
+  assert.equal(plain(f.duration(0.81)), "0.8_s");
+  assert.equal(plain(f.duration(38)), "38_s");
+  assert.equal(plain(f.duration(240)), "4_min");
+  assert.equal(plain(f.duration(5040)), "1_h 24_min");
+  assert.equal(plain(f.duration(7200)), "2_h");
+  assert.equal(plain(f.duration(3 * 86400)), "3_d");
+});
+
+test("the clock shows no more than is needed", () => {
+  assert.equal(f.clock(at("2026-11-21T14:21:00"), NOW), "14:21");
+  assert.equal(f.clock(at("2026-11-23T09:10:00"), NOW), "Mon 09:10");
+  assert.equal(f.clock(at("2026-12-12T09:10:00"), NOW), "12 Dec 09:10");
+});
+
+test("memory and cores", () => {
+  assert.equal(plain(f.bytes(1610612736)), "1.5_GiB".replace("1.5", "1.50"));
+  assert.equal(f.cores(1500), "1.5");
+  assert.equal(f.cores(4000), "4");
+});
+
+test("gain needs a base", () => {
+  assert.equal(f.gain(0, 5), null);
+  assert.equal(f.gain(null, 5), null);
+  assert.ok(Math.abs((f.gain(1842, 2555) ?? 0) - 0.387) < 0.001);
+});

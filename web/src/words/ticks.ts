@@ -1,0 +1,54 @@
+/** Axes: round values, whole minutes and hours. Pure. */
+
+/** Three to five round values from 0 to at least `high`. */
+export function valueTicks(high: number): number[] {
+  if (!(high > 0)) return [0, 1];
+  const rough = high / 3;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = ([1, 2, 2.5, 5, 10].find((times) => times * power >= rough * 0.999) ?? 10) * power;
+  const steps = Math.ceil(high / step - 1e-9);
+  return Array.from({ length: steps + 1 }, (_, at) => Number((at * step).toPrecision(12)));
+}
+
+const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+/** Instants (seconds) at whole units of local time, at most `most` of them. */
+export function timeTicks(since: number, until: number, most: number): number[] {
+  const step = STEPS.find((one) => (until - since) / one <= most) ?? 86400;
+  const zone = new Date(since * 1000).getTimezoneOffset() * 60;
+  const first = Math.ceil((since - zone) / step) * step + zone;
+  const ticks: number[] = [];
+  for (let at = first; at <= until; at += step) ticks.push(at);
+  return ticks;
+}
+
+/** Splits sorted instants where two are further apart than `limit`; a gap is never bridged. */
+export function withGaps(
+  points: readonly { at: number; value: number }[], limit: number,
+): { x: number[]; y: (number | null)[] } {
+  const x: number[] = [];
+  const y: (number | null)[] = [];
+  let last = Number.NaN;
+  for (const { at, value } of points) {
+    if (at - last > limit) {
+      x.push((at + last) / 2);
+      y.push(null);
+    }
+    x.push(at);
+    y.push(value);
+    last = at;
+  }
+  return { x, y };
+}
+
+/** Index of the sorted `x` nearest to `value`; −1 for an empty list. */
+export function nearest(x: readonly number[], value: number): number {
+  if (x.length === 0) return -1;
+  let [low, high] = [0, x.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((x[middle] ?? 0) < value) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && value - (x[low - 1] ?? 0) < (x[low] ?? 0) - value ? low - 1 : low;
+}
