@@ -40,11 +40,7 @@ class MemoryBackend:
             replicas=tuple(mine[id] for id in sorted(mine)),
             next_id=max(mine, default=-1) + 1,
             named=self._named.get(job, frozenset()),
-            free=Resources(
-                cpu_millis=self._capacity.cpu_millis - used.cpu_millis,
-                memory_bytes=self._capacity.memory_bytes - used.memory_bytes,
-                gpus=self._capacity.gpus - used.gpus,
-            ),
+            free=self._capacity - used,
         )
 
     def start(

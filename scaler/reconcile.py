@@ -130,15 +130,9 @@ def _grow(wish: JobWish, missing: int, seen: Observed) -> Iterator[Action]:
     for replica in range(seen.next_id, seen.next_id + fitting):
         yield Start(replica, wish.wish.generation)
     if fitting < missing:
-        taken = need.times(fitting)
-        left = Resources(
-            cpu_millis=seen.free.cpu_millis - taken.cpu_millis,
-            memory_bytes=seen.free.memory_bytes - taken.memory_bytes,
-            gpus=seen.free.gpus - taken.gpus,
-        )
         yield Wait(
             f"waits for room for {missing - fitting} of {target(wish)} replicas: each needs "
-            f"{_said(need)}, free are {_said(left)}"
+            f"{_said(need)}, free are {_said(seen.free - need.times(fitting))}"
         )
 
 

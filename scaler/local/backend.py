@@ -243,12 +243,7 @@ class LocalBackend:
 
     def _free(self, now: datetime) -> Resources:
         used = sum((replica.resources for replica in self._alive(now)), NOTHING)
-        capacity = self._machine.capacity
-        return Resources(
-            cpu_millis=capacity.cpu_millis - used.cpu_millis,
-            memory_bytes=capacity.memory_bytes - used.memory_bytes,
-            gpus=capacity.gpus - used.gpus,
-        )
+        return self._machine.capacity - used
 
     def _alive(self, now: datetime) -> list[ReplicaSeen]:
         looks = (
