@@ -1,0 +1,190 @@
+"""Telemetry in: 200 means committed, bad samples come back with reasons."""
+
+import gzip
+import json
+from datetime import datetime, timedelta
+
+import httpx2
+import pytest
+import zstandard
+
+from brain import calls, wire
+from brain.errors import Overloaded, TooLarge, UnknownVersion
+from brain.settings import Settings
+from brain.types.record import Role
+from brain.types.telemetry import Receipt, Sample
+from tests.api.app import Api, digits
+from tests.builders import NOW, at, throughput
+
+
+def _job(api: Api) -> str:
+    with api.client() as admin:
+        return str(admin.send(calls.submit(digits())).id)
+
+
+def _send(api: Api, *samples: Sample, job: str, sent_at: datetime = NOW) -> Receipt:
+    with api.client(Role.AGENT, job=job) as agent:
+        return agent.send(calls.telemetry(samples, sent_at=sent_at))
+
+
+def _post(api: Api, job: str, content: bytes, **headers: str) -> httpx2.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with api.http(api.token(Role.AGENT, job=job)) as http:
+        return http.post("/api/v1/telemetry", content=content, headers=named)
+
+
+def test_what_was_answered_is_stored(api: Api) -> None:
+    job = _job(api)
+    receipt = _send(api, throughput(job=job), throughput(1, job=job), job=job)
+    with api.stores.transaction() as tx:
+        stored = tx.telemetry.throughput(wire.convert(job, str), since=NOW)  # type: ignore[arg-type]
+    assert (receipt.stored, len(stored)) == (2, 2)
+
+
+def test_a_repeated_batch_is_absorbed(api: Api) -> None:
+    job = _job(api)
+    _send(api, throughput(job=job), job=job)
+    assert _send(api, throughput(job=job), job=job) == Receipt(stored=0, duplicates=1)
+
+
+def test_a_bad_sample_is_listed_and_the_good_ones_are_stored(api: Api) -> None:
+    job = _job(api)
+    batch = json.loads(wire.encode_batch([throughput(n, job=job) for n in range(3)], sent_at=NOW))
+    batch["samples"][1]["step_seconds"] = "fast"
+    answer = _post(api, job, json.dumps(batch).encode())
+    assert answer.status_code == 200
+    assert answer.json()["stored"] == 2
+    assert [bad["index"] for bad in answer.json()["rejected"]] == [1]
+    assert "step_seconds" in answer.json()["rejected"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("measured_at", "says"),
+    [
+        (NOW - timedelta(hours=25), "older than the 24 h"),
+        (NOW + timedelta(minutes=6), "5 min ahead"),
+    ],
+)
+def test_a_sample_out_of_time_is_rejected(api: Api, measured_at: datetime, says: str) -> None:
+    job = _job(api)
+    receipt = _send(api, throughput(job=job, measured_at=measured_at), job=job)
+    assert receipt.stored == 0
+    assert says in receipt.rejected[0].reason
+
+
+def test_the_age_is_judged_on_service_time(api: Api) -> None:
+    job = _job(api)
+    slow = timedelta(hours=30)
+    sample = throughput(job=job, measured_at=NOW - slow)
+    assert _send(api, sample, job=job, sent_at=NOW - slow).stored == 1
+    with api.client() as admin:
+        health = admin.send(calls.health())
+    assert health.skew_seconds == slow.total_seconds()
+    assert "clock" in health.degraded[0]
+
+
+def test_an_agent_writes_its_own_job_only(api: Api) -> None:
+    job = _job(api)
+    receipt = _send(api, throughput(job="another"), throughput(job=job), job=job)
+    assert receipt.stored == 1
+    assert receipt.rejected[0].reason == "job another is not the job of this token"
+
+
+def test_samples_of_no_job_are_rejected(api: Api) -> None:
+    with api.client() as admin:
+        receipt = admin.send(calls.telemetry([throughput(job="gone")], sent_at=NOW))
+    assert receipt.rejected[0].reason == "job 'gone' is no job's id"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor().compress), ("identity", bytes)],
+)
+def test_packed_bodies_are_read(api: Api, encoding: str, pack: object) -> None:
+    job = _job(api)
+    body = wire.encode_batch([throughput(job=job)], sent_at=NOW)
+    assert callable(pack)
+    answer = _post(api, job, pack(body), content_encoding=encoding)
+    assert answer.json()["stored"] == 1
+
+
+def test_ndjson_is_read_line_by_line(api: Api) -> None:
+    job = _job(api)
+    lines = [
+        b'{"v": 1, "sent_at": "2026-01-01T12:00:00Z"}',
+        wire.encode_sample(throughput(job=job)),
+        b"{broken",
+    ]
+    answer = _post(api, job, b"\n".join(lines), content_type="application/x-ndjson").json()
+    assert (answer["stored"], answer["rejected"][0]["index"]) == (1, 1)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_a_bomb_is_refused_before_it_is_parsed(api: Api, pack: object) -> None:
+    job = _job(api)
+    assert callable(pack)
+    packed = pack(b" " * (api.settings.body_limit_bytes + 1))
+    encoding = "gzip" if pack is gzip.compress else "zstd"
+    answer = _post(api, job, packed, content_encoding=encoding)
+    assert (answer.status_code, answer.json()["type"]) == (413, f"/problems/{TooLarge.__name__}")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "says"),
+    [
+        (b"{", {}, 422, "not JSON"),
+        (b'{"v": 1}', {}, 422, "missing"),
+        (b'{"v": 9, "sent_at": "2026-01-01T12:00:00Z", "samples": []}', {}, 426, "v 9"),
+        (b'{"v": 1, "sent_at": "2026-01-01T12:00:00", "samples": []}', {}, 422, "time zone"),
+        (b"x", {"content_encoding": "br"}, 422, "gzip, zstd"),
+        (b"x", {"content_encoding": "gzip"}, 422, "no gzip"),
+        (b"x", {"content_encoding": "zstd"}, 422, "no zstd"),
+        (b"x", {"content_type": "text/csv"}, 422, "application/json"),
+        (b"", {"content_type": "application/x-ndjson"}, 422, "not JSON"),
+    ],
+)
+def test_what_is_no_batch_is_refused_with_the_reason(
+    api: Api, body: bytes, headers: dict[str, str], status: int, says: str
+) -> None:
+    answer = _post(api, _job(api), body, **headers)
+    assert answer.status_code == status
+    assert says in answer.json()["detail"]
+
+
+def test_an_unknown_version_is_told_as_such(api: Api) -> None:
+    body = b'{"v": 9, "sent_at": "2026-01-01T12:00:00Z", "samples": []}'
+    assert _post(api, _job(api), body).json()["type"].endswith(UnknownVersion.__name__)
+
+
+def test_too_many_samples_are_to_be_split(tmp_path_factory: pytest.TempPathFactory) -> None:
+    api = Api(tmp_path_factory.mktemp("home"), settings=Settings(batch_limit=2))
+    job = _job(api)
+    with pytest.raises(TooLarge, match="split the batch"):
+        _send(api, *(throughput(n, job=job) for n in range(3)), job=job)
+
+
+def test_a_flood_is_told_to_come_back(api: Api) -> None:
+    job = _job(api)
+    while api.app.state.context.ingesting.acquire(blocking=False):
+        pass
+    answer = _post(api, job, wire.encode_batch([throughput(job=job)], sent_at=NOW))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert answer.json()["type"].endswith(Overloaded.__name__)
+
+
+def test_the_counters_count_samples(api: Api) -> None:
+    job = _job(api)
+    for _ in range(2):
+        _send(api, throughput(job=job), throughput(job="gone"), job=job)
+    with api.http(api.token()) as http:
+        text = http.get("/metrics").text
+    assert 'brain_samples_total{outcome="stored"} 1.0' in text
+    assert 'brain_samples_total{outcome="duplicate"} 1.0' in text
+    assert 'brain_samples_total{outcome="rejected"} 2.0' in text
+
+
+def test_a_slightly_late_batch_is_no_skew(api: Api) -> None:
+    job = _job(api)
+    _send(api, throughput(job=job), job=job, sent_at=at(-1))
+    with api.client() as admin:
+        assert admin.send(calls.health()).skew_seconds == 0

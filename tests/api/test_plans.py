@@ -1,0 +1,155 @@
+"""Plans over HTTP: asked for, approved, rejected, rolled back, explained."""
+
+import pytest
+
+from brain import calls
+from brain.errors import BadInput, Conflict, NotAllowed, UnknownPlan, VersionMismatch
+from brain.settings import Settings
+from brain.types.plan import PlanKind, PlanState
+from brain.types.pool import FreezeScope
+from brain.types.record import Role
+from brain.views import Decision, ResizeRequest
+from tests.api.app import Api, digits
+from tests.builders import plan, recommendation
+
+
+@pytest.fixture
+def proposed(api: Api) -> str:
+    """A job with a proposal of generation 1."""
+    api.add_node()
+    with api.client() as admin:
+        job = str(admin.send(calls.submit(digits())).id)
+    with api.stores.transaction() as tx:
+        tx.plans.add(plan(1, job=job))
+    return job
+
+
+def test_a_request_is_approved_by_who_asked(api: Api) -> None:
+    api.add_node()
+    with api.client(Role.SUBMITTER, name="ada") as ada:
+        ada.send(calls.submit(digits()))
+        made = ada.send(calls.resize("digits", ResizeRequest(replicas=3, why="deadline"))).plan
+    assert (made.kind, made.state, made.target.replicas) == (
+        PlanKind.REQUEST,
+        PlanState.APPROVED,
+        3,
+    )
+    assert made.approval is not None
+    assert made.approval.by == "ada"
+
+
+def test_a_size_beyond_the_bounds_is_clamped_with_a_reason(api: Api) -> None:
+    api.add_node(cpus=16)
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+        made = admin.send(calls.resize("digits", ResizeRequest(replicas=9))).plan
+    assert made.target.replicas == 4
+    assert "bounds" in made.explanation.reason
+
+
+def test_no_replicas_at_all_are_refused(api: Api) -> None:
+    api.add_node()
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+        with pytest.raises(BadInput, match="suspend or cancel"):
+            admin.send(calls.resize("digits", ResizeRequest(replicas=0)))
+
+
+def test_an_approval_carries_the_version_that_was_seen(api: Api, proposed: str) -> None:
+    with api.client(Role.OPERATOR, name="olga") as olga:
+        with pytest.raises(VersionMismatch):
+            olga.send(calls.approve(proposed, 1, Decision(version=99)))
+        view = olga.send(calls.approve(proposed, 1, Decision(version=1)))
+    assert view.plan.state is PlanState.APPROVED
+    assert view.plan.approval is not None
+    assert view.plan.approval.by == "olga"
+
+
+def test_a_dry_run_of_an_approval_leaves_the_proposal(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        would = admin.send(calls.approve("digits", 1, Decision(), dry_run=True))
+        now = admin.send(calls.plans_of(proposed)).items[0]
+    assert (would.plan.state, now.plan.state) == (PlanState.APPROVED, PlanState.PROPOSED)
+
+
+def test_a_rejected_plan_cannot_be_approved(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        rejected = admin.send(calls.reject(proposed, 1, Decision(why="not before Monday")))
+        with pytest.raises(Conflict, match="Rejected"):
+            admin.send(calls.approve(proposed, 1, Decision()))
+    assert "not before Monday" in rejected.plan.outcome.detail
+    assert rejected.blocked is not None
+
+
+def test_a_plan_that_does_not_stand_cannot_be_rolled_back(api: Api, proposed: str) -> None:
+    with api.client() as admin, pytest.raises(Conflict, match="not what stands"):
+        admin.send(calls.rollback(proposed, 1, Decision()))
+
+
+def test_a_submitter_does_not_approve(api: Api, proposed: str) -> None:
+    with api.client(Role.SUBMITTER) as client, pytest.raises(NotAllowed, match="operator"):
+        client.send(calls.approve(proposed, 1, Decision()))
+
+
+def test_an_unknown_generation_is_told(api: Api, proposed: str) -> None:
+    with api.client() as admin, pytest.raises(UnknownPlan):
+        admin.send(calls.approve(proposed, 7, Decision()))
+
+
+def test_the_inbox_lists_proposals_with_the_names_of_their_jobs(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        inbox = admin.send(calls.plans(filter="state:Proposed job:digits"))
+        none = admin.send(calls.plans(filter="state:Verified"))
+    assert [(one.job_name, one.plan.generation) for one in inbox.items] == [("digits", 1)]
+    assert inbox.items[0].blocked is None
+    assert none.items == ()
+
+
+def test_the_list_goes_on_from_its_token(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        admin.send(calls.reject(proposed, 1, Decision()))
+        with api.stores.transaction() as tx:
+            tx.plans.add(plan(2, job=proposed))
+        first = admin.send(calls.plans(page_size=1))
+        second = admin.send(calls.plans(page_size=1, page_token=first.next_page_token or ""))
+    assert [page.items[0].plan.generation for page in (first, second)] == [2, 1]
+    assert second.next_page_token is None
+
+
+def test_shadow_plans_say_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    api = Api(tmp_path_factory.mktemp("home"), settings=Settings(policy_mode="shadow"))
+    with api.client() as admin:
+        job = admin.send(calls.submit(digits())).id
+        with api.stores.transaction() as tx:
+            tx.plans.add(plan(1, job=job))
+        view = admin.send(calls.plans_of(job)).items[0]
+    assert view.shadow
+    assert view.blocked is not None
+    assert "shadow" in view.blocked
+
+
+def test_the_decision_is_the_recommendation(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        assert admin.send(calls.recommendation(proposed)) is None
+        with api.stores.transaction() as tx:
+            tx.plans.decide(tx.jobs.get(proposed).id, recommendation())
+        assert admin.send(calls.recommendation(proposed)) == recommendation()
+
+
+def test_what_if_says_what_the_model_cannot_know(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        scaling = admin.send(calls.what_if(proposed))
+    assert [size.replicas for size in scaling.sizes] == [1, 2, 3, 4]
+    assert all(size.undetermined for size in scaling.sizes)
+
+
+def test_freezing_and_thawing_are_listed_and_audited(api: Api, proposed: str) -> None:
+    with api.client(name="olga") as olga:
+        frozen = olga.send(calls.freeze(FreezeScope.JOB, "digits", why="demo"))
+        shown = olga.send(calls.job("digits")).job.conditions
+        thawed = olga.send(calls.thaw(FreezeScope.JOB, "digits"))
+        actions = [entry.action for entry in olga.send(calls.audit()).items[:2]]
+    assert [freeze.target for freeze in frozen.items] == [proposed]
+    assert ("Frozen", "frozen by olga: demo") in [(one.kind, one.reason) for one in shown]
+    assert thawed.items == ()
+    assert actions == ["thaw", "freeze"]

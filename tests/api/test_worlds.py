@@ -1,0 +1,167 @@
+"""Between the programs: long polls and reports."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from brain import calls
+from brain.client import AsyncBrainClient
+from brain.errors import BadInput, UnknownVersion
+from brain.types.job import JobState
+from brain.types.pool import FreezeScope
+from brain.types.record import Role
+from brain.types.world import Cause, ReplicaReport, WorldEvent, WorldReport
+from tests.api.app import Api, digits
+from tests.builders import at, node, replica, world
+
+
+def _report(job: str, event: WorldEvent, **fields: Any) -> WorldReport:
+    made = {"epoch": 1, "generation": 0, "cause": Cause.START, "members": world().members}
+    return WorldReport(job=job, event=event, **({"at": world().formed_at} | made | fields))  # type: ignore[arg-type]
+
+
+def _job(api: Api) -> str:
+    with api.client() as admin:
+        return str(admin.send(calls.submit(digits())).id)
+
+
+async def _etag(client: AsyncBrainClient, path: str) -> str:
+    response = await client._http.get(path)
+    return str(response.headers["etag"]).strip('"')
+
+
+def test_a_poll_that_knows_nothing_is_answered_at_once(api: Api) -> None:
+    job = _job(api)
+    with api.client(Role.AGENT, job=job) as agent:
+        wish = agent.send(calls.world(job))
+    assert wish is not None
+    assert (wish.replicas, wish.generation) == (0, 0)
+
+
+def test_a_poll_ends_unchanged_after_its_wait(api: Api) -> None:
+    job = _job(api)
+
+    async def polled() -> object:
+        async with api.aclient(Role.AGENT, job=job) as agent:
+            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
+            return await agent.send(calls.world(job, etag=etag, wait_seconds=0.05))
+
+    assert asyncio.run(polled()) is None
+
+
+def test_a_poll_wakes_when_the_wish_changes(api: Api) -> None:
+    job = _job(api)
+
+    async def polled() -> Any:
+        async with api.aclient(Role.AGENT, job=job) as agent, api.aclient() as admin:
+            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
+            poll = asyncio.create_task(
+                agent.send(calls.world(job, etag=f'"{etag}"', wait_seconds=30))
+            )
+            await asyncio.sleep(0)
+            await admin.send(calls.freeze(FreezeScope.ALL, "", why="maintenance"))
+            began = time.monotonic()
+            return await poll, time.monotonic() - began
+
+    wish, seconds = asyncio.run(polled())
+    assert wish.frozen
+    assert seconds < 5
+
+
+def test_a_scaler_hears_of_a_new_job(api: Api) -> None:
+    async def polled() -> Any:
+        async with api.aclient(Role.SCALER) as scaler, api.aclient() as admin:
+            none = await scaler.send(calls.wishes("local"))
+            assert none is not None
+            poll = asyncio.create_task(
+                scaler.send(calls.wishes("local", etag=f'"{none.version}"', wait_seconds=30))
+            )
+            await asyncio.sleep(0)
+            await admin.send(calls.submit(digits(environment={"KEY": "s3cr3t"})))
+            return await poll
+
+    found = asyncio.run(polled())
+    assert [wish.name for wish in found.jobs] == ["digits"]
+    assert found.jobs[0].document["environment"] == {"KEY": ""}
+
+
+def test_many_polls_leave_the_service_free(api: Api) -> None:
+    """More pollers than the thread pool has threads wait, and a request is answered meanwhile."""
+    job = _job(api)
+
+    async def polled() -> float:
+        async with api.aclient(Role.AGENT, job=job) as agent, api.aclient() as admin:
+            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
+            polls = [
+                asyncio.create_task(agent.send(calls.world(job, etag=etag, wait_seconds=30)))
+                for _ in range(80)
+            ]
+            await asyncio.sleep(0.5)
+            began = time.monotonic()
+            await admin.send(calls.health())
+            seconds = time.monotonic() - began
+            api.app.state.context.bell.close()
+            await asyncio.gather(*polls)
+            return seconds
+
+    assert asyncio.run(polled()) < 5
+
+
+def test_a_reported_world_moves_the_job_and_repeating_it_changes_nothing(api: Api) -> None:
+    job = _job(api)
+    with api.stores.transaction() as tx:
+        queued = tx.jobs.get(job)
+        tx.jobs.put(queued.moved(JobState.STARTING, "fits", api.now))
+    with api.client(Role.AGENT, job=job) as agent, api.client() as admin:
+        for _ in range(2):
+            agent.send(calls.report_world(_report(job, WorldEvent.FORMED)))
+        detail = admin.send(calls.job(job))
+        kinds = [event.kind for event in admin.send(calls.job_events(job)).items]
+    assert (detail.job.state, detail.job.epoch) == (JobState.RUNNING, 1)
+    assert kinds.count("world.formed") == 1
+
+
+def test_reported_replicas_are_shown(api: Api) -> None:
+    job = _job(api)
+    report = ReplicaReport(job=job, replicas=(replica(),), at=api.now)  # type: ignore[arg-type]
+    with api.client(Role.SCALER) as scaler, api.client() as admin:
+        scaler.send(calls.report_replicas(report))
+        detail = admin.send(calls.job(job))
+    assert detail.replicas == (replica(),)
+
+
+def test_a_report_of_an_unknown_version_names_the_remedy(api: Api) -> None:
+    job = _job(api)
+    report = _report(job, WorldEvent.FORMED, v=7)
+    with api.client(Role.AGENT, job=job) as agent, pytest.raises(UnknownVersion, match="v 7"):
+        agent.send(calls.report_world(report))
+
+
+def test_a_report_of_another_job_than_the_path_is_refused(api: Api) -> None:
+    job = _job(api)
+    with api.http(api.token(Role.AGENT, job=job)) as http:
+        body = {"v": 1, "job": "other", "replicas": [], "at": "2026-01-01T12:00:00Z"}
+        other = http.post(f"/api/v1/jobs/{job}/world", json=body)
+    assert other.status_code == 422
+
+
+def test_a_minted_agent_token_is_of_its_job(api: Api) -> None:
+    job = _job(api)
+    with api.client(Role.SCALER) as scaler:
+        minted = scaler.send(calls.mint_agent_token(job))
+    with api.http(minted.secret) as agent:
+        assert agent.get(f"/api/v1/jobs/{job}/world").status_code == 200
+
+
+def test_a_node_is_registered_on_service_time(api: Api) -> None:
+    with api.client(Role.SCALER) as scaler, api.client() as admin:
+        scaler.send(calls.put_node(node(seen_at=at(-5000))))
+        found = admin.send(calls.nodes()).items
+        with pytest.raises(BadInput, match="not the"):
+            call = calls.put_node(node("other"))
+            scaler.send(
+                type(call)(method="PUT", path="/api/v1/nodes/x", reads=None, body=call.body)
+            )
+    assert (found[0].ready, found[0].seen_at) == (True, api.now)
