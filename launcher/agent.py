@@ -186,9 +186,8 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     )
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
-        sys.stderr.write(
-            failure_report(config.entrypoint.name, participant.exits) or f"brain: {ended.detail}\n"
-        )
+        report = failure_report(config.entrypoint.name, participant.exits)
+        sys.stderr.write(f"{report}\n" if report else f"brain: {ended.detail}\n")
     return ended.exit_code
 
 

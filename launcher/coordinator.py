@@ -443,13 +443,16 @@ class Coordinator:
         }
         event = events.get(end.exit, WorldEvent.STOPPED)
         final = end.exit is not ReplicaExit.LEFT
-        cause = Cause.FAILURE if event is WorldEvent.LOST else None
-        self._report(event, cause=cause, exit_code=end.exit_code, final=final, detail=end.reason)
+        cause, reason = None, end.reason
+        if event is WorldEvent.LOST:
+            cause = Cause.FAILURE
+            reason = "; ".join(filter(None, (self._loss(cause), reason)))
+        self._report(event, cause=cause, exit_code=end.exit_code, final=final, detail=reason)
         self._confirmed()
         self._note(
             over=end.exit,
             exit_code=end.exit_code,
-            reason=end.reason,
+            reason=reason,
             ended=True,
             ended_by=None,
         )
@@ -577,11 +580,15 @@ class Coordinator:
         return [peer for replica, peer in self._peers.items() if replica in replicas]
 
     def _loss(self, cause: Cause) -> str:
-        watch = self._running()
+        watch = self._watch
+        if watch is None:
+            return ""
         if cause is Cause.MEMBERSHIP:
             lost = sorted(watch.replicas & self._gone)
             return f"replicas {', '.join(map(str, lost))} are gone" if lost else "a replica left"
-        first = next(exit for exit in watch.exits if exit.code)
+        first = next((exit for exit in watch.exits if exit.code), None)
+        if first is None:
+            return ""
         return f"rank {first.rank} ended with {first.exit_code}: {first.message}".strip(": ")
 
     def _note(self, *, durable: bool = True, **changes: Any) -> None:

@@ -74,7 +74,7 @@ class Participant:
         self._handle_signals()
         tasks = [asyncio.create_task(work()) for work in (self._obey, self._beat)]
         try:
-            ended = await self._until_ended(asyncio.gather(*tasks))
+            ended = await self._until_ended(tasks)
             if self._workers is not None:
                 await self._stop_workers(self.config.grace_seconds)
             await self._let_go()
@@ -104,14 +104,15 @@ class Participant:
 
     # --- the coordinator -------------------------------------------------------------------
 
-    async def _until_ended(self, background: "asyncio.Future[list[None]]") -> Ended:
+    async def _until_ended(self, background: "list[asyncio.Task[None]]") -> Ended:
         """Serve one coordinator after the other; a crash of ours is never swallowed."""
         serving = asyncio.ensure_future(self._serve())
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
-            await asyncio.wait((serving, background, hurry), return_when=asyncio.FIRST_COMPLETED)
-            if background.done():
-                background.result()
+            await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in background:
+                if task.done():
+                    task.result()
             return serving.result() if serving.done() else self._gone("asked twice to end")
         finally:
             serving.cancel()
