@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Semaphore
 
 import uuid_utils
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -72,6 +72,7 @@ def create_app(
     )
     app.state.context = context
     problems.install(app)
+    app.add_exception_handler(Unavailable, _on_lost_stores)
     for part in (jobs, plans, logs, event_routes, worlds, fleet, telemetry, access, openapi):
         app.include_router(part.router)
     app.include_router(service.router)
@@ -79,6 +80,14 @@ def create_app(
     app.router.default = ui.Dashboard(ui.directory())
     app.add_middleware(Outermost, context=context)
     return app
+
+
+def _on_lost_stores(request: Request, lost: Exception) -> Response:
+    """Tell it in health, too, until a write succeeds again."""
+    assert isinstance(lost, Unavailable)
+    context: Context = request.app.state.context
+    context.condition.worsen("database", f"nothing is accepted: {lost}")
+    return problems.answer(lost, problems.request_id_of(request))
 
 
 @asynccontextmanager
@@ -137,11 +146,6 @@ class Outermost:
 
     def _note(self, method: str, status: int) -> None:
         self._here.metrics.requests.labels(method, f"{status // 100}xx").inc()
-        if status < 300:
-            return
-        if status == problems.status_of(Unavailable):
-            sentence = "the database cannot be reached or written; nothing is accepted meanwhile"
-            self._here.condition.worsen("database", sentence)
 
 
 def _name(host: str) -> str:

@@ -195,6 +195,7 @@ class Acting:
                 self._remember(tx, response, secret)
         except _Undone as undone:
             return undone.response
+        self.here.condition.mend("database")
         self.here.bell.ring()
         self.here.wake()
         return response

@@ -114,12 +114,12 @@ def _on_invalid(request: Request, error: Exception) -> Response:
 def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     name = _PLAIN_TYPES.get(error.status_code, HTTPStatus(error.status_code).name.title())
-    allowed = (error.headers or {}).get("Allow", "")
     detail = {
-        404: f"nothing is at {request.url.path}; docs/reference/openapi.json lists what is",
-        405: f"{request.method} is not for {request.url.path}, only {allowed or 'another method'}",
-    }.get(error.status_code, str(error.detail))
-    return _response(_plain(name, error.status_code, detail, request), error.headers or {})
+        404: f"nothing is at {request.url.path}",
+        405: f"{request.method} is not for {request.url.path}",
+    }.get(error.status_code)
+    told = f"{detail}; docs/reference/openapi.json lists what is" if detail else str(error.detail)
+    return _response(_plain(name, error.status_code, told, request), error.headers or {})
 
 
 def _on_bug(request: Request, error: Exception) -> Response:

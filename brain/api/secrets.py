@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
-from brain.errors import Unavailable
+from brain.errors import BrainError
 
 
 class Seal:
@@ -31,12 +31,12 @@ class Seal:
         """Return what was sealed.
 
         Raises:
-            Unavailable: it was sealed with another key.
+            BrainError: it was sealed with another key.
         """
         try:
             return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])
         except InvalidToken as wrong:
-            raise Unavailable(
+            raise BrainError(
                 "stored values were sealed with another key; restore the file `key` that the "
                 "state directory had"
             ) from wrong

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,9 +28,10 @@ def _job(api: Api) -> str:
         return str(admin.send(calls.submit(digits())).id)
 
 
-async def _etag(client: AsyncBrainClient, path: str) -> str:
-    response = await client._http.get(path)
-    return str(response.headers["etag"]).strip('"')
+async def _etag(client: AsyncBrainClient, job: str) -> str:
+    wish = await client.send(calls.world(job))
+    assert wish is not None
+    return f'"{wish.etag}"'
 
 
 def test_a_poll_that_knows_nothing_is_answered_at_once(api: Api) -> None:
@@ -45,7 +47,7 @@ def test_a_poll_ends_unchanged_after_its_wait(api: Api) -> None:
 
     async def polled() -> object:
         async with api.aclient(Role.AGENT, job=job) as agent:
-            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
+            etag = await _etag(agent, job)
             return await agent.send(calls.world(job, etag=etag, wait_seconds=0.05))
 
     assert asyncio.run(polled()) is None
@@ -56,10 +58,8 @@ def test_a_poll_wakes_when_the_wish_changes(api: Api) -> None:
 
     async def polled() -> Any:
         async with api.aclient(Role.AGENT, job=job) as agent, api.aclient() as admin:
-            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
-            poll = asyncio.create_task(
-                agent.send(calls.world(job, etag=f'"{etag}"', wait_seconds=30))
-            )
+            etag = await _etag(agent, job)
+            poll = asyncio.create_task(agent.send(calls.world(job, etag=etag, wait_seconds=30)))
             await asyncio.sleep(0)
             await admin.send(calls.freeze(FreezeScope.ALL, "", why="maintenance"))
             began = time.monotonic()
@@ -93,7 +93,7 @@ def test_many_polls_leave_the_service_free(api: Api) -> None:
 
     async def polled() -> float:
         async with api.aclient(Role.AGENT, job=job) as agent, api.aclient() as admin:
-            etag = await _etag(agent, f"/api/v1/jobs/{job}/world")
+            etag = await _etag(agent, job)
             polls = [
                 asyncio.create_task(agent.send(calls.world(job, etag=etag, wait_seconds=30)))
                 for _ in range(80)
@@ -159,9 +159,10 @@ def test_a_node_is_registered_on_service_time(api: Api) -> None:
     with api.client(Role.SCALER) as scaler, api.client() as admin:
         scaler.send(calls.put_node(node(seen_at=at(-5000))))
         found = admin.send(calls.nodes()).items
-        with pytest.raises(BadInput, match="not the"):
-            call = calls.put_node(node("other"))
-            scaler.send(
-                type(call)(method="PUT", path="/api/v1/nodes/x", reads=None, body=call.body)
-            )
     assert (found[0].ready, found[0].seen_at) == (True, api.now)
+
+
+def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:
+    call = replace(calls.put_node(node("other")), path="/api/v1/nodes/laptop")
+    with api.client(Role.SCALER) as scaler, pytest.raises(BadInput, match="not the 'laptop'"):
+        scaler.send(call)

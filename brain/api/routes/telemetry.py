@@ -74,6 +74,7 @@ def _refusal(tx: Transaction, who: Principal, job: JobId) -> str | None:
 
 
 def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
+    here.condition.mend("database")
     here.condition.note_offset(who.name, judged.offset.total_seconds())
     here.metrics.samples.labels("stored").inc(receipt.stored)
     here.metrics.samples.labels("duplicate").inc(receipt.duplicates)

@@ -42,8 +42,8 @@ async def world(about: AboutJob, wait: Wait = 0, known: Known = None) -> Respons
         with here.stores.transaction(read_only=True) as tx:
             return lifecycle.wish(tx, about.job(tx), here.settings)
 
-    wish = await poll(here.bell, read, lambda wish: _etag(wish) != _bare(known), wait)
-    return _unless_known(wish, _etag(wish), known)
+    wish = await poll(here.bell, read, lambda wish: wish.etag != _bare(known), wait)
+    return _unless_known(wish, wish.etag, known)
 
 
 @router.post(
@@ -144,10 +144,6 @@ def mint_agent_token(about: AboutJob, act: Act) -> Response:
         return NewToken(id=token.id, name=name, secret=secret)
 
     return act(minted, status=201, secret=True)
-
-
-def _etag(wish: WorldWish) -> str:
-    return f"{wish.generation}.{wish.version}"
 
 
 def _bare(etag: str | None) -> str | None:

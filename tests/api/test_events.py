@@ -1,0 +1,119 @@
+"""The event stream: resumed by id, in bunches, alive while silent, gone when told."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from brain import calls
+from brain.api import events
+from brain.types.record import Role
+from tests.api.app import Api, digits
+from tests.builders import event
+
+
+def _stream(api: Api, after: int | None = None, heartbeat: float = 30) -> AsyncIterator[bytes]:
+    bell = api.app.state.context.bell
+    return events.stream(bell, api.stores, after=after, heartbeat_seconds=heartbeat)
+
+
+def _add(api: Api, *kinds: str) -> None:
+    with api.stores.transaction() as tx:
+        for kind in kinds:
+            tx.events.add(event(kind))
+
+
+def _data(chunk: bytes) -> list[dict[str, object]]:
+    lines = chunk.decode().split("\n")
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data:")]
+
+
+def test_a_stream_goes_on_after_the_last_id_that_was_seen(api: Api) -> None:
+    _add(api, "job.Queued", "job.Starting", "job.Running")
+
+    async def resumed() -> bytes:
+        stream = _stream(api, after=1)
+        await anext(stream)
+        return await anext(stream)
+
+    chunk = asyncio.run(resumed())
+    assert [one["kind"] for one in _data(chunk)] == ["job.Starting", "job.Running"]
+    assert b"id: 3\n" in chunk
+
+
+def test_a_stream_begins_now_and_hears_what_is_committed(api: Api) -> None:
+    _add(api, "job.Queued")
+
+    async def heard() -> bytes:
+        stream = _stream(api)
+        await anext(stream)
+        following = asyncio.ensure_future(anext(stream))
+        async with api.aclient() as admin:
+            await admin.send(calls.submit(digits()))
+        return await asyncio.wait_for(following, 10)
+
+    assert [one["kind"] for one in _data(asyncio.run(heard()))] == ["job.Queued"]
+
+
+def test_new_samples_are_told_by_job(api: Api) -> None:
+    async def heard() -> bytes:
+        stream = _stream(api)
+        await anext(stream)
+        following = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        api.app.state.context.bell.ring(measured=frozenset({"j1"}))
+        return await asyncio.wait_for(following, 10)
+
+    chunk = asyncio.run(heard())
+    assert chunk.startswith(b"event: measured")
+    assert _data(chunk) == [{"jobs": ["j1"]}]
+
+
+def test_a_silent_stream_beats(api: Api) -> None:
+    async def silent() -> bytes:
+        stream = _stream(api, heartbeat=0.02)
+        await anext(stream)
+        return await asyncio.wait_for(anext(stream), 10)
+
+    assert asyncio.run(silent()) == b": heartbeat\n\n"
+
+
+def test_a_stream_ends_when_the_service_stops(api: Api) -> None:
+    async def ended() -> list[bytes]:
+        chunks = []
+        async for chunk in _stream(api):
+            chunks.append(chunk)
+            api.app.state.context.bell.close()
+        return chunks
+
+    assert len(asyncio.run(asyncio.wait_for(ended(), 10))) == 1
+
+
+def test_what_another_process_commits_rings_here(api: Api) -> None:
+    bell = api.app.state.context.bell
+
+    async def watched() -> bool:
+        watching = asyncio.create_task(events.watch(bell, api.stores))
+        with bell.listening() as heard:
+            await asyncio.sleep(0.1)
+            _add(api, "job.Running")
+            await asyncio.wait_for(heard.wait(), 10)
+            heard_it = heard.is_set()
+        bell.close()
+        await asyncio.wait_for(watching, 10)
+        return heard_it
+
+    assert asyncio.run(watched())
+
+
+def test_a_last_event_id_that_is_no_number_is_refused(api: Api) -> None:
+    with api.http(api.token(Role.VIEWER)) as http:
+        answer = http.get("/api/v1/events", headers={"Last-Event-ID": "last"})
+    assert answer.status_code == 422
+
+
+def test_events_of_a_job_go_on_from_an_id(api: Api) -> None:
+    with api.client() as admin:
+        job = admin.send(calls.submit(digits())).id
+        admin.send(calls.cancel(job))
+        first, second = admin.send(calls.job_events(job)).items
+        assert admin.send(calls.job_events(job, after=first.id)).items == (second,)
