@@ -34,13 +34,13 @@ def at(seconds: float) -> datetime:
 
 def document(name: str = "digits", **fields: Any) -> JobDocument:
     """A job of one to four replicas."""
-    given = {"command": ("python", "train.py"), "replicas": Bounds(min=1, max=4)}
+    given: dict[str, Any] = {"command": ("python", "train.py"), "replicas": Bounds(min=1, max=4)}
     return JobDocument(name=name, **(given | fields))
 
 
 def job(id: str = JOB, *, name: str = "digits", project: str = "default", **fields: Any) -> Job:
     """A queued job."""
-    made = {"pool": PoolName("local"), "owner": "ada", "created_at": NOW, "updated_at": NOW}
+    made: dict[str, Any] = {"pool": PoolName("local"), "owner": "ada", "created_at": NOW, "updated_at": NOW}
     return Job(id=JobId(id), document=document(name, project=project), **(made | fields))
 
 
@@ -51,7 +51,7 @@ def explanation(code: str = "scales-well") -> Explanation:
 
 def plan(generation: int = 1, *, job: str = JOB, replicas: int = 2, **fields: Any) -> ScalePlan:
     """A proposal to go from one replica to ``replicas``."""
-    made = {
+    made: dict[str, Any] = {
         "kind": PlanKind.RESIZE,
         "current": Allocation(replicas=1),
         "target": Allocation(replicas=replicas),
@@ -65,7 +65,7 @@ def plan(generation: int = 1, *, job: str = JOB, replicas: int = 2, **fields: An
 
 def recommendation(replicas: int = 2, **fields: Any) -> Recommendation:
     """A decision to go from one replica to ``replicas``."""
-    made = {"explanation": explanation(), "decided_at": NOW}
+    made: dict[str, Any] = {"explanation": explanation(), "decided_at": NOW}
     current, target = Allocation(replicas=1), Allocation(replicas=replicas)
     return Recommendation(current=current, target=target, **(made | fields))
 
@@ -115,7 +115,7 @@ def throughput(
 
 def save(sequence: int = 0, *, rank: int = 0, **fields: Any) -> SaveSample:
     """A checkpoint of 1 MB that took 0.2 s."""
-    made = {
+    made: dict[str, Any] = {
         "measured_at": at(sequence),
         "path": "/runs/digits/last.pt",
         "step": 100,
@@ -127,7 +127,7 @@ def save(sequence: int = 0, *, rank: int = 0, **fields: Any) -> SaveSample:
 
 def host(sequence: int = 0, *, job: str = JOB, **fields: Any) -> HostSample:
     """A machine of two cores and 8 GB, half of each used by the job."""
-    made = {
+    made: dict[str, Any] = {
         "measured_at": at(sequence),
         "node": NodeName("laptop"),
         "cpu_millis": 1500,
@@ -169,13 +169,13 @@ def world(epoch: int = 1, *, replicas: int = 1, **fields: Any) -> World:
         )
         for rank in range(replicas)
     )
-    made = {"job": JOB, "generation": 0, "cause": Cause.START, "formed_at": NOW}
+    made: dict[str, Any] = {"job": JOB, "generation": 0, "cause": Cause.START, "formed_at": NOW}
     return World(epoch=epoch, members=members, **(made | fields))
 
 
 def replica(id: int = 0, **fields: Any) -> Replica:
     """A running replica."""
-    made = {
+    made: dict[str, Any] = {
         "node": NodeName("laptop"),
         "state": ReplicaState.RUNNING,
         "generation": 0,
@@ -187,19 +187,19 @@ def replica(id: int = 0, **fields: Any) -> Replica:
 def node(name: str = "laptop", *, pool: str = "local", cpus: int = 2, **fields: Any) -> Node:
     """A machine of ``cpus`` cores and 8 GB."""
     capacity = Resources(cpu_millis=1000 * cpus, memory_bytes=8_000_000_000)
-    made = {"capacity": capacity, "seen_at": NOW}
+    made: dict[str, Any] = {"capacity": capacity, "seen_at": NOW}
     return Node(name=NodeName(name), pool=PoolName(pool), **(made | fields))
 
 
 def event(kind: str = "job.Running", *, job: str | None = JOB, **fields: Any) -> Event:
     """Something that happened."""
-    made = {"at": NOW, "message": "it happened"}
+    made: dict[str, Any] = {"at": NOW, "message": "it happened"}
     return Event(kind=kind, job=None if job is None else JobId(job), **(made | fields))
 
 
 def token(id: str = "t1", **fields: Any) -> Token:
     """An operator's token."""
-    made = {"name": id, "role": Role.OPERATOR, "sha256": f"hash of {id}", "created_at": NOW}
+    made: dict[str, Any] = {"name": id, "role": Role.OPERATOR, "sha256": f"hash of {id}", "created_at": NOW}
     return Token(id=id, **(made | fields))
 
 

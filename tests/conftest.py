@@ -33,16 +33,17 @@ def postgresql_url(postgresql: Server, _prepared_postgresql: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def _prepared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file at the newest schema, to be copied."""
     file = tmp_path_factory.mktemp("sqlite") / "brain.db"
     prepare(f"sqlite:///{file}")
     return file
 
 
 @pytest.fixture
-def sqlite_url(_prepared_sqlite: Path, tmp_path: Path) -> str:
+def sqlite_url(prepared_sqlite: Path, tmp_path: Path) -> str:
     """The URL of an empty SQLite file at the newest schema."""
-    return f"sqlite:///{shutil.copy(_prepared_sqlite, tmp_path / 'brain.db')}"
+    return f"sqlite:///{shutil.copy(prepared_sqlite, tmp_path / 'brain.db')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from brain.db import faults
 from brain.errors import BadInput
 
-#: Milliseconds to wait for another's lock before saying so.
-_LOCK_MILLIS = 10_000
+#: Seconds to wait for another's lock, or for a connection, before saying so.
+PATIENCE_SECONDS = 10.0
 #: As many as the service has threads; a connection that waits for its turn costs nothing.
 _CONNECTIONS = 40
 
@@ -50,44 +50,46 @@ def sqlite_file(url: sa.URL) -> Path:
     return Path(url.database.removeprefix("file:"))
 
 
-def open_engine(url: str) -> sa.Engine:
+def open_engine(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> sa.Engine:
     """An engine whose connections are set up and whose errors are translated."""
     parsed = database_url(url)
-    engine = _postgresql(parsed) if parsed.drivername.startswith("post") else _sqlite(parsed)
+    made = _postgresql if parsed.drivername.startswith("postgresql") else _sqlite
+    engine = made(parsed, patience_seconds)
     faults.install(engine)
     return engine
 
 
-def _create(url: sa.URL, **options: object) -> sa.Engine:
+def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
         json_serializer=lambda value: msgspec.json.encode(value).decode(),
         json_deserializer=msgspec.json.decode,
         pool_size=5,
         max_overflow=_CONNECTIONS - 5,
-        pool_timeout=_LOCK_MILLIS / 1000,
+        pool_timeout=patience_seconds,
         **options,
     )
 
 
-def _postgresql(url: sa.URL) -> sa.Engine:
-    options = f"-c timezone=UTC -c lock_timeout={_LOCK_MILLIS}"
+def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
+    options = f"-c timezone=UTC -c lock_timeout={round(patience_seconds * 1000)}"
     return _create(
         url,
+        patience_seconds,
         # A restarted server costs one ping, not one failed request per connection.
         pool_pre_ping=True,
         connect_args={"connect_timeout": 5, "application_name": "brain", "options": options},
     )
 
 
-def _sqlite(url: sa.URL) -> sa.Engine:
-    engine = _create(url)
+def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
+    engine = _create(url, patience_seconds)
 
     @sa.event.listens_for(engine, "connect")
     def set_up(connection: sqlite3.Connection, _: object) -> None:
         # The driver must not begin transactions by itself: it would begin them too late.
         connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout = {_LOCK_MILLIS}")
+        connection.execute(f"PRAGMA busy_timeout = {round(patience_seconds * 1000)}")
         connection.execute("PRAGMA journal_mode = WAL")
         # WAL alone may forget the last commits in a power cut; acknowledged means on disk.
         connection.execute("PRAGMA synchronous = FULL")

@@ -39,7 +39,7 @@ def install(engine: sa.Engine) -> None:
         promised = bool(connection and connection.get_execution_options().get(READ_ONLY))
         known = domain_error(context.original_exception, where, promised_not_to_write=promised)
         if known is not None:
-            context.chained_exception = known
+            raise known from context.original_exception
 
 
 def domain_error(

@@ -33,7 +33,7 @@ class Metric(NamedTuple):
 
 _steps = throughput_samples.c
 _host = host_samples.c
-_processes = sa.case((_steps.processes > 1, _steps.processes), else_=1)
+_processes = sa.cast(sa.case((_steps.processes > 1, _steps.processes), else_=1), sa.Double)
 _seconds = _steps.steps * _steps.step_seconds_mean / _processes
 _measured = _seconds > 0
 _trained = _measured & (_steps.phase == Phase.TRAINING)
@@ -134,7 +134,8 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
             *_joined(metric.value, metric.value, metric.value, metric.weight),
         )
         .where(rows.measured_at < before, metric.says)
-        .group_by(rows.job, minute)
+        # The minute first: grouped by job first, SQLite would read every row in that order.
+        .group_by(minute, rows.job)
     )
     columns = ["job", "metric", "minute", "mean", "low", "high", "weight"]
     statement = insert(connection, minute_means).from_select(columns, folded)

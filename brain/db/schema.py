@@ -55,12 +55,12 @@ class Prepared:
         return "; ".join(said)
 
 
-def prepare(url: str, *, contract: bool = False) -> Prepared:
+def prepare(url: str, *, contract: bool = False, migrations: Path | None = None) -> Prepared:
     """Bring the database to this code's schema, under a lock; others wait for it.
 
     At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
     serving beside; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one Brain:
-    every step runs, and an existing file is copied first.
+    every step runs, and an existing file is copied first. ``migrations`` are those shipped.
 
     Raises:
         SchemaTooNew: a newer Brain wrote it.
@@ -70,13 +70,13 @@ def prepare(url: str, *, contract: bool = False) -> Prepared:
     try:
         if engine.dialect.name == "sqlite":
             with _file_lock(sqlite_file(engine.url)), engine.begin() as connection:
-                return _migrate(connection, contract=True)
+                return _migrate(connection, contract=True, migrations=migrations)
         with engine.begin() as connection:
             _refuse_old_server(connection)
             # Longer than other locks: a migration may take a while, and nothing can be done before.
             connection.execute(sa.text("SET LOCAL lock_timeout = '120s'"))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
-            return _migrate(connection, contract=contract)
+            return _migrate(connection, contract=contract, migrations=migrations)
     finally:
         engine.dispose()
 
@@ -86,10 +86,10 @@ def current(connection: sa.Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def config(connection: sa.Connection) -> Config:
+def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
     """Alembic's configuration, which reads no file; the connection rides along."""
     made = Config()
-    made.set_main_option("script_location", str(migrations_path()).replace("%", "%%"))
+    made.set_main_option("script_location", str(migrations or migrations_path()).replace("%", "%%"))
     made.attributes["connection"] = connection
     return made
 
@@ -101,8 +101,8 @@ def migrations_path() -> Path:
     return shipped if shipped.is_dir() else package.parent / "migrations"
 
 
-def _migrate(connection: sa.Connection, *, contract: bool) -> Prepared:
-    made = config(connection)
+def _migrate(connection: sa.Connection, *, contract: bool, migrations: Path | None) -> Prepared:
+    made = config(connection, migrations)
     scripts = ScriptDirectory.from_config(made)
     before = current(connection)
     missing = _missing(scripts, before)

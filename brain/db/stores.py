@@ -6,7 +6,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from brain.db.engine import open_engine, sqlite_file
+from brain.db.engine import PATIENCE_SECONDS, open_engine, sqlite_file
 from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
 from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes
@@ -94,8 +94,8 @@ class SqlTransaction:
 class SqlStores:
     """Stores in a database that ``brain.db.prepare`` has brought to this code's schema."""
 
-    def __init__(self, url: str) -> None:
-        self._engine = open_engine(url)
+    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._engine = open_engine(url, patience_seconds=patience_seconds)
         self._sqlite = self._engine.dialect.name == "sqlite"
         # SQLite's own waiting polls, up to 100 ms apart; this lock hands over at once.
         self._writing = Lock() if self._sqlite else nullcontext()

@@ -1,0 +1,128 @@
+"""Several transactions at once, on databases where that can happen."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from brain.db import SqlStores
+from brain.db.engine import open_engine
+from brain.db.jobs import SqlPlans
+from brain.errors import StalePlan
+from brain.types.record import Event
+from tests.builders import JOB, NOW, event, plan, throughput
+
+T = TypeVar("T")
+_SECONDS = 30
+
+
+@pytest.fixture
+def stores(database_url: str) -> Iterator[SqlStores]:
+    """Empty stores, on each database in turn."""
+    made = SqlStores(database_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def beside() -> Iterator[Callable[[Callable[[], T]], "Future[T]"]]:
+    """Begin something in another thread."""
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        yield threads.submit
+
+
+class TestReaders:
+    def test_do_not_wait_for_a_writer(
+        self, stores: SqlStores, beside: Callable[..., "Future[int]"]
+    ) -> None:
+        def read() -> int:
+            with stores.transaction(read_only=True) as t:
+                return t.events.last_id()
+
+        with stores.transaction() as t:
+            t.events.add(event())
+            assert beside(read).result(timeout=_SECONDS) == 0
+
+    def test_see_one_state_throughout(
+        self, stores: SqlStores, beside: Callable[..., "Future[None]"]
+    ) -> None:
+        def write() -> None:
+            with stores.transaction() as t:
+                t.events.add(event())
+
+        with stores.transaction(read_only=True) as t:
+            assert t.events.last_id() == 0
+            beside(write).result(timeout=_SECONDS)
+            assert t.events.last_id() == 0
+
+
+class TestEventIds:
+    def test_rise_in_the_order_of_commits(
+        self, stores: SqlStores, beside: Callable[..., "Future[Event]"]
+    ) -> None:
+        begun = threading.Event()
+
+        def write() -> Event:
+            begun.set()
+            with stores.transaction() as t:
+                return t.events.add(event("second"))
+
+        with stores.transaction() as t:
+            first = t.events.add(event("first"))
+            waiting = beside(write)
+            assert begun.wait(_SECONDS)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+        assert waiting.result(timeout=_SECONDS).id > first.id
+
+
+class TestIngest:
+    def test_does_not_wait_for_decisions_on_postgresql(
+        self, postgresql_url: str, beside: Callable[..., "Future[int]"]
+    ) -> None:
+        stores = SqlStores(postgresql_url)
+
+        def ingest() -> int:
+            with stores.transaction() as t:
+                return t.telemetry.add([throughput()], received_at=NOW).stored
+
+        with stores.transaction() as t:
+            t.events.add(event())
+            assert beside(ingest).result(timeout=_SECONDS) == 1
+        stores.close()
+
+    def test_stores_once_what_two_senders_bring_at_once(
+        self, stores: SqlStores, beside: Callable[..., "Future[int]"]
+    ) -> None:
+        together = threading.Barrier(2, timeout=_SECONDS)
+
+        def ingest(order: int) -> int:
+            samples = [throughput(n) for n in range(200)][::order]
+            together.wait()
+            with stores.transaction() as t:
+                return t.telemetry.add(samples, received_at=NOW).stored
+
+        senders = [beside(ingest, order) for order in (1, -1)]
+        assert sum(sender.result(timeout=_SECONDS) for sender in senders) == 200
+        with stores.transaction() as t:
+            assert t.telemetry.losses(JOB).gaps == 0
+
+
+class TestPlansWithoutTurns:
+    def test_the_constraint_alone_fences_a_late_writer(
+        self, postgresql_url: str, beside: Callable[..., "Future[None]"]
+    ) -> None:
+        engine = open_engine(postgresql_url)
+
+        def late() -> None:
+            with engine.begin() as connection:
+                SqlPlans(connection).add(plan(1))
+
+        with engine.begin() as connection:
+            SqlPlans(connection).add(plan(1))
+            waiting = beside(late)
+        with pytest.raises(StalePlan):
+            waiting.result(timeout=_SECONDS)
+        engine.dispose()

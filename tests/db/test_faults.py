@@ -1,0 +1,180 @@
+"""A database that cannot serve is refused visibly, and nothing that is stored is damaged."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from brain.db import SqlStores
+from brain.db.faults import domain_error
+from brain.errors import BadInput, Unavailable
+from brain.types.telemetry import Receipt, Sample
+from tests.builders import JOB, NOW, event, job, node, throughput
+from tests.postgresql import Server
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@contextmanager
+def opened(url: str, **options: float) -> Iterator[SqlStores]:
+    """Stores, closed at the end."""
+    stores = SqlStores(url, **options)
+    try:
+        yield stores
+    finally:
+        stores.close()
+
+
+def submit(stores: SqlStores, *samples: Sample) -> Receipt:
+    """Add a job and samples of it."""
+    with stores.transaction() as t:
+        t.jobs.add(job())
+        return t.telemetry.add(samples, received_at=NOW)
+
+
+@contextmanager
+def room_for_pages(count: int) -> Iterator[None]:
+    """Let SQLite believe that the disk has room for so many pages of each new connection."""
+
+    def limit(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {count}")
+
+    sa.event.listen(sa.Engine, "connect", limit)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "connect", limit)
+
+
+def integrity(file: Path) -> str:
+    """What SQLite says of a file's structure."""
+    with closing(sqlite3.connect(file)) as connection:
+        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+class TestFullDisk:
+    def test_stores_nothing_of_the_transaction(self, sqlite_url: str, tmp_path: Path) -> None:
+        samples = [throughput(n) for n in range(5000)]
+        with room_for_pages(80), opened(sqlite_url) as stores:
+            with pytest.raises(Unavailable, match="full; free space"):
+                submit(stores, *samples)
+            with stores.transaction() as t:
+                assert not t.jobs.page(after=None, size=1)
+        assert integrity(tmp_path / "brain.db") == "ok"
+
+    def test_takes_writes_again_once_there_is_room(self, sqlite_url: str) -> None:
+        samples = [throughput(n) for n in range(5000)]
+        with room_for_pages(80), opened(sqlite_url) as stores, pytest.raises(Unavailable):
+            submit(stores, *samples)
+        with opened(sqlite_url) as stores:
+            assert submit(stores, *samples).stored == 5000
+
+    def test_is_unavailable_on_postgresql_too(self) -> None:
+        said = domain_error(psycopg.errors.DiskFull("could not extend file"), "db")
+        assert isinstance(said, Unavailable)
+
+
+class TestReadOnlyFile:
+    def test_refuses_writes_and_says_what_to_do(self, sqlite_url: str, tmp_path: Path) -> None:
+        file = tmp_path / "brain.db"
+        before = file.read_bytes()
+        file.chmod(0o444)
+        # Root may write everywhere by a capability, which a child can do without.
+        mortal = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+        writer = [*mortal, sys.executable, "-m", "tests.db.writer", sqlite_url]
+        done = subprocess.run(writer, capture_output=True, text=True, cwd=CHECKOUT, timeout=60)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "brain.errors.Unavailable" in done.stderr
+        assert "give this user write permission" in done.stderr
+        assert file.read_bytes() == before
+
+
+class TestLockedFile:
+    def test_is_unavailable_while_another_process_holds_it(
+        self, sqlite_url: str, tmp_path: Path
+    ) -> None:
+        with closing(sqlite3.connect(tmp_path / "brain.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with opened(sqlite_url) as stores, stores.transaction(read_only=True) as t:
+                assert t.events.last_id() == 0
+            with opened(sqlite_url, patience_seconds=0) as stores:
+                with pytest.raises(Unavailable, match="holds its lock"):
+                    submit(stores)
+
+
+class TestDamagedFile:
+    def test_is_unavailable_with_what_to_put_back(self, sqlite_url: str, tmp_path: Path) -> None:
+        (tmp_path / "brain.db").write_bytes(b"no database at all" * 100)
+        with opened(sqlite_url) as stores, pytest.raises(Unavailable, match="no SQLite database"):
+            submit(stores)
+
+
+class TestLostServer:
+    def test_is_unavailable_when_there_is_none(self, tmp_path: Path) -> None:
+        url = f"postgresql://brain@/brain?host={tmp_path}"
+        with opened(url) as stores, pytest.raises(Unavailable, match="check that it runs"):
+            submit(stores)
+
+    def test_stores_nothing_when_the_connection_breaks(
+        self, postgresql_url: str, postgresql: Server
+    ) -> None:
+        with opened(postgresql_url) as stores:
+            with pytest.raises(Unavailable, match="check that it runs"):
+                _submit_and_lose(stores, postgresql)
+            with stores.transaction() as t:
+                assert not t.jobs.page(after=None, size=1)
+
+    def test_never_shows_the_password(self) -> None:
+        nobody = "postgresql://brain:hunter2@127.0.0.1:1/brain"
+        with opened(nobody) as stores, pytest.raises(Unavailable) as refused:
+            submit(stores)
+        assert "hunter2" not in str(refused.value)
+
+
+def _submit_and_lose(stores: SqlStores, server: Server) -> None:
+    with stores.transaction() as t, server.connected("postgres") as admin:
+        t.jobs.add(job())
+        ours = "FROM pg_stat_activity WHERE application_name = 'brain'"
+        admin.execute(f"SELECT pg_terminate_backend(pid) {ours}")
+        t.nodes.put(node())
+
+
+class TestKilledWriter:
+    def test_loses_nothing_that_was_acknowledged(self, database_url: str) -> None:
+        command = [sys.executable, "-m", "tests.db.writer", database_url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as writer:
+            assert writer.stdout
+            acknowledged = [int(writer.stdout.readline()) for _ in range(30)]
+            writer.kill()
+            acknowledged += [int(line) for line in writer.stdout if line.endswith("\n")]
+        with opened(database_url) as stores, stores.transaction() as t:
+            events = t.events.after(0, limit=100_000)
+            samples = t.telemetry.throughput(JOB, since=NOW)
+        assert {event.id for event in events} >= set(acknowledged)
+        assert [sample.sequence for sample in samples] == [event.subject for event in events]
+
+
+class TestBugs:
+    def test_crash_when_a_reader_writes(self, database_url: str) -> None:
+        with opened(database_url) as stores, stores.transaction(read_only=True) as t:
+            with pytest.raises(sa.exc.DBAPIError):
+                t.events.add(event())
+
+    def test_leave_the_next_transaction_alone(self, database_url: str) -> None:
+        with opened(database_url) as stores:
+            with stores.transaction(read_only=True) as t, pytest.raises(sa.exc.DBAPIError):
+                t.events.add(event())
+            with stores.transaction() as t:
+                assert t.events.add(event()).id
+
+    def test_are_told_from_values_that_no_column_holds(self, postgresql_url: str) -> None:
+        with opened(postgresql_url) as stores, stores.transaction() as t:
+            with pytest.raises(BadInput, match="cannot be stored"):
+                t.nodes.put(node("nul\x00byte"))
