@@ -132,10 +132,10 @@ def decide(
     decision = recommend(situate(tx, job, sight, settings=settings, now=now))
     last = tx.plans.decision(job.id)
     tx.plans.decide(job.id, decision)
+    code, reason = decision.explanation.code, decision.explanation.reason
     if not decision.hold:
         lifecycle.propose(tx, job, decision, settings=settings, now=now)
-    elif last is None or last.explanation.code != decision.explanation.code:
-        code, reason = decision.explanation.code, decision.explanation.reason
+    elif last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
     return decision
 

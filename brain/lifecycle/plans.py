@@ -176,7 +176,7 @@ def judge(
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
     both = f"{number(measured.examples_per_second)} of "
     both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
-    if _kept(plan, plan.promised, measured):
+    if _kept(plan, plan.promised, measured, settings):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
     if plan.kind is not PlanKind.RESIZE:
         return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
@@ -186,19 +186,19 @@ def judge(
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
-    _advise_only_after_rollbacks(tx, plan, settings, now)
+    count_rollbacks(tx, plan, settings, now)
     return plan
 
 
-def _kept(plan: ScalePlan, promised: Prediction, measured: Prediction) -> bool:
-    """Within the band or above it; and a growth must not have made the job slower.
+def _kept(plan: ScalePlan, promised: Prediction, measured: Prediction, settings: Settings) -> bool:
+    """Within the band or above it; and a growth must have brought what a restart needs.
 
     The band of a size that was never seen is wide: it may hold throughputs below the present.
     """
     rate = measured.examples_per_second
     grew = plan.target.replicas > plan.current.replicas
-    before = plan.measured.low if grew and plan.measured else 0.0
-    return rate >= max(promised.low, before)
+    before = plan.measured.examples_per_second if grew and plan.measured else 0.0
+    return rate >= max(promised.low, before * (1 + settings.minimum_gain))
 
 
 def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
@@ -324,9 +324,8 @@ def _verified(
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)
 
 
-def _advise_only_after_rollbacks(
-    tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime
-) -> None:
+def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> None:
+    """Let Brain only advise on a job that was rolled back too often within a day."""
     recent = [
         other
         for other in tx.plans.of(plan.job)

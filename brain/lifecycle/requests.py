@@ -9,7 +9,7 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.capacity import room
-from brain.lifecycle.plans import approved, begin, change, draft, instead, undoing
+from brain.lifecycle.plans import approved, begin, change, count_rollbacks, draft, instead, undoing
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.sight import look
 from brain.lifecycle.wishes import effective_mode, standing
@@ -167,7 +167,9 @@ def rollback(
         move_plan(tx, plan, PlanState.ROLLED_BACK, reason, now, by=by, outcome=outcome)
         active = None
     back = undoing(tx, job, plan, reason, settings=settings, now=now, by=by)
-    return instead(tx, job, active, back, by=by, settings=settings, now=now)
+    back = instead(tx, job, active, back, by=by, settings=settings, now=now)
+    count_rollbacks(tx, plan, settings, now)
+    return back
 
 
 def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str | None:

@@ -49,14 +49,12 @@ def _payback(situation: Situation, replicas: int) -> float | None:
 
 
 def _confidence(situation: Situation, promised: Prediction | None) -> float | None:
-    """Probability that verification keeps it: not below the band, and not slower when larger."""
+    """Probability that verification keeps it: in the band, and worth a restart where it grows."""
     if promised is None:
         return None
-    return chance(promised, max(promised.low, situation.rate if _grows(promised, situation) else 0))
-
-
-def _grows(promised: Prediction, situation: Situation) -> bool:
-    return promised.examples_per_second > situation.rate
+    grows = promised.examples_per_second > situation.rate
+    needed = situation.rate * (1 + situation.settings.minimum_gain) if grows else 0.0
+    return chance(promised, max(promised.low, needed))
 
 
 def _next_step(situation: Situation) -> str:

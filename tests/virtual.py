@@ -1,0 +1,219 @@
+"""A pool, a Brain and one training job in virtual time: the loop without processes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from brain import cycle, lifecycle
+from brain.lifecycle.sight import Sight, look
+from brain.memory import MemoryStores
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.allocation import Bounds
+from brain.types.job import Batch, Checkpoint, Job, JobDocument, JobId
+from brain.types.plan import ScalePlan
+from brain.types.recommendation import Recommendation
+from brain.types.resources import PoolName
+from brain.types.telemetry import SourceId, ThroughputSample
+from brain.types.world import Cause, Replica, ReplicaReport, World, WorldEvent, WorldReport
+from tests import builders
+
+POOL = PoolName("local")
+#: Waiting times as short as the demo's.
+QUICK = Settings(policy_mode="auto", dwell_seconds=10.0, restart_seconds=5.0, verify_seconds=120.0)
+
+
+def scaling_by(exponent: float, *, first: float = 0.2) -> Callable[[int], float]:
+    """Step seconds of a fixed global batch whose throughput grows as replicas ** exponent."""
+    return lambda replicas: first / replicas**exponent
+
+
+class Laptop:
+    """One job on one node. ``step_seconds`` is the truth that Brain has to find out."""
+
+    def __init__(
+        self,
+        step_seconds: Callable[[int], float],
+        *,
+        settings: Settings = QUICK,
+        cpus: int = 2,
+        global_batch: int | None = 64,
+        noise: float = 0.0,
+        **document: Any,
+    ) -> None:
+        self.step_seconds, self.settings = step_seconds, settings
+        self.global_batch, self.noise = global_batch, noise
+        self.now, self.stores = builders.NOW, MemoryStores()
+        self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
+        given = {
+            "replicas": Bounds(min=1, max=cpus),
+            "checkpoint": Checkpoint(path="last.pt"),
+            "batch": Batch(global_size=global_batch),
+        }
+        self.document: JobDocument = builders.document(**(given | document))
+        with self.stores.transaction() as tx:
+            tx.nodes.put(builders.node(cpus=cpus))
+        self.id = self.submit(self.document)
+
+    def submit(self, document: JobDocument, *, id: str = builders.JOB) -> JobId:
+        """Queue a job."""
+        with self.stores.transaction() as tx:
+            job = lifecycle.submit(
+                tx,
+                document,
+                job_id=JobId(id),
+                owner="ada",
+                pool=POOL,
+                settings=self.settings,
+                now=self.now,
+            )
+        return job.id
+
+    def wait(self, seconds: float) -> "Laptop":
+        """Let time pass without anything being measured."""
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    def turn(self) -> cycle.Turn:
+        """One turn of the pool."""
+        return cycle.turn(self.stores, POOL, self.settings, self.now)
+
+    def start(self) -> "Laptop":
+        """Have the job admitted, and its first world formed."""
+        self.turn()
+        return self.coordinate()
+
+    def coordinate(self, *, downtime_seconds: float = 3.0) -> "Laptop":
+        """Do what a coordinator does: make the world what is wished, and report it."""
+        wish = self.wish()
+        world = self.world
+        if world and (world.replicas, world.ended_at) == (wish.replicas, None):
+            return self
+        cause = Cause.PLAN if world else Cause.START
+        epoch, size = (world.epoch + 1 if world else 1), wish.replicas
+        self.report(WorldEvent.FORMED, epoch=epoch, size=size, cause=cause)
+        self.wait(downtime_seconds)
+        down = {"downtime_seconds": downtime_seconds, "steps_redone": 2} if world else {}
+        self.report(WorldEvent.STEPPING, epoch=epoch, size=size, cause=cause, **down)
+        self._step = 0
+        return self
+
+    def report(
+        self, event: WorldEvent, *, epoch: int | None = None, size: int | None = None, **more: Any
+    ) -> Job:
+        """Send a coordinator's report."""
+        known = self.world
+        members = builders.world(replicas=size if size is not None else self.size).members
+        made: dict[str, Any] = {
+            "epoch": epoch if epoch is not None else (known.epoch if known else 1),
+            "generation": self.wish().generation,
+            "cause": Cause.START,
+            "at": self.now,
+        }
+        report = WorldReport(job=self.id, event=event, members=members, **(made | more))
+        with self.stores.transaction() as tx:
+            return lifecycle.world_reported(tx, report, settings=self.settings, now=self.now)
+
+    def observe(self, *replicas: Replica, waiting: str | None = None) -> Job:
+        """Send a scaler's report."""
+        report = ReplicaReport(job=self.id, replicas=replicas, waiting=waiting, at=self.now)
+        with self.stores.transaction() as tx:
+            return lifecycle.replicas_reported(tx, report, settings=self.settings, now=self.now)
+
+    def train(self, seconds: float, *, slow_rank: int | None = None) -> "Laptop":
+        """Let the present world train and be measured, a sample a second and rank."""
+        world = self.world
+        assert world is not None, "a world trains"
+        for _ in range(round(seconds)):
+            self.wait(1.0)
+            self._step += max(1, round(1 / self.step_seconds(self.size)))
+            self._sequence += 1
+            samples = [self._sample(world, rank, rank == slow_rank) for rank in range(self.size)]
+            with self.stores.transaction() as tx:
+                tx.telemetry.add(samples, received_at=self.now)
+        return self
+
+    def live(self, seconds: float, *, every: int = 2) -> list[cycle.Turn]:
+        """Train, with a turn and a coordinator's look every few seconds."""
+        turns = []
+        for _ in range(round(seconds / every)):
+            self.train(every)
+            turns.append(self.turn())
+            self.coordinate()
+        return turns
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[Transaction, Job]]:
+        """A transaction and the job in it."""
+        with self.stores.transaction() as tx:
+            yield tx, tx.jobs.get(self.id)
+
+    @property
+    def job(self) -> Job:
+        with self.transaction() as (_, job):
+            return job
+
+    @property
+    def world(self) -> World | None:
+        with self.transaction() as (tx, job):
+            return tx.worlds.latest(job.id)
+
+    @property
+    def size(self) -> int:
+        return self.world.replicas if self.world else 0
+
+    @property
+    def plans(self) -> list[ScalePlan]:
+        """Highest generation first."""
+        with self.transaction() as (tx, job):
+            return list(tx.plans.of(job.id))
+
+    @property
+    def decision(self) -> Recommendation:
+        with self.transaction() as (tx, job):
+            decision = tx.plans.decision(job.id)
+        assert decision is not None, "something was decided"
+        return decision
+
+    @property
+    def sight(self) -> Sight:
+        with self.transaction() as (tx, job):
+            return look(tx, job, settings=self.settings, now=self.now)
+
+    def wish(self) -> Any:
+        with self.transaction() as (tx, job):
+            return lifecycle.wish(tx, job, self.settings)
+
+    def events(self, prefix: str) -> list[str]:
+        """Kinds of events that begin with ``prefix``, with their subject, in order."""
+        with self.stores.transaction() as tx:
+            found = [event for event in tx.events.after(0) if event.kind.startswith(prefix)]
+        return [f"{e.kind} {e.subject}" if e.subject is not None else e.kind for e in found]
+
+    def _sample(self, world: World, rank: int, slow: bool) -> ThroughputSample:
+        truth = self.step_seconds(world.replicas) * (1.5 if slow else 1.0)
+        step = truth * (1 + self._random.gauss(0, self.noise))
+        local = None if self.global_batch is None else self.global_batch // world.processes
+        steps = max(1, round(1 / truth))
+        made: dict[str, Any] = {
+            "measured_at": self.now,
+            "replicas": world.replicas,
+            "processes": world.processes,
+            "local_batch": local,
+            "steps": steps,
+            "step": self._step,
+            "step_seconds": step,
+            "step_seconds_mean": step,
+            "examples_per_second": None if local is None else local / step,
+        }
+        sample = builders.throughput(
+            self._sequence,
+            rank=rank,
+            epoch=world.epoch,
+            source=SourceId(f"{world.epoch}-{rank}"),
+            **made,
+        )
+        return replace(sample, place=replace(sample.place, job=self.id))
