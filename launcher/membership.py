@@ -43,6 +43,7 @@ def decide(sight: Sight, now: float) -> Action:
         _trouble(sight, sight.world, now)
         or _intent(sight, sight.world, now)
         or _leaving(sight, sight.world, now)
+        or (_release(sight, leaving_only=True) if sight.world.formed else None)
         or _size(sight, sight.world, now)
     )
 
@@ -259,9 +260,8 @@ def _settled(sight: Sight, world: WorldSeen) -> Action:
     """The world is as it should be; whoever has no part in it may go."""
     if world.parking is not None:
         return Unpark()
-    if not world.formed:
-        return STAY
-    return _release(sight, leaving_only=not world.stepping or world.change is not None) or STAY
+    confirmed = world.stepping and world.change is None
+    return (_release(sight, leaving_only=False) if confirmed else None) or STAY
 
 
 def _release(sight: Sight, *, leaving_only: bool) -> Release | None:

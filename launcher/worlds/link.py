@@ -19,6 +19,7 @@ from brain.errors import (
     Unavailable,
     UnknownVersion,
 )
+from brain.types.job import Intent
 from brain.types.world import WorldReport, WorldWish
 from launcher import replica
 from launcher.replica import JobPlace
@@ -84,10 +85,8 @@ class BrainWish:
         self._brain, self._job, self._place = brain, job, place
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
-        """Tell the last known wish at once, then what Brain says."""
-        wish = self._place.find("wish", WorldWish)
-        if wish is not None:
-            tell(wish)
+        """Tell what Brain says; the last known wish where it does not answer."""
+        wish: WorldWish | None = None
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
@@ -95,6 +94,7 @@ class BrainWish:
             except BrainError as silent:
                 if pause == _FIRST_RETRY_SECONDS:
                     _note(f"{silent}; the last wish stands")
+                    wish = wish or self._remembered(tell)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
                 continue
@@ -105,6 +105,14 @@ class BrainWish:
                 tell(wish)
             elif said is not None:  # the service does not know our ETag: never ask in a hurry
                 await asyncio.sleep(1.0)
+
+    def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
+        """The wish on disk, unless it was one to stop: an agent was started since."""
+        wish = self._place.find("wish", WorldWish)
+        if wish is None or wish.intent is not Intent.RUN:
+            return None
+        tell(wish)
+        return wish
 
     async def _ask(self, wish: WorldWish | None) -> WorldWish | None:
         etag = None if wish is None else f'"{wish.etag}"'

@@ -184,6 +184,19 @@ class ElasticJob:
             )
         return replica
 
+    def begin(self, replicas: int) -> None:
+        """Start the first replicas and wait until their world has saved."""
+        for _ in range(replicas):
+            self.start()
+        self.brain.told(WorldEvent.STEPPING, epoch=1)
+        self.saved()
+
+    def start_and_wait(self) -> int:
+        """Start the first replica and wait until its world was formed."""
+        replica = self.start()
+        self.brain.told(WorldEvent.FORMED, epoch=1)
+        return replica
+
     def kill(self, replica: int) -> None:
         """kill -9 of an agent."""
         self.agents[replica].kill()
@@ -209,9 +222,12 @@ class ElasticJob:
         pid = json.loads((self.directory / "coordinator.json").read_text())["pid"]
         return next(replica for replica, agent in self.agents.items() if agent.pid == pid)
 
-    def saved(self) -> bool:
-        """Whether the script has saved anything."""
-        return (self.work / "counted.pt").exists()
+    def saved(self) -> None:
+        """Wait until the script has saved twice, so that the first save was announced."""
+        file = self.work / "counted.pt"
+        eventually(file.exists, "a first checkpoint")
+        first = file.stat().st_ino
+        eventually(lambda: file.stat().st_ino != first, "a second checkpoint")
 
     def checkpoint(self) -> dict[str, Any]:
         """The final checkpoint: ``step`` and ``used`` (how often each example was used)."""
@@ -262,10 +278,16 @@ def eventually(look: Callable[[], T | None], what: str, seconds: float = 20) -> 
 
 
 @contextmanager
-def job(home: Path, *options: str, first: WorldWish, minimum: int = 1) -> Iterator[ElasticJob]:
-    """A job of ``counted.py``; at the end nothing of it may be left."""
+def job(
+    home: Path, *options: str, first: WorldWish, minimum: int = 1, script: str | None = None
+) -> Iterator[ElasticJob]:
+    """A job of ``counted.py``, or of a script given as text; at the end nothing may be left."""
     brain = WishingBrain(first)
-    command = (sys.executable, str(COUNTED), *options)
+    file = COUNTED
+    if script is not None:
+        file = home / "script.py"
+        file.write_text(script)
+    command = (sys.executable, str(file), *options)
     made = ElasticJob(home=home, brain=brain, command=command, minimum=minimum)
     made.directory.mkdir(parents=True)
     made.work.mkdir()

@@ -6,31 +6,139 @@ from pathlib import Path
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
-from tests.launcher.elastic import eventually, job, steps_of, wish
+from tests.launcher.elastic import ElasticJob, job, steps_of, wish
 
-STEPS, SAVE = 60, 5
-RUN = (f"--steps={STEPS}", f"--save-every={SAVE}", "--shared=0.06", "--alone=0.02")
-LONG = ("--steps=100000", *RUN[1:])
+SAVE = 5
+PACE = (f"--save-every={SAVE}", "--shared=0.06", "--alone=0.01")
+RUN = ("--steps=60", *PACE)
+LONG = ("--steps=100000", *PACE)
 
 
-def undisturbed(steps: int = STEPS) -> dict[str, object]:
+def undisturbed(steps: int = 60) -> dict[str, object]:
     """The checkpoint of a run that nobody disturbs."""
     return {"step": steps, "used": steps_of(64, 16, steps)}
 
 
+def exits(it: ElasticJob, *replicas: int) -> list[tuple[ReplicaExit, int]]:
+    """How replicas end."""
+    ends = [it.ended(replica) for replica in replicas]
+    return [(end.exit, end.exit_code) for end in ends]
+
+
 def test_a_job_grows_at_a_safe_point_and_redoes_no_step(tmp_path: Path) -> None:
     with job(tmp_path, *RUN, first=wish(1)) as it:
-        it.start()
-        eventually(it.saved, "a first checkpoint")
+        it.begin(1)
         it.brain.wishes(2, generation=1)
         it.start(generation=1)
         grown = it.brain.told(WorldEvent.STEPPING, epoch=2)
-        ends = [it.ended(replica) for replica in (0, 1)]
+
+        assert exits(it, 0, 1) == [(ReplicaExit.SUCCEEDED, 0)] * 2
 
     assert (len(grown.members), grown.cause, grown.steps_redone) == (2, Cause.PLAN, 0)
     assert grown.downtime_seconds is not None
     assert 0 < grown.downtime_seconds < 20
-    assert [(end.exit, end.exit_code) for end in ends] == [(ReplicaExit.SUCCEEDED, 0)] * 2
     assert it.brain.told(WorldEvent.FINISHED, 5).final
     assert it.checkpoint() == undisturbed()
     assert not list(it.work.glob(".brain-pin-*"))
+
+
+def test_a_job_shrinks_by_letting_go_of_the_highest_replica(tmp_path: Path) -> None:
+    with job(tmp_path, *RUN, first=wish(2)) as it:
+        it.begin(2)
+        it.brain.wishes(1, generation=1)
+        shrunk = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+        assert exits(it, 1, 0) == [(ReplicaExit.LEFT, 0), (ReplicaExit.SUCCEEDED, 0)]
+
+    assert [member.replica for member in shrunk.members] == [0]
+    assert shrunk.steps_redone == 0
+    assert it.checkpoint() == undisturbed()
+
+
+def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -> None:
+    with job(tmp_path, *RUN, first=wish(2)) as it:
+        it.begin(2)
+        first = it.coordinator()
+        it.kill(first)
+        healed = it.brain.told(WorldEvent.STEPPING, epoch=2)
+        it.start()
+        whole = it.brain.told(WorldEvent.STEPPING, epoch=3)
+
+        assert exits(it, 1 - first, 2) == [(ReplicaExit.SUCCEEDED, 0)] * 2
+
+    lost = it.brain.told(WorldEvent.LOST, epoch=1)
+    assert (lost.cause, lost.final) == (Cause.MEMBERSHIP, False)
+    assert healed.steps_redone is not None
+    assert 0 <= healed.steps_redone <= 2 * SAVE
+    assert (len(whole.members), whole.steps_redone) == (2, 0)
+    assert it.checkpoint() == undisturbed()
+
+
+def test_a_killed_worker_costs_the_steps_since_the_checkpoint(tmp_path: Path) -> None:
+    with job(tmp_path, *RUN, first=wish(1)) as it:
+        it.begin(1)
+        os.kill(it.workers()[0], signal.SIGKILL)
+        healed = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+        assert exits(it, 0) == [(ReplicaExit.SUCCEEDED, 0)]
+
+    lost = it.brain.told(WorldEvent.LOST, epoch=1)
+    assert (lost.cause, healed.cause) == (Cause.FAILURE, Cause.FAILURE)
+    assert healed.steps_redone is not None
+    assert 0 <= healed.steps_redone <= 2 * SAVE
+    assert it.checkpoint() == undisturbed()
+
+
+def test_a_world_that_does_not_load_its_checkpoint_is_undone(tmp_path: Path) -> None:
+    with job(tmp_path, "--no-load", *LONG, first=wish(1)) as it:
+        it.begin(1)
+        it.brain.wishes(2, generation=1)
+        it.start(generation=1)
+        failed = it.brain.told(WorldEvent.CHANGE_FAILED, generation=1)
+        back = it.brain.told(WorldEvent.FORMED, epoch=3)
+
+    assert "without loading" in failed.detail
+    assert (len(back.members), back.cause, back.generation) == (1, Cause.REVERT, 0)
+
+
+def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
+    with job(tmp_path, "--no-save", *LONG, first=wish(1)) as it:
+        it.start()
+        it.brain.told(WorldEvent.STEPPING, epoch=1)
+        before = it.workers()
+        it.brain.wishes(2, generation=1)
+        it.start(generation=1)
+        held = it.brain.told(WorldEvent.HELD, generation=1)
+
+        assert "it would lose" in held.detail
+        assert it.workers() == before
+
+
+def test_a_plan_of_the_same_size_restarts_nothing(tmp_path: Path) -> None:
+    with job(tmp_path, *LONG, first=wish(1)) as it:
+        it.start()
+        it.brain.told(WorldEvent.STEPPING, epoch=1)
+        before = it.workers()
+        it.brain.wishes(1, generation=4)
+        met = it.brain.told(WorldEvent.STEPPING, generation=4)
+
+        assert met.epoch == 1
+        assert it.workers() == before
+
+
+def test_a_suspended_job_stops_at_a_safe_point_and_goes_on_from_it(tmp_path: Path) -> None:
+    with job(tmp_path, *RUN, first=wish(1)) as it:
+        it.begin(1)
+        it.brain.wishes(0, intent=Intent.SUSPEND)
+
+        assert exits(it, 0) == [(ReplicaExit.LEFT, 0)]
+        assert not it.brain.told(WorldEvent.STOPPED).final
+
+        it.brain.wishes(1, intent=Intent.RUN)
+        again = it.start()
+        resumed = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+        assert resumed.steps_redone == 0
+        assert exits(it, again) == [(ReplicaExit.SUCCEEDED, 0)]
+
+    assert it.checkpoint() == undisturbed()
