@@ -59,6 +59,7 @@ def create_app(
         started_at=clock(),
         wake=wake,
         ingesting=Semaphore(_INGESTING),
+        hosts=_hosts(settings),
     )
     app = FastAPI(
         title="Brain",
@@ -78,7 +79,7 @@ def create_app(
     app.include_router(service.router)
     app.include_router(service.api)
     app.router.default = ui.Dashboard(ui.directory())
-    app.add_middleware(Outermost, context=context)
+    app.add_middleware(Outermost)
     return app
 
 
@@ -105,47 +106,47 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
 class Outermost:
     """Gives each request an id, refuses foreign hosts and origins, adds headers, counts."""
 
-    def __init__(self, app: ASGIApp, context: Context) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._here = context
-        configured = [context.settings.host, *context.settings.allowed_hosts.split(",")]
-        names = (name.strip().lower() for name in configured)
-        self._hosts = frozenset((*_LOOPBACK, *filter(None, names)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        here: Context = scope["app"].state.context
         request_id = str(uuid_utils.uuid7())
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 _add_headers(MutableHeaders(scope=message), request_id)
-                self._note(scope["method"], message["status"])
+                status = f"{message['status'] // 100}xx"
+                here.metrics.requests.labels(scope["method"], status).inc()
             await send(message)
 
         try:
-            self._check_names(Headers(scope=scope), scope["method"])
+            _check_names(here.hosts, Headers(scope=scope), scope["method"])
         except BrainError as refused:
             await problems.answer(refused, request_id)(scope, receive, sending)
             return
         await self._app(scope, receive, sending)
 
-    def _check_names(self, headers: Headers, method: str) -> None:
-        """Refuse what a page elsewhere would send: another name's Host, another page's Origin."""
-        host = headers.get("host", "")
-        if _name(host) not in self._hosts:
-            raise NotAllowed(
-                f"Host {host!r} is not served here; name it in the setting allowed_hosts"
-            )
-        origin = headers.get("origin")
-        if method not in _SAFE and origin and origin.partition("://")[2].lower() != host.lower():
-            raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
 
-    def _note(self, method: str, status: int) -> None:
-        self._here.metrics.requests.labels(method, f"{status // 100}xx").inc()
+def _hosts(settings: Settings) -> frozenset[str]:
+    """The names under which the service may be addressed."""
+    configured = (name.strip().lower() for name in settings.allowed_hosts.split(","))
+    return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
+
+
+def _check_names(hosts: frozenset[str], headers: Headers, method: str) -> None:
+    """Refuse what a page elsewhere would send: another name's Host, another page's Origin."""
+    host = headers.get("host", "")
+    if _name(host) not in hosts:
+        raise NotAllowed(f"Host {host!r} is not served here; name it in the setting allowed_hosts")
+    origin = headers.get("origin")
+    if method not in _SAFE and origin and origin.partition("://")[2].lower() != host.lower():
+        raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
 
 
 def _name(host: str) -> str:

@@ -42,6 +42,8 @@ class Context:
     #: Batches that may be stored at once; more are told to come back, so that a flood of
     #: telemetry leaves threads for everybody else.
     ingesting: Semaphore
+    #: Names that a ``Host`` header may have.
+    hosts: frozenset[str]
 
 
 async def context_of(request: Request) -> Context:

@@ -24,33 +24,27 @@ def test_every_route_is_in_the_table_and_the_table_holds_no_other(api: Api) -> N
     assert set(_routes(api)) | hidden == set(ACCESS) | OPEN
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Api:
-    """One app for all routes, of a service that is about to stop: its event stream ends."""
-    api = Api(tmp_path_factory.mktemp("home"))
-    api.app.state.context.bell.close()
-    return api
-
-
 def _filled(path: str) -> str:
     return path.replace("{generation}", "1").replace("{scope}", "all").translate({123: "", 125: ""})
 
 
 @pytest.mark.parametrize("route", sorted(ACCESS))
-def test_a_route_refuses_exactly_the_roles_that_it_is_not_for(shared: Api, route: str) -> None:
+def test_a_route_refuses_exactly_the_roles_that_it_is_not_for(api: Api, route: str) -> None:
     method, path = route.split(" ", 1)
+    # The event stream of a service that stops ends.
+    api.context.bell.close()
     statuses = {}
     for role in Role:
-        with shared.http(shared.token(role)) as http:
+        with api.http(api.token(role)) as http:
             statuses[role] = http.request(method, _filled(path)).status_code
     assert {role for role, status in statuses.items() if status != 403} == ACCESS[route]
     assert 401 not in statuses.values()
 
 
 @pytest.mark.parametrize("route", sorted(ACCESS))
-def test_a_route_needs_a_token(shared: Api, route: str) -> None:
+def test_a_route_needs_a_token(api: Api, route: str) -> None:
     method, path = route.split(" ", 1)
-    with shared.http() as http:
+    with api.http() as http:
         answer = http.request(method, _filled(path))
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"

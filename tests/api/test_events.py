@@ -12,7 +12,7 @@ from tests.builders import event
 
 
 def _stream(api: Api, after: int | None = None, heartbeat: float = 30) -> AsyncIterator[bytes]:
-    bell = api.app.state.context.bell
+    bell = api.context.bell
     return events.stream(bell, api.stores, after=after, heartbeat_seconds=heartbeat)
 
 
@@ -60,7 +60,7 @@ def test_new_samples_are_told_by_job(api: Api) -> None:
         await anext(stream)
         following = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
-        api.app.state.context.bell.ring(measured=frozenset({"j1"}))
+        api.context.bell.ring(measured=frozenset({"j1"}))
         return await asyncio.wait_for(following, 10)
 
     chunk = asyncio.run(heard())
@@ -82,14 +82,14 @@ def test_a_stream_ends_when_the_service_stops(api: Api) -> None:
         chunks = []
         async for chunk in _stream(api):
             chunks.append(chunk)
-            api.app.state.context.bell.close()
+            api.context.bell.close()
         return chunks
 
     assert len(asyncio.run(asyncio.wait_for(ended(), 10))) == 1
 
 
 def test_what_another_process_commits_rings_here(api: Api) -> None:
-    bell = api.app.state.context.bell
+    bell = api.context.bell
 
     async def watched() -> bool:
         watching = asyncio.create_task(events.watch(bell, api.stores))

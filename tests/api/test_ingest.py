@@ -165,7 +165,7 @@ def test_too_many_samples_are_to_be_split(tmp_path_factory: pytest.TempPathFacto
 
 def test_a_flood_is_told_to_come_back(api: Api) -> None:
     job = _job(api)
-    while api.app.state.context.ingesting.acquire(blocking=False):
+    while api.context.ingesting.acquire(blocking=False):
         pass
     answer = _post(api, job, wire.encode_batch([throughput(job=job)], sent_at=NOW))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")

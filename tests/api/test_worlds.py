@@ -102,7 +102,7 @@ def test_many_polls_leave_the_service_free(api: Api) -> None:
             began = time.monotonic()
             await admin.send(calls.health())
             seconds = time.monotonic() - began
-            api.app.state.context.bell.close()
+            api.context.bell.close()
             await asyncio.gather(*polls)
             return seconds
 
