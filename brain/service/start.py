@@ -30,13 +30,14 @@ from brain.types.record import Role
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the service until it is told to stop; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     options = vars(_parser().parse_args(arguments))
     home, only_migrate = Path(options.pop("home")), options.pop("migrate_only")
     flags = {name: value for name, value in options.items() if value is not None}
     try:
         settings = _settings(home, os.environ, flags)
         if only_migrate:
-            _say(prepare(_database(home, settings), contract=True).message)
+            _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
             return 0
         with _home_of_one(home), _listening(settings) as listener:
             _run(home, settings, listener)
@@ -77,7 +78,8 @@ def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, An
 
 def _run(home: Path, settings: Settings, listener: socket.socket) -> None:
     url = _database(home, settings)
-    _say(prepare(url).message)
+    if message := prepare(url).message:
+        _say(message)
     seal = Seal.of(home / "key")
     with closing(SqlStores(url)) as stores:
         _check_address(settings, stores)

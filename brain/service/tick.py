@@ -5,7 +5,8 @@ import shutil
 import socket
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from brain import cycle
@@ -16,12 +17,15 @@ from brain.ports import Clock, Stores
 from brain.settings import Settings
 from brain.types.resources import PoolName
 
+#: ``cycle.turn``, whatever it returns.
+Turn = Callable[[Stores, PoolName, Settings, datetime], object]
+
 _log = logging.getLogger("brain.tick")
 
 #: Seconds between two ticks at least, however often somebody hurries.
 _PAUSE_SECONDS = 0.05
-#: Seconds between retentions, and before the first one after a start.
-_RETENTION_SECONDS, _FIRST_RETENTION_SECONDS = 3600.0, 60.0
+#: Seconds between retentions and between looks at the disk, and before the first of both.
+_RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 _DAY = timedelta(hours=24)
 #: Below so many free bytes the disk counts as nearly full.
 _DISK_BYTES = 200 * 1024 * 1024
@@ -42,16 +46,18 @@ class Ticker:
         bell: Bell,
         metrics: Metrics,
         condition: Condition,
+        turn: Turn = cycle.turn,
     ) -> None:
         self._stores, self._settings, self._clock = stores, settings, clock
         self._home, self._bell = home, bell
         self._metrics, self._condition = metrics, condition
+        self._decide = turn
         # The same after a restart: a dead Brain's leases are its successor's on the same state
         # directory at once, whatever the clock did meanwhile.
         self._holder = f"{socket.gethostname()}:{home.absolute()}"
         self._held: set[PoolName] = set()
         self._hurry, self._stopping = threading.Event(), threading.Event()
-        self._retain_at = time.monotonic() + _FIRST_RETENTION_SECONDS
+        self._retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
     def start(self) -> None:
@@ -102,7 +108,7 @@ class Ticker:
             return
         before = last_event_id(self._stores)
         try:
-            cycle.turn(self._stores, pool, self._settings, self._clock())
+            self._decide(self._stores, pool, self._settings, self._clock())
         except Unavailable:
             raise
         except Exception as bug:  # noqa: BLE001 - one pool's bug must not end deciding for the others
@@ -136,9 +142,15 @@ class Ticker:
     def _look_after_stores(self) -> None:
         if self._condition.is_degraded("database"):
             self._lease(_PROBE)
-        if time.monotonic() < self._retain_at:
-            return
-        self._retain_at = time.monotonic() + _RETENTION_SECONDS
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _DISK_SECONDS
+            self._look_at_disk()
+        if time.monotonic() >= self._retain_at:
+            self._retain_at = time.monotonic() + _RETENTION_SECONDS
+            self.retain()
+
+    def retain(self) -> None:
+        """Fold and drop what is older than the settings keep."""
         now = self._clock()
         with self._stores.transaction() as tx:
             tx.telemetry.retire(
@@ -146,7 +158,6 @@ class Ticker:
                 means_before=now - timedelta(seconds=self._settings.means_seconds),
             )
             tx.access.forget_answers(before=now - _DAY)
-        self._look_at_disk()
 
     def _look_at_disk(self) -> None:
         free = shutil.disk_usage(self._home).free

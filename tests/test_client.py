@@ -1,0 +1,97 @@
+"""BrainClient: one seam, errors translated at the border."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from brain import calls, errors
+from brain.client import AsyncBrainClient, BrainClient
+from tests.api.app import URL
+
+
+def answering(answer: Callable[[httpx2.Request], httpx2.Response]) -> BrainClient:
+    """A client of a service that answers like this."""
+    return BrainClient(URL, "brn_x", transport=httpx2.MockTransport(answer))
+
+
+def silent(request: httpx2.Request) -> httpx2.Response:
+    """A service that does not answer."""
+    raise httpx2.ConnectError("connection refused", request=request)
+
+
+def test_a_silent_service_is_unavailable_not_an_http_error() -> None:
+    with answering(silent) as client, pytest.raises(errors.Unavailable, match="refused"):
+        client.send(calls.health())
+
+
+def test_the_same_for_asyncio() -> None:
+    async def send() -> None:
+        async with AsyncBrainClient(URL, transport=httpx2.MockTransport(silent)) as client:
+            await client.send(calls.health())
+
+    with pytest.raises(errors.Unavailable, match="refused"):
+        asyncio.run(send())
+
+
+def test_a_stream_of_a_silent_service_is_unavailable() -> None:
+    with (
+        answering(silent) as client,
+        pytest.raises(errors.Unavailable),
+        client.lines(calls.events()) as lines,
+    ):
+        next(lines)
+
+
+def test_a_problem_comes_back_as_the_error_it_stands_for() -> None:
+    told = {
+        "type": "/problems/ImpossibleBounds",
+        "title": "Unprocessable Content",
+        "status": 422,
+        "detail": "raise max",
+        "field": "replicas.min",
+    }
+    with (
+        answering(lambda request: httpx2.Response(422, json=told)) as client,
+        pytest.raises(errors.ImpossibleBounds, match="raise max") as refused,
+    ):
+        client.send(calls.submit({}))
+    assert refused.value.field == "replicas.min"
+
+
+def test_an_error_of_a_newer_service_is_still_an_error() -> None:
+    told = {"type": "/problems/New", "title": "", "status": 418, "detail": "something new"}
+    with (
+        answering(lambda request: httpx2.Response(418, json=told)) as client,
+        pytest.raises(errors.BrainError, match="something new"),
+    ):
+        client.send(calls.health())
+
+
+def test_a_proxy_that_answers_without_a_problem_is_unavailable() -> None:
+    with (
+        answering(lambda request: httpx2.Response(502, text="Bad Gateway")) as client,
+        pytest.raises(errors.Unavailable, match="502"),
+    ):
+        client.send(calls.health())
+
+
+def test_a_poll_without_change_is_none() -> None:
+    with answering(lambda request: httpx2.Response(304)) as client:
+        assert client.send(calls.world("j", etag='"1.2"', wait_seconds=1)) is None
+
+
+def test_the_token_and_a_fresh_key_travel_with_every_action() -> None:
+    seen: list[httpx2.Headers] = []
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers)
+        return httpx2.Response(503)
+
+    with answering(note) as client:
+        for _ in range(2):
+            with pytest.raises(errors.Unavailable):
+                client.send(calls.cancel("digits"))
+    assert [headers["authorization"] for headers in seen] == ["Bearer brn_x"] * 2
+    assert seen[0]["idempotency-key"] != seen[1]["idempotency-key"]

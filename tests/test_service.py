@@ -1,0 +1,338 @@
+"""The service as a process: started, refused, stopped, killed, started again."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from brain import calls
+from brain.api.events import Bell
+from brain.api.metrics import Condition, Metrics
+from brain.client import BrainClient
+from brain.errors import Unavailable
+from brain.memory import MemoryStores
+from brain.ports import Stores
+from brain.service.start import main
+from brain.service.tick import Ticker, Turn
+from brain.settings import Settings
+from brain.types.job import JobState
+from brain.types.record import Role
+from brain.types.resources import PoolName
+from tests.api.app import Api, digits
+from tests.builders import NOW, job
+
+#: Seconds that a start may take on a busy machine.
+START_SECONDS = 60
+
+
+@dataclass
+class Service:
+    """A running ``python -m brain.service``."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    said: list[str]
+
+    def client(self, who: str = "admin") -> BrainClient:
+        """A client with the token that the service wrote."""
+        url = json.loads((self.home / "service.json").read_text())["url"]
+        return BrainClient(url, (self.home / f"{who}.token").read_text().strip())
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """Send a signal; return the seconds until the process was gone."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(30)
+        return time.monotonic() - began
+
+
+@contextmanager
+def service(home: Path, *flags: str) -> Iterator[Service]:
+    """A service on a free port, up when the block begins and gone when it ends."""
+    command = [sys.executable, "-m", "brain.service", f"--home={home}", "--port=0", *flags]
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout
+    try:
+        said = _until_sign_in(process)
+        yield Service(home, process, said)
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdout.close()
+
+
+def _until_sign_in(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout
+    alarm = threading.Timer(START_SECONDS, process.kill)
+    alarm.start()
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line.strip())
+        if "signin=" in line:
+            alarm.cancel()
+            return said
+    raise AssertionError(f"the service ended or was not up in {START_SECONDS} s: {said}")
+
+
+def test_a_first_start_makes_keys_and_tokens_that_only_the_owner_reads(tmp_path: Path) -> None:
+    with service(tmp_path / "home") as running:
+        with running.client() as admin, running.client("scaler") as scaler:
+            roles = [client.send(calls.health()).role for client in (admin, scaler)]
+        modes = {
+            name: stat.S_IMODE((running.home / name).stat().st_mode)
+            for name in ("", "key", "admin.token", "scaler.token", "service.json")
+        }
+    assert roles == [Role.ADMIN, Role.SCALER]
+    assert modes.pop("") == 0o700
+    assert set(modes.values()) == {0o600}
+    assert running.said[-1].startswith("Sign in once, within 10 minutes: http://127.0.0.1:")
+
+
+def test_the_service_is_gone_in_five_seconds_with_streams_and_polls_open(tmp_path: Path) -> None:
+    opened = threading.Barrier(4)
+
+    def listen(client: BrainClient, call: "calls.Call[bytes]") -> None:
+        with client, client.lines(call) as lines:
+            next(lines)
+            opened.wait(30)
+            for _ in lines:
+                pass
+
+    def poll(client: BrainClient) -> None:
+        with client:
+            known = client.send(calls.wishes("local"))
+            assert known
+            opened.wait(30)
+            client.send(calls.wishes("local", etag=f'"{known.version}"', wait_seconds=60))
+
+    with service(tmp_path) as running:
+        with running.client() as admin:
+            id = admin.send(calls.submit(digits())).id
+        output = tmp_path / "replicas" / id / "0" / "output.log"
+        output.parent.mkdir(parents=True)
+        output.write_text("first line\n")
+        threads = [
+            threading.Thread(target=listen, args=(running.client(), calls.events())),
+            threading.Thread(target=listen, args=(running.client(), calls.logs(id, follow=True))),
+            threading.Thread(target=poll, args=(running.client("scaler"),)),
+        ]
+        for thread in threads:
+            thread.start()
+        opened.wait(30)
+        seconds = running.stop()
+        for thread in threads:
+            thread.join(10)
+    assert seconds <= 5
+    assert running.process.returncode == 0
+    assert not any(thread.is_alive() for thread in threads)
+    assert not (tmp_path / "service.json").exists()
+
+
+def test_a_killed_service_comes_back_with_everything_once(tmp_path: Path) -> None:
+    submit = calls.submit(digits(environment={"KEY": "s3cr3t"}))
+    with service(tmp_path) as first:
+        with first.client() as admin:
+            before = admin.send(submit)
+        secret = (tmp_path / "admin.token").read_text()
+        first.stop(signal.SIGKILL)
+    with (
+        service(tmp_path) as second,
+        second.client() as admin,
+        second.client("scaler") as scaler,
+    ):
+        again = admin.send(submit)
+        listed = admin.send(calls.jobs()).items
+        values = scaler.send(calls.environment(before.id))
+        kinds = [event.kind for event in admin.send(calls.job_events(before.id)).items]
+    assert (tmp_path / "admin.token").read_text() == secret
+    assert [one.id for one in listed] == [before.id] == [again.id]
+    assert values == {"KEY": "s3cr3t"}
+    assert kinds.count("job.Queued") == 1
+
+
+def test_a_taken_port_is_told_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code = main([f"--home={tmp_path}", f"--port={taken.getsockname()[1]}"])
+    assert code == 1
+    assert "is taken; stop what listens there, or choose another with --port" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_second_service_on_one_home_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with service(tmp_path):
+        assert main([f"--home={tmp_path}", "--port=0"]) == 1
+    assert "another service runs on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--host=0.0.0.0"], "--allow-remote-submit"),
+        (["--host=0.0.0.0", "--allow-remote-submit"], "no tokens are configured"),
+        (["--policy-mode=always"], "none of off, shadow, approve, auto"),
+        (["--tick-seconds=soon"], "tick_seconds 'soon'"),
+        (["--port=70000"], "cannot listen on"),
+        (["--host=nowhere.invalid"], "cannot listen on"),
+        (["--database-url=mysql://x/y"], "only sqlite and postgresql"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], says: str
+) -> None:
+    assert main([f"--home={tmp_path}", "--port=0", *flags]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [("tick_second = 1", "did you mean tick_seconds"), ("port = ", "brain.toml")],
+)
+def test_settings_that_cannot_be_read_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, says: str
+) -> None:
+    (tmp_path / "brain.toml").write_text(written)
+    assert main([f"--home={tmp_path}", "--port=0"]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_a_home_that_is_a_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main([f"--home={tmp_path / 'file'}", "--port=0"]) == 1
+    assert "choose another with --home" in capsys.readouterr().err
+
+
+@dataclass
+class Ticking:
+    """A ticker over stores in memory, with a clock that tests set."""
+
+    home: Path
+    stores: Stores
+    now: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.condition = Condition(self.metrics)
+        self.turned: list[PoolName] = []
+
+    def ticker(self, turn: Turn | None = None) -> Ticker:
+        """A ticker whose turns are noted, or done by ``turn``."""
+
+        def noted(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+            self.turned.append(pool)
+
+        return Ticker(
+            self.stores,
+            Settings(),
+            lambda: self.now,
+            home=self.home,
+            bell=Bell(),
+            metrics=self.metrics,
+            condition=self.condition,
+            turn=turn or noted,
+        )
+
+
+@pytest.fixture
+def ticking(tmp_path: Path) -> Ticking:
+    """Two pools with a job each."""
+    stores = MemoryStores()
+    with stores.transaction() as tx:
+        tx.jobs.add(job("j1", name="a", pool=PoolName("one")))
+        tx.jobs.add(job("j2", name="b", pool=PoolName("two")))
+    return Ticking(tmp_path, stores)
+
+
+def test_each_pool_with_unfinished_jobs_is_turned(ticking: Ticking) -> None:
+    ticking.ticker().tick()
+    assert sorted(ticking.turned) == ["one", "two"]
+
+
+def test_a_pool_whose_lease_another_holds_is_left_alone(ticking: Ticking) -> None:
+    with ticking.stores.transaction() as tx:
+        until = NOW + timedelta(seconds=15)
+        tx.leases.acquire(PoolName("one"), "another", until=until, now=NOW)
+    ticking.ticker().tick()
+    assert ticking.turned == ["two"]
+
+
+def test_a_turn_that_fails_is_told_and_the_others_go_on(ticking: Ticking) -> None:
+    def failing(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+        if pool == "one":
+            raise ZeroDivisionError("no steps")
+        ticking.turned.append(pool)
+
+    ticking.ticker(failing).tick()
+    assert ticking.turned == ["two"]
+    assert "pool one is not being decided for: ZeroDivisionError" in ticking.condition.degraded()[0]
+    assert b'brain_ticks_total{outcome="failed",pool="one"} 1.0' in ticking.metrics.text()
+    ticking.ticker().tick()
+    assert ticking.condition.degraded() == ()
+
+
+def test_a_database_that_goes_and_comes_is_told_and_mended(ticking: Ticking) -> None:
+    def lost(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> None:
+        raise Unavailable("the disk is full")
+
+    ticking.ticker(lost).tick()
+    assert ticking.condition.degraded() == ("the disk is full",)
+    ticking.ticker().tick()
+    assert ticking.condition.degraded() == ()
+
+
+def test_a_clock_set_back_an_hour_costs_no_lease_and_no_turn(ticking: Ticking) -> None:
+    ticker = ticking.ticker()
+    ticker.tick()
+    ticking.now -= timedelta(hours=1)
+    ticker.tick()
+    ticking.ticker().tick()
+    assert len(ticking.turned) == 6
+
+
+def test_a_stopped_ticker_lets_go_of_its_leases(ticking: Ticking) -> None:
+    ticker = ticking.ticker()
+    ticker.start()
+    ticker.stop(seconds=30)
+    with ticking.stores.transaction() as tx:
+        until = NOW + timedelta(seconds=15)
+        taken = tx.leases.acquire(PoolName("one"), "another", until=until, now=NOW)
+    assert taken is not None
+
+
+def test_the_cycle_itself_admits_what_fits(tmp_path: Path) -> None:
+    api = Api(tmp_path)
+    api.add_node()
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+        metrics = Metrics()
+        Ticker(
+            api.stores,
+            api.settings,
+            lambda: api.now,
+            home=tmp_path,
+            bell=Bell(),
+            metrics=metrics,
+            condition=Condition(metrics),
+        ).tick()
+        assert admin.send(calls.job("digits")).job.state is JobState.STARTING
