@@ -1,0 +1,186 @@
+"""Keeps programs running: restarts with pauses, gives up with their last words, ends with us."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from brain.errors import Unavailable
+
+#: A program that ends by itself within so many seconds never got to work; on a busy machine its
+#: imports alone take some.
+QUICK_SECONDS = 20.0
+#: So many quick ends in a row, and trying again is no remedy.
+QUICK_LIMIT = 3
+#: Pauses between attempts double from the first to the second.
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+#: From SIGTERM to SIGKILL; a service with open streams takes up to 5 s.
+GRACE_SECONDS = 5.5
+#: Logs beyond so many bytes are set aside at the next start.
+LOG_BYTES = 16 * 2**20
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+#: Ends that come from outside; they say nothing about the program.
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start it again after a pause; ``quick`` ends in a row so far."""
+
+    after_seconds: float
+    quick: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It ended as soon as it was started, again and again."""
+
+    times: int
+
+
+def after_exit(
+    code: int, *, lived_seconds: float, quick: int, worked: bool = True
+) -> Restart | GiveUp:
+    """What follows an exit with ``code``, after ``quick`` quick ends in a row before it.
+
+    However long it lived, an end counts as quick while it never ``worked``.
+    """
+    if code in _FROM_OUTSIDE:
+        return Restart(PAUSE_SECONDS, quick)
+    if worked and lived_seconds >= QUICK_SECONDS:
+        return Restart(PAUSE_SECONDS, 0)
+    quick += 1
+    if quick >= QUICK_LIMIT:
+        return GiveUp(quick)
+    return Restart(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** (quick - 1)), quick)
+
+
+@dataclass(slots=True)
+class Program:
+    """A program to keep running; ``environment`` and ``worked`` may be changed meanwhile."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    #: What it prints is appended here.
+    log: Path
+    #: False until it was seen to work, where that can be seen.
+    worked: bool = True
+    #: While it runs.
+    pid: int | None = None
+    #: Where its present run begins in the log.
+    log_begin: int = 0
+
+    def said(self) -> str:
+        """What it printed since it was started."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self.log_begin)
+                return log.read(LOG_BYTES).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def last_words(self, lines: int = 5) -> str:
+        """The last lines of that."""
+        return "\n".join(self.said().rstrip().splitlines()[-lines:])
+
+
+async def keep(program: Program, say: Callable[[str], None]) -> None:
+    """Run a program, again whenever it ends, until cancelled; then end it.
+
+    Raises:
+        Unavailable: it ends as soon as it is started; with its last words.
+    """
+    quick = 0
+    while True:
+        process, began = _launch(program), time.monotonic()
+        try:
+            code = await _ended(process)
+        finally:
+            program.pid = None
+            await _stop(process)
+        lived = time.monotonic() - began
+        match after_exit(code, lived_seconds=lived, quick=quick, worked=program.worked):
+            case Restart(pause, quick):
+                say(
+                    f"{program.name} ended ({_how(code)}); again in {pause:g} s. "
+                    f"It last said: {program.last_words(1) or 'nothing'}"
+                )
+                await asyncio.sleep(pause)
+            case GiveUp(times):
+                raise Unavailable(
+                    f"{program.name} ended {times} times as soon as it was started "
+                    f"({_how(code)}); it last said:\n{program.last_words()}\n"
+                    f"mend that and start again; all of it is in {program.log}"
+                )
+            case other:
+                assert_never(other)
+
+
+def _launch(program: Program) -> subprocess.Popen[bytes]:
+    program.log.parent.mkdir(mode=0o700, exist_ok=True)
+    if program.log.exists() and program.log.stat().st_size > LOG_BYTES:
+        program.log.rename(program.log.with_suffix(".log.1"))
+    output = os.open(program.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        program.log_begin = os.fstat(output).st_size
+        process = subprocess.Popen(
+            program.command,
+            env=dict(program.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C is for us; we tell the children, in our order.
+            start_new_session=True,
+            # Safe here: this process has one thread, and the call does not allocate.
+            preexec_fn=_die_with_parent,
+        )
+    finally:
+        os.close(output)
+    program.pid = process.pid
+    return process
+
+
+def _die_with_parent() -> None:
+    """A supervisor that is killed takes its children along: they would hold port and locks."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a child without a thread; its return code."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(process.pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return process.wait()
+
+
+async def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_ended(process), GRACE_SECONDS)
+    finally:
+        # Also where the wait itself was cancelled: nothing may be left behind.
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,0 +1,238 @@
+"""``brain up``: service and scaler on this machine, as two children that are kept running.
+
+Agents are children of neither: they go on while Brain is stopped, and are adopted again.
+"""
+
+import asyncio
+import fcntl
+import os
+import re
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from brain import wire
+from brain.cli.connect import state_directory
+from brain.cli.supervise import Program, keep
+from brain.client import AsyncBrainClient, Call
+from brain.errors import BadInput, BrainError, Conflict, Unavailable
+from brain.settings import settings_from
+
+#: Program -> how it is started; names only, so that nothing of theirs is imported here.
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "service": (sys.executable, "-P", "-m", "brain.service"),
+    "scaler": (sys.executable, "-P", "-m", "scaler.cli"),
+}
+
+#: A service that listens but is not ready (its database is away) is scaled for all the same.
+PATIENCE_SECONDS = 20.0
+_SIGN_IN = re.compile(r"https?://\S+#signin=\S+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """``service.json``."""
+
+    pid: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What ``brain up`` is to run, and where."""
+
+    home: Path
+    #: Settings given on the command line; others come from ``brain.toml`` and the environment.
+    settings: Mapping[str, object]
+    slots: int | None = None
+    programs: Mapping[str, Sequence[str]]
+    environment: Mapping[str, str]
+
+
+@click.command()
+@click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
+@click.option("--host", help="Address to listen on; 127.0.0.1 unless chosen.")
+@click.option("--port", type=int, help="TCP port; 0 takes a free one.")
+@click.option("--database-url", help="SQLAlchemy URL; SQLite in the state directory without it.")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="Offer so many × 1000 mCPU instead of what the CPUs say.",
+)
+@click.option(
+    "--allow-remote-submit", is_flag=True, help="Run commands that come over the network."
+)
+@click.option(
+    "--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated."
+)
+def up(
+    home: Path | None,
+    host: str | None,
+    port: int | None,
+    database_url: str | None,
+    slots: int | None,
+    allow_remote_submit: bool,
+    chosen: tuple[str, ...],
+) -> None:
+    """Start Brain on this machine: service, dashboard, and a scaler for local jobs.
+
+    Ctrl-C stops Brain; jobs go on, and the next `brain up` finds them.
+    """
+    flags = {"host": host, "port": port, "database_url": database_url}
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = dict(_pairs(chosen)) | given
+    if allow_remote_submit:
+        settings["allow_remote_submit"] = True
+    settings_from(settings)
+    where = (home or state_directory()).expanduser().absolute()
+    house = House(
+        home=where,
+        settings=settings,
+        slots=slots,
+        programs=PROGRAMS,
+        environment=os.environ,
+    )
+    with owned(where):
+        asyncio.run(run(house, click.echo))
+
+
+async def run(house: House, say: Callable[[str], None]) -> None:
+    """Keep the programs running until SIGTERM or SIGINT; then end them and return.
+
+    Raises:
+        Unavailable: one of them ends as soon as it is started.
+    """
+    work = asyncio.create_task(_supervise(house, say))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        say("Brain is stopped; jobs go on.")
+    except BaseExceptionGroup as group:
+        # One program's end cancels the other's: what is left in the group is the reason.
+        reasons = [error for error in group.exceptions if isinstance(error, BrainError)]
+        if not reasons:
+            raise
+        raise reasons[0] from None
+
+
+async def _supervise(house: House, say: Callable[[str], None]) -> None:
+    service = _program(house, "service")
+    service.worked = False
+    async with asyncio.TaskGroup() as kept:
+        kept.create_task(keep(service, say))
+        url = await _reachable(house.home, service, say)
+        service.worked = True
+        # Agents know this URL: the service keeps its port whenever it is started again.
+        service.environment = dict(service.environment) | {"BRAIN_PORT": str(urlsplit(url).port)}
+        say(f"Brain is up at {url}, state in {house.home}, logs in {service.log.parent}")
+        say(f"Sign in to the dashboard once, within 10 minutes: {await _sign_in(service, url)}")
+        offered = ("--slots", str(house.slots)) if house.slots else ()
+        kept.create_task(keep(_program(house, "scaler", "--url", url, *offered), say))
+
+
+def _program(house: House, name: str, *arguments: str) -> Program:
+    # Not as arguments: any user may read those of a process, and a URL may hold a password.
+    settings = {f"BRAIN_{key.upper()}": str(value) for key, value in house.settings.items()}
+    return Program(
+        name=name,
+        command=[*house.programs[name], "--home", str(house.home), *arguments],
+        environment=dict(house.environment) | settings | {"PYTHONUNBUFFERED": "1"},
+        log=house.home / "logs" / f"{name}.log",
+    )
+
+
+async def _reachable(home: Path, service: Program, say: Callable[[str], None]) -> str:
+    """The URL of the service, once it is ready, or listens and has not become so for long."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        record = _read_record(home)
+        if record is not None and record.pid == service.pid:
+            why = await _unready(home, record.url)
+            if why is None:
+                return record.url
+            if time.monotonic() > deadline:
+                say(f"The service is not ready: {why}")
+                return record.url
+        await asyncio.sleep(0.05)
+
+
+async def _unready(home: Path, url: str) -> str | None:
+    call: Call[bytes] = Call(method="GET", path="/readyz", reads=bytes, timeout_seconds=5)
+    try:
+        token = (home / "admin.token").read_text().strip()
+        async with AsyncBrainClient(url, token) as client:
+            await client.send(call)
+    except (BrainError, OSError) as why:
+        return str(why)
+    return None
+
+
+async def _sign_in(service: Program, url: str) -> str:
+    """The one-time URL that the service printed; its front page where it printed none."""
+    for _ in range(40):
+        if found := _SIGN_IN.search(service.said()):
+            return found.group()
+        await asyncio.sleep(0.05)
+    return url
+
+
+def _read_record(home: Path) -> _Record | None:
+    with suppress(OSError, BadInput):
+        return wire.decode((home / "service.json").read_bytes(), _Record)
+    return None
+
+
+@contextmanager
+def owned(home: Path) -> Iterator[None]:
+    """Make the state directory (0700) and hold its lock.
+
+    Raises:
+        Conflict: another ``brain up`` holds it; with its process and the remedy.
+        Unavailable: the directory cannot be made or written.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if stat.S_IMODE(home.stat().st_mode) & 0o077:
+            home.chmod(0o700)
+        descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as why:
+        raise Unavailable(
+            f"state directory {home}: {why.strerror}; choose another with --home"
+        ) from why
+    try:
+        _take(descriptor, home)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, home: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as held:
+        pid = os.pread(descriptor, 20, 0).decode().strip() or "unknown"
+        raise Conflict(
+            f"another `brain up` (process {pid}) runs on {home}; "
+            f"stop it with `kill {pid}`, or choose another state directory with --home"
+        ) from held
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+
+def _pairs(chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for pair in chosen:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise BadInput(f"--set {pair!r} has no value; write --set {key}=VALUE", field=key)
+        yield key, value

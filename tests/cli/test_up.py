@@ -1,0 +1,261 @@
+"""``brain up``: what it starts, what it starts again, when it gives up, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from brain.cli.supervise import GiveUp, Restart, after_exit
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+LIVES = {"service": "service", "scaler": "scaler"}
+
+
+@pytest.mark.parametrize(
+    ("code", "lived", "quick", "follows"),
+    [
+        pytest.param(1, 0.1, 0, Restart(0.5, 1), id="first-quick-end"),
+        pytest.param(1, 0.1, 1, Restart(1.0, 2), id="pauses-grow"),
+        pytest.param(1, 0.1, 2, GiveUp(3), id="no-remedy"),
+        pytest.param(-signal.SIGSEGV, 0.1, 2, GiveUp(3), id="a-crash-is-its-own"),
+        pytest.param(1, 60, 2, Restart(0.5, 0), id="it-worked-for-a-while"),
+        pytest.param(-signal.SIGKILL, 0.1, 2, Restart(0.5, 2), id="killed-from-outside"),
+    ],
+)
+def test_what_follows_an_exit(code: int, lived: float, quick: int, follows: Restart | GiveUp):
+    assert after_exit(code, lived_seconds=lived, quick=quick) == follows
+
+
+def test_a_slow_start_that_fails_counts_as_a_quick_end():
+    assert after_exit(1, lived_seconds=60, quick=2, worked=False) == GiveUp(3)
+
+
+class Up:
+    """A ``brain up`` as a process."""
+
+    def __init__(self, home: Path, service: str, scaler: str) -> None:
+        self.home = home
+        self.printed = home.parent / "printed"
+        with self.printed.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cli.up_program", str(home), service, scaler],
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+            )
+
+    def says(self, text: str) -> str:
+        def look() -> str | None:
+            said = self.printed.read_text()
+            return said if text in said else None
+
+        return eventually(f"{text!r} printed", look)
+
+    def child(self, name: str, *, other_than: int = 0) -> int:
+        """The pid of a child that runs, once it is another one than that."""
+
+        def look() -> int | None:
+            try:
+                pid = int((self.home / f"{name}.pid").read_text())
+            except (FileNotFoundError, ValueError):
+                return None
+            return pid if pid != other_than and alive(pid) else None
+
+        return eventually(f"{name} runs", look)
+
+    def url(self) -> str:
+        return str(json.loads((self.home / "service.json").read_text())["url"])
+
+
+@contextmanager
+def started(tmp_path: Path, service: str = "service", scaler: str = "scaler") -> Iterator[Up]:
+    up = Up(tmp_path / "home", service, scaler)
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        up.process.wait(20)
+
+
+def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 30) -> T:
+    deadline = time.monotonic() + seconds
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, f"{stage}: not within {seconds:g} s"
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(*pids: int) -> None:
+    eventually(f"{pids} gone", lambda: not any(alive(pid) for pid in pids) or None)
+
+
+def test_it_starts_both_and_says_where_to_sign_in(tmp_path: Path):
+    with started(tmp_path) as up:
+        up.child("scaler")
+        said = up.says("Sign in")
+
+        assert f"Brain is up at {up.url()}" in said
+        assert f"{up.url()}/#signin=brn_code" in said
+        told = (up.home / "logs" / "scaler.log").read_text()
+        assert f"'--url', '{up.url()}', '--slots', '2'" in told
+
+
+def test_only_the_owner_sees_the_state_directory(tmp_path: Path):
+    (tmp_path / "home").mkdir(mode=0o755)
+    with started(tmp_path) as up:
+        up.child("scaler")
+        modes = [path.stat().st_mode for path in (up.home, *(up.home / "logs").iterdir())]
+
+    assert [stat.S_IMODE(mode) & 0o077 for mode in modes] == [0, 0, 0]
+
+
+def test_a_second_one_is_refused_with_process_and_remedy(tmp_path: Path):
+    with started(tmp_path) as up:
+        up.child("service")
+        second = subprocess.run(
+            [sys.executable, "-m", "brain.cli", "up", "--home", str(up.home), "--port=0"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        pid = up.process.pid
+
+    assert second.returncode == 5
+    assert f"(process {pid}) runs on {up.home}; stop it with `kill {pid}`" in second.stderr
+
+
+def test_a_child_that_dies_is_started_again(tmp_path: Path):
+    with started(tmp_path) as up:
+        first = up.child("scaler")
+        os.kill(first, signal.SIGKILL)
+        up.child("scaler", other_than=first)
+
+        assert "scaler ended (SIGKILL); again in 0.5 s" in up.says("scaler ended")
+
+
+def test_the_service_keeps_its_port_when_it_is_started_again(tmp_path: Path):
+    with started(tmp_path) as up:
+        first, scaler = up.child("service"), up.child("scaler")
+        url = up.url()
+        os.kill(first, signal.SIGKILL)
+        second = up.child("service", other_than=first)
+        eventually("its record", lambda: record_of(up.home) == second or None)
+
+        assert (up.url(), up.child("scaler")) == (url, scaler)
+
+
+def record_of(home: Path) -> int:
+    return int(json.loads((home / "service.json").read_text())["pid"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_end_it_ends_its_children(tmp_path: Path, number: signal.Signals):
+    with started(tmp_path) as up:
+        children = up.child("service"), up.child("scaler")
+        up.process.send_signal(number)
+
+        assert up.process.wait(10) == 0
+        gone(*children)
+    assert "Brain is stopped; jobs go on." in up.printed.read_text()
+
+
+def test_children_that_do_not_listen_are_ended_by_force(tmp_path: Path):
+    with started(tmp_path, service="stubborn") as up:
+        children = up.child("service"), up.child("scaler")
+        up.process.terminate()
+
+        assert up.process.wait(20) == 0
+        gone(*children)
+
+
+def test_killed_it_takes_its_children_along(tmp_path: Path):
+    with started(tmp_path) as up:
+        children = up.child("service"), up.child("scaler")
+        up.process.kill()
+
+        gone(*children)
+
+
+@pytest.mark.parametrize("failing", ["service", "scaler"])
+def test_a_child_that_cannot_work_ends_it_with_the_childs_words(tmp_path: Path, failing: str):
+    kinds = LIVES | {failing: "failing"}
+    with started(tmp_path, **kinds) as up:
+        assert up.process.wait(60) == 1
+    said = up.printed.read_text()
+    assert f"brain: {failing} ended 3 times as soon as it was started (exit code 1)" in said
+    assert "failing: port 127.0.0.1:8080 is taken" in said
+    assert str(up.home / "logs" / f"{failing}.log") in said
+
+
+def brain_up(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "brain.cli", "up", f"--home={home}", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = brain_up(tmp_path / "home", f"--port={port}")
+
+    assert ran.returncode == 1
+    assert f"port 127.0.0.1:{port} is taken" in ran.stderr
+    assert "choose another with --port" in ran.stderr
+
+
+def test_a_database_that_cannot_be_written_is_named(tmp_path: Path):
+    ran = brain_up(tmp_path / "home", "--port=0", "--database-url=sqlite:////proc/no/brain.db")
+
+    assert ran.returncode == 1
+    assert "/proc/no/brain.db" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set=tick_second=1"], "tick_second is no setting; did you mean tick_seconds?"),
+        (["--set=tick_seconds"], "--set 'tick_seconds' has no value"),
+        (["--set=port=many"], "port 'many' is not of type int"),
+        (["--slots=0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_options_that_make_no_sense_are_usage_errors(
+    tmp_path: Path, options: list[str], words: str
+):
+    ran = brain_up(tmp_path / "home", *options)
+
+    assert ran.returncode == 2
+    assert words in ran.stderr
+
+
+def test_a_state_directory_that_cannot_be_made_is_named():
+    ran = brain_up(Path("/proc/no/home"))
+
+    assert ran.returncode == 1
+    assert "state directory /proc/no/home" in ran.stderr
+    assert "choose another with --home" in ran.stderr
