@@ -1,6 +1,6 @@
 """Column types, and the few expressions that SQLite and PostgreSQL write differently."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -148,6 +148,29 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[st
     keys = [column.name for column in table.primary_key]
     changed = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), stored)
+
+
+def insert_new(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Sequence[Mapping[str, Any]],
+    *returning: sa.ColumnElement[Any],
+) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """Insert the rows that are not there yet, and return ``returning`` of those."""
+    statement = insert(connection, table)
+    given: Sequence[Mapping[str, Any]] | Mapping[str, Any] = rows
+    if connection.dialect.name == "postgresql":
+        # One array per column: psycopg would read 22 placeholders per row, for longer than
+        # PostgreSQL takes to store it.
+        arrays = [
+            sa.bindparam(c.name, type_=postgresql.ARRAY(c.type, dimensions=1)) for c in table.c
+        ]
+        columns = [sa.column(c.name, c.type) for c in table.c]
+        unnested = sa.func.unnest(*arrays).table_valued(*columns).render_derived()
+        statement = statement.from_select([c.name for c in table.c], sa.select(unnested))
+        given = {c.name: [each[c.name] for each in rows] for c in table.c}
+    new = statement.on_conflict_do_nothing().returning(*returning)
+    return connection.execute(new, given).all()
 
 
 _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))

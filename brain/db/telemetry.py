@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from brain.db import retention
-from brain.db.columns import insert, row, value
+from brain.db.columns import insert, insert_new, row, value
 from brain.db.tables import host_samples, loss_samples, save_samples, sources, throughput_samples
 from brain.ports import Point
 from brain.series import gpu_memory_share, gpu_share
@@ -106,9 +106,8 @@ class SqlTelemetry:
         # each other in a circle.
         rows = sorted(map(as_row, samples), key=lambda each: (each["source"], each["measured_at"]))
         dropped = table.c.dropped if kind is LossSample else sa.literal(0)
-        statement = insert(self._connection, table).on_conflict_do_nothing()
-        counted = (table.c.job, table.c.source, table.c.sequence, dropped.label("dropped"))
-        return self._connection.execute(statement.returning(*counted), rows).all()
+        counted = (table.c.job, table.c.source, table.c.sequence, dropped)
+        return insert_new(self._connection, table, rows, *counted)
 
     def _count(self, fresh: Iterable[sa.Row[*tuple[Any, ...]]], received_at: datetime) -> None:
         counted: dict[tuple[str, str], dict[str, Any]] = {}

@@ -104,9 +104,9 @@ class TestLockedFile:
             other.execute("BEGIN IMMEDIATE")
             with opened(sqlite_url) as stores, stores.transaction(read_only=True) as t:
                 assert t.events.last_id() == 0
-            with opened(sqlite_url, patience_seconds=0) as stores:
-                with pytest.raises(Unavailable, match="holds its lock"):
-                    submit(stores)
+            refused = pytest.raises(Unavailable, match="holds its lock")
+            with opened(sqlite_url, patience_seconds=0) as stores, refused:
+                submit(stores)
 
 
 class TestDamagedFile:
@@ -163,9 +163,9 @@ class TestKilledWriter:
 
 class TestBugs:
     def test_crash_when_a_reader_writes(self, database_url: str) -> None:
-        with opened(database_url) as stores, stores.transaction(read_only=True) as t:
-            with pytest.raises(sa.exc.DBAPIError):
-                t.events.add(event())
+        refused = pytest.raises(sa.exc.DBAPIError)
+        with opened(database_url) as stores, stores.transaction(read_only=True) as t, refused:
+            t.events.add(event())
 
     def test_leave_the_next_transaction_alone(self, database_url: str) -> None:
         with opened(database_url) as stores:
@@ -175,6 +175,6 @@ class TestBugs:
                 assert t.events.add(event()).id
 
     def test_are_told_from_values_that_no_column_holds(self, postgresql_url: str) -> None:
-        with opened(postgresql_url) as stores, stores.transaction() as t:
-            with pytest.raises(BadInput, match="cannot be stored"):
-                t.nodes.put(node("nul\x00byte"))
+        refused = pytest.raises(BadInput, match="cannot be stored")
+        with opened(postgresql_url) as stores, stores.transaction() as t, refused:
+            t.nodes.put(node("nul\x00byte"))
