@@ -249,7 +249,7 @@ def test_a_job_that_is_nearly_done_is_left_alone():
 
 def test_a_frozen_job_is_decided_about_but_not_changed():
     laptop = Laptop(scaling_by(0.9)).start()
-    with laptop.transaction() as (tx, job):
+    with laptop.transaction() as (tx, _):
         lifecycle.freeze(tx, everything_frozen(laptop))
 
     laptop.live(60)

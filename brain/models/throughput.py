@@ -48,8 +48,8 @@ class Prior:
 #: the next doubling's less that one; batches in the upper half (geometrically) of those measured,
 #: where a batch fills the device. A fixed global batch compares local batch m with m / 2, a fixed
 #: local batch m with m. The unknown rule is an even mixture of both. As factors: 1.34x, 1.86x and
-#: 1.58x. ``python -m benchmarks.doublings`` prints these figures; of the doublings of an application
-#: that was left out, 88 to 92 % fall into the 90 % bands, of first doublings over two nodes 85 %.
+#: 1.58x. ``python -m benchmarks.doublings`` prints these figures; of the doublings of applications
+#: that were left out, 88 to 92 % fall into the 90 % bands, of first ones over two nodes 85 %.
 PRIORS = {
     Batching.GLOBAL: Prior(gain=0.29, gain_deviation=0.27, bend=-0.23, bend_deviation=0.27),
     Batching.LOCAL: Prior(gain=0.62, gain_deviation=0.15, bend=-0.05, bend_deviation=0.16),

@@ -26,9 +26,6 @@ class Resources:
     def __sub__(self, other: "Resources") -> "Resources":
         return self + other.times(-1)
 
-    def __sub__(self, other: "Resources") -> "Resources":
-        return self + other.times(-1)
-
     def times(self, count: int) -> "Resources":
         """Return ``count`` times this amount."""
         return Resources(

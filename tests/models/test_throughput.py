@@ -126,7 +126,7 @@ def test_the_batch_rule_is_what_was_seen_else_what_is_declared(
 
 
 def measured_doublings(batching: Batching) -> list[tuple[str, float, float | None]]:
-    """(task, log gain of one replica to two, log gain of the next doubling) from Pollux's tables."""
+    """Pollux's tables: task, log gain of one replica to two, log gain of the next doubling."""
     name = {Batching.GLOBAL: "global", Batching.LOCAL: "local"}[batching]
     with DOUBLINGS.open() as file:
         rows = [row for row in csv.DictReader(file) if row["batching"] == name]
