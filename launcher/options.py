@@ -53,7 +53,7 @@ def launch_config(
         rdzv_backend=backend,
         rdzv_endpoint=endpoint,
         rdzv_conf=pairs(options.get("rdzv_conf", "")),
-        master_addr=options.get("master_addr") if backend == "static" else None,
+        master_addr=_master_addr(options, backend, most),
         master_port=options.get("master_port") if backend == "static" else None,
         local_addr=options.get("local_addr"),
         max_restarts=_at_least(options, "max_restarts", 0, 0),
@@ -73,7 +73,8 @@ def launch_config(
         brain_url=options.get("brain"),
         token_file=options.get("brain_token_file") or None,
         home=home,
-        collector_socket=probe_socket(home, os.getuid()),
+        # Without a Brain nobody would read what a collector keeps.
+        collector_socket=probe_socket(home, os.getuid()) if options.get("brain") else None,
         probe=not options.get("no_probe") and environment.get("BRAIN_PROBE") != "0",
     )
 
@@ -166,6 +167,13 @@ def _rendezvous(options: Mapping[str, Any], most: int) -> tuple[str, str, str]:
         port = options.get("master_port") or 29500
         endpoint = f"{options.get('master_addr', '127.0.0.1')}:{port}"
     return backend, endpoint, run_id or str(uuid.uuid4())
+
+
+def _master_addr(options: Mapping[str, Any], backend: str, most: int) -> str | None:
+    if backend == "static":
+        return str(options.get("master_addr", "127.0.0.1"))
+    # torchrun takes the machine's full name, which not every machine can resolve.
+    return options.get("local_addr") or "localhost" if most == 1 else None
 
 
 def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: str) -> LogConfig:

@@ -6,13 +6,14 @@ ends the world is for ``launcher.membership``.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ __all__ = [
     "Workers",
     "failure_report",
     "free_port",
+    "hand_on_error",
     "root_cause",
 ]
 
@@ -66,6 +68,8 @@ class Workers:
         self._directory = process.private_directory()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
+        #: Error files, by which stray children are found.
+        self._marks: set[bytes] = set()
         self._ended = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -205,7 +209,9 @@ class Workers:
         for stream in streams:
             stream.started()
         assert self._guard.stdin is not None
-        self._guard.stdin.write(b"%d\n" % started.pid)
+        mark = os.fsencode(environment["TORCHELASTIC_ERROR_FILE"])
+        self._guard.stdin.write(b"%d %s\n" % (started.pid, mark))
+        self._marks.add(mark)
         return started
 
     def _attempt(self) -> Path:
@@ -251,14 +257,16 @@ class Workers:
 
     async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
         sessions = set(self.pids)
-        followers = leash.members(sessions)  # before their parents are gone
+        # Who left the session of a worker that ended well (an uploader, say) may finish.
+        well = not self.running and all(exit.code == 0 for exit in self._exits)
+        marks = set() if well else self._marks
+        followers = leash.members(sessions, marks)  # before their parents are gone
         self._ask(signum)
         if self.running:
             await self._wait_at_most(grace_seconds)
-        await self._end(sessions, followers)
-        streams = [stream for worker in self._started for stream in worker.streams]
+        await self._end(sessions, marks, followers)
         deadline = time.monotonic() + _OUTPUT_SECONDS
-        for stream in streams:
+        for stream in [stream for worker in self._started for stream in worker.streams]:
             left = max(0.0, deadline - time.monotonic())
             await asyncio.to_thread(stream.finish, left)
         self._close()
@@ -279,9 +287,11 @@ class Workers:
         except TimeoutError:
             return
 
-    async def _end(self, sessions: set[int], followers: dict[int, int]) -> None:
+    async def _end(self, sessions: set[int], marks: set[bytes], followers: dict[int, int]) -> None:
         deadline = time.monotonic() + _KILL_SECONDS
-        while leash.kill(followers | leash.members(sessions)) and time.monotonic() < deadline:
+        while leash.kill(followers | leash.members(sessions, marks)):
+            if time.monotonic() > deadline:
+                return
             await asyncio.sleep(0.005)
         if self.running:
             await self._wait_at_most(max(0.0, deadline - time.monotonic()))
@@ -293,6 +303,8 @@ class Workers:
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody killed the guard
+            self._guard.stdin.write(b"done\n")
         self._guard.stdin.close()
         self._guard.wait()
         self._ended.set()
@@ -319,6 +331,14 @@ def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
     """The failure that came first and that nobody asked for; None where there is none."""
     failed = [each for each in exits if each.code != 0 and not each.stopped]
     return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
+
+
+def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
+    """Copy the root cause's error file to the one that this process was given, as ``@record`` does
+    for the launcher; schedulers read it there."""
+    root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
+    if root is not None and root.error and path:
+        Path(path).write_bytes(failures.with_exit_code(root.error, root.code))
 
 
 def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:

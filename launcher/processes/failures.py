@@ -42,6 +42,17 @@ def read_error(content: bytes) -> tuple[str, float | None]:
         return str(text), None
 
 
+def with_exit_code(content: bytes, code: int) -> bytes:
+    """An error file with the worker's code in it, which a worker ended by a signal cannot write."""
+    try:
+        error: Any = json.loads(content)
+    except ValueError:
+        return content
+    if isinstance(error, dict) and isinstance(error.get("message"), dict):
+        error["message"]["errorCode"] = code
+    return json.dumps(error).encode()
+
+
 def message_for(code: int, pid: int) -> str:
     """What a code alone says."""
     if code == 0:

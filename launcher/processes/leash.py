@@ -43,17 +43,19 @@ def guard(directory: str) -> None:
     """Wait for the end of the agent or of the lease; then leave nothing running."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
-    sessions: set[int] = set()
+    told = b""
     while True:
         readable, _, _ = select.select([0], [], [], WATCH_SECONDS)
         if readable:
-            told = os.read(0, 65536)
-            if not told:
+            more = os.read(0, 65536)
+            if not more:
                 break
-            sessions |= {int(line) for line in told.split()}
+            told += more
         if lease_over(directory):
-            end(sessions)
-    end(sessions)
+            end(told)
+    if told.endswith(b"done\n"):
+        return
+    end(told)
     import shutil  # late: the programs that become workers must not pay for it
 
     shutil.rmtree(directory, ignore_errors=True)
@@ -78,10 +80,12 @@ def lease_in(path: str) -> int:
     return int.from_bytes(content[LEASE_OFFSET:], "little") if len(content) > LEASE_OFFSET else 0
 
 
-def end(sessions: set[int]) -> None:
-    """Kill every process of ``sessions``, for at most five seconds."""
+def end(told: bytes) -> None:
+    """Kill all that was announced, for at most five seconds."""
+    lines = [line.split(b" ", 1) for line in told.splitlines() if b" " in line]
+    sessions, marks = {int(pid) for pid, _ in lines}, {mark for _, mark in lines}
     deadline = time.monotonic() + 5
-    while kill(members(sessions)) and time.monotonic() < deadline:
+    while kill(members(sessions, marks)) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
@@ -100,22 +104,33 @@ def kill(processes: dict[int, int]) -> bool:
     return left
 
 
-def members(sessions: set[int]) -> dict[int, int]:
-    """What lives in ``sessions``, and its descendants elsewhere, as pid -> start ticks."""
-    if not sessions:
-        return {}
+def members(sessions: "set[int]", marks: "set[bytes]") -> "dict[int, int]":
+    """Living processes of ``sessions`` or with one of ``marks`` as error file, and their
+    descendants, as pid -> start ticks."""
     seen = {}
     for name in os.listdir("/proc"):
         stat = read_stat(int(name)) if name.isdigit() else None
         if stat is not None:
             seen[int(name)] = stat
     inside = {pid for pid, (_, session, _) in seen.items() if session in sessions}
+    inside |= {pid for pid in seen if error_file_of(pid) in marks}
     grew = True
     while grew:
         more = {pid for pid, (parent, _, _) in seen.items() if parent in inside} - inside
         inside |= more
         grew = bool(more)
     return {pid: seen[pid][2] for pid in inside}
+
+
+def error_file_of(pid: int) -> "bytes | None":
+    """TORCHELASTIC_ERROR_FILE that a process was started with."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            content = environ.read()
+    except OSError:  # gone, or another user's
+        return None
+    _, found, rest = (b"\0" + content).partition(b"\0TORCHELASTIC_ERROR_FILE=")
+    return rest.split(b"\0", 1)[0] if found else None
 
 
 def read_stat(pid: int) -> "tuple[int, int, int] | None":

@@ -1,0 +1,384 @@
+"""Workers: started with the right environment, watched without polling, gone without a trace."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brain.errors import BadInput
+from launcher.config import LogConfig, Std
+from launcher.processes.environment import Injection, worker_environment
+from launcher.workers import Park, Workers, failure_report, free_port, hand_on_error, root_cause
+from tests.launcher.building import (
+    DEADLINE_SECONDS,
+    a_config,
+    a_world,
+    file_appears,
+    python,
+    running,
+    soon,
+)
+
+#: A worker that announces itself like a probe does.
+ANNOUNCE = """
+import json, os, socket
+told = json.loads(os.environ['BRAIN_WORKER'])
+def say(**event):
+    known = {'v': 1, 'rank': int(os.environ['RANK']), 'local_rank': 0, 'epoch': told['epoch']}
+    datagram = json.dumps(dict(known, **event)).encode()
+    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(datagram, told['agent'])
+"""
+#: Keeps BRAIN_WORKER in the environment, where a rank's Python would take it away.
+AS_PROGRAM = (sys.executable, "-S", "-u", "-c")
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def environment_of(group_rank: int, local_rank: int, tmp_path: Path) -> dict[str, str]:
+    return worker_environment(
+        a_config(tmp_path, ["true"], environment={}),
+        a_world(1, 3, 2),
+        group_rank,
+        local_rank,
+        injection=Injection(inject="/inject", probe=None, control="/c", agent="/a"),
+        error_file="/e",
+    )
+
+
+@pytest.mark.parametrize(
+    ("group_rank", "local_rank", "rank", "local_size"),
+    [(0, 0, "0", "1"), (1, 0, "1", "3"), (1, 2, "3", "3"), (2, 1, "5", "2")],
+)
+def test_ranks_count_the_processes_of_members_before(
+    group_rank: int, local_rank: int, rank: str, local_size: str, tmp_path: Path
+) -> None:
+    seen = environment_of(group_rank, local_rank, tmp_path)
+    assert (seen["RANK"], seen["LOCAL_WORLD_SIZE"]) == (rank, local_size)
+    assert (seen["WORLD_SIZE"], seen["GROUP_WORLD_SIZE"]) == ("6", "3")
+
+
+def test_threads_are_limited_only_where_several_workers_share_a_machine(tmp_path: Path) -> None:
+    assert "OMP_NUM_THREADS" not in environment_of(0, 0, tmp_path)
+    assert environment_of(1, 0, tmp_path)["OMP_NUM_THREADS"] == "1"
+
+
+def test_an_exit_comes_as_an_event_with_its_code(tmp_path: Path) -> None:
+    async def story() -> None:
+        script = "import os, sys; sys.exit(int(os.environ['RANK']) * 3)"
+        async with running(a_config(tmp_path, python(script)), a_world(2)) as watched:
+            await watched.all()
+            assert {exit.rank: exit.code for exit in watched.exits} == {0: 0, 1: 3}
+
+    asyncio.run(story())
+
+
+def test_a_signal_counts_as_a_shell_counts_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+        async with running(a_config(tmp_path, python(script))) as watched:
+            (exit,) = await watched.all()
+            assert (exit.exit_code, "SIGSEGV" in exit.message) == (139, True)
+
+    asyncio.run(story())
+
+
+def test_recorded_errors_name_the_root_cause(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.distributed.elastic.multiprocessing.errors import record\n"
+        "@record\n"
+        "def main():\n"
+        "    raise ValueError('the loss is a banana')\n"
+        "main()\n"
+    )
+    mine = tmp_path / "mine.json"
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, (sys.executable, str(script)))) as watched:
+            exits = await watched.all()
+            assert "ValueError: the loss is a banana" in failure_report("train.py", exits)
+            hand_on_error(exits, {"TORCHELASTIC_ERROR_FILE": str(mine)})
+            assert json.loads(mine.read_text())["message"]["errorCode"] == 1
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_was_stopped_is_not_the_cause(tmp_path: Path) -> None:
+    script = "import os, sys, time; time.sleep(60 * int(os.environ['RANK'])); sys.exit(5)"
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(script)), a_world(2)) as watched:
+            await watched.until(lambda: bool(watched.exits))
+            exits = await soon(watched.workers.stop(5))
+            root = root_cause(exits)
+            assert root is not None
+            assert (root.rank, [exit.stopped for exit in exits]) == (0, [False, True])
+
+    asyncio.run(story())
+
+
+def test_who_catches_the_signal_gets_its_grace(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, signal, sys\n"
+        "def leave(*_): pathlib.Path('saved').write_text('yes'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave); pathlib.Path('ready').write_text('yes')\n"
+        "while True: signal.pause()\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(script))) as watched:
+            await file_appears(tmp_path / "ready")
+            (exit,) = await soon(watched.workers.stop(20))
+            assert (exit.code, (tmp_path / "saved").read_text()) == (0, "yes")
+
+    asyncio.run(story())
+
+
+def test_who_outlives_its_grace_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None); pathlib.Path('ready').write_text('yes')\n"
+        "while True: signal.pause()\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(script))) as watched:
+            await file_appears(tmp_path / "ready")
+            (exit,) = await soon(watched.workers.stop(0.1))
+            assert exit.code == -signal.SIGKILL
+
+    asyncio.run(story())
+
+
+def test_who_does_not_catch_it_is_not_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        script = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+        async with running(a_config(tmp_path, python(script))) as watched:
+            (exit,) = await soon(watched.workers.stop(10 * DEADLINE_SECONDS))
+            assert exit.code in (-signal.SIGTERM, -signal.SIGKILL)
+
+    asyncio.run(story())
+
+
+GRANDCHILDREN = (
+    "import pathlib, subprocess, time\n"
+    "near = subprocess.Popen(['sleep', '600'])\n"
+    "far = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    "pathlib.Path('half').write_text(f'{near.pid} {far.pid}')\n"
+    "pathlib.Path('half').rename('pids')\n"
+    "time.sleep(600)\n"
+)
+
+
+def test_stop_leaves_no_grandchild(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(GRANDCHILDREN))) as watched:
+            pids = [int(pid) for pid in (await file_appears(tmp_path / "pids")).split()]
+            await soon(watched.workers.stop(5))
+            assert not any(alive(pid) for pid in pids)
+
+    asyncio.run(story())
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from tests.launcher.building import a_config, python, running
+async def main():
+    config = a_config(Path(sys.argv[1]), python(sys.argv[2]))
+    async with running(config) as watched:
+        print(*watched.workers.pids, flush=True)
+        await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def test_nothing_outlives_an_agent_that_was_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(tmp_path), GRANDCHILDREN],
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ) | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+    )
+
+    assert agent.stdout is not None
+    said = agent.stdout
+
+    async def story() -> None:
+        worker = int(await soon(asyncio.to_thread(said.readline)))
+        pids = [worker, *map(int, (await file_appears(tmp_path / "pids")).split())]
+        agent.kill()
+        while any(alive(pid) for pid in pids) or list(temporary.iterdir()):
+            await asyncio.sleep(0.02)
+
+    try:
+        asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+    finally:
+        agent.kill()
+        agent.wait()
+        said.close()
+
+
+def test_an_uploader_of_a_worker_that_ended_well_may_finish(tmp_path: Path) -> None:
+    script = (
+        "import subprocess\n"
+        "command = ['sh', '-c', 'sleep 0.5; echo yes > uploaded']\n"
+        "subprocess.Popen(command, start_new_session=True)\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(script))) as watched:
+            await watched.all()
+        assert await file_appears(tmp_path / "uploaded") == "yes\n"
+
+    asyncio.run(story())
+
+
+def test_events_of_this_epoch_arrive_and_others_do_not(tmp_path: Path) -> None:
+    script = ANNOUNCE + (
+        "say(event='stepping', epoch=3)\n"
+        "say(event='saved', path='/c.pt', step=20, seconds=0.5, bytes=9, replaced=True, new='?')\n"
+        "say(event='parked', step=20, path=None)\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, (*AS_PROGRAM, script))) as watched:
+            await watched.all()
+            assert [(e.event, e.step) for e in watched.events] == [("saved", 20), ("parked", 20)]
+
+    asyncio.run(story())
+
+
+def test_progress_and_parking_go_through_the_control_file(tmp_path: Path) -> None:
+    script = ANNOUNCE + (
+        "import mmap, struct, time\n"
+        "with open(told['control'], 'r+b') as file: control = mmap.mmap(file.fileno(), 64)\n"
+        "struct.pack_into('<QQQ', control, 24, 7, 1000, 5)\n"
+        "say(event='started')\n"
+        "while struct.unpack_from('<Q', control, 8) != (1,): time.sleep(0.002)\n"
+        "struct.pack_into('<Q', control, 48, 1)\n"
+        "say(event='parked')\n"
+        "time.sleep(600)\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, (*AS_PROGRAM, script))) as watched:
+            await watched.until(lambda: len(watched.events) == 1)
+            watched.workers.park(Park.AT_SAVE)
+            await watched.until(lambda: len(watched.events) == 2)
+            (seen,) = watched.workers.progress()
+            assert (seen.steps, seen.last_step_ns, seen.saved_step) == (7, 1000, 5)
+            assert seen.parked
+            await soon(watched.workers.stop(0))
+            assert watched.workers.progress() == (seen,)
+
+    asyncio.run(story())
+
+
+def test_a_worker_ends_itself_when_its_lease_runs_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_config(tmp_path, python("import time; time.sleep(600)"))
+        async with running(config, a_world(1, lease_seconds=0.2)) as watched:
+            (exit,) = await watched.all()
+            assert exit.code == 83
+
+    asyncio.run(story())
+
+
+def test_a_renewed_lease_lets_it_live(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_config(tmp_path, python("import time; time.sleep(1)"))
+        async with running(config, a_world(1, lease_seconds=0.2)) as watched:
+            watched.workers.extend_lease(0)
+            (exit,) = await watched.all()
+            assert exit.code == 0
+
+    asyncio.run(story())
+
+
+def test_the_lease_holds_programs_that_are_no_python(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_config(tmp_path, ["sleep", "600"])
+        async with running(config, a_world(1, lease_seconds=0.2)) as watched:
+            (exit,) = await watched.all()
+            assert exit.code == -signal.SIGKILL
+
+    asyncio.run(story())
+
+
+def test_every_line_is_in_the_replicas_log_behind_its_rank(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    script = "import os; os.write(1, b'one\\ntwo\\rthree'); os.write(2, b'bad \\xff\\n')"
+    config = a_config(tmp_path, python(script), logs=LogConfig(replica_log=str(log)))
+
+    async def story() -> None:
+        async with running(config, a_world(2, 1), group_rank=1) as watched:
+            await watched.all()
+        lines = sorted(log.read_bytes().splitlines())
+        assert lines == [b"[default2]:" + word for word in (b"bad \xff", b"one", b"three", b"two")]
+
+    asyncio.run(story())
+
+
+def test_logs_of_another_world_do_not_overwrite_those_of_the_same_attempt(tmp_path: Path) -> None:
+    logs = LogConfig(run_directory=str(tmp_path / "run"), redirects={None: Std.OUT})
+    config = a_config(tmp_path, python("print('here')"), logs=logs)
+
+    async def story() -> None:
+        for epoch in (1, 2):
+            async with running(config, a_world(1, epoch=epoch)) as watched:
+                await watched.all()
+        found = sorted(path.name for path in (tmp_path / "run").iterdir())
+        assert found == ["attempt_0", "attempt_0_epoch_2"]
+
+    asyncio.run(story())
+
+
+def test_the_private_directory_is_private_and_goes(tmp_path: Path) -> None:
+    script = ANNOUNCE + "say(event='saved', path=told['control'])\nimport time; time.sleep(600)\n"
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, (*AS_PROGRAM, script))) as watched:
+            await watched.until(lambda: bool(watched.events))
+            path = watched.events[0].path
+            assert path is not None
+            directory = Path(path).parent
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+            await soon(watched.workers.stop(0))
+            assert not directory.exists()
+
+    asyncio.run(story())
+
+
+def test_a_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_config(tmp_path / "nowhere", python("pass"))
+        with pytest.raises(BadInput, match="nowhere does not exist"):
+            await Workers.start(
+                config, a_world(1), 0, on_event=lambda _: None, on_exit=lambda _: None
+            )
+
+    asyncio.run(story())
+
+
+def test_a_free_port_can_be_bound() -> None:
+    assert 1024 < free_port("localhost") < 65536
+
+
+def test_an_address_of_another_machine_has_no_port_for_us() -> None:
+    with pytest.raises(BadInput, match="no address of this machine"):
+        free_port("192.0.2.1")
