@@ -39,6 +39,8 @@ class Answer:
     status: int
     body: bytes
     etag: str | None
+    #: Seconds of ``Retry-After``.
+    retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ def problem(answer: Answer) -> errors.BrainError:
     kind = _BY_TYPE.get(said.type.rsplit("/", 1)[-1], errors.BrainError)
     if issubclass(kind, errors.BadInput):
         return kind(said.detail, field=said.field)
+    if issubclass(kind, errors.Overloaded) and answer.retry_after_seconds is not None:
+        return kind(said.detail, retry_after_seconds=answer.retry_after_seconds)
     return kind(said.detail)
 
 
@@ -193,8 +197,12 @@ def _arguments(call: Call[Any]) -> dict[str, Any]:
 
 
 def _answer(response: httpx2.Response) -> Answer:
+    after = response.headers.get("Retry-After", "")
     return Answer(
-        status=response.status_code, body=response.content, etag=response.headers.get("ETag")
+        status=response.status_code,
+        body=response.content,
+        etag=response.headers.get("ETag"),
+        retry_after_seconds=float(after) if after.isdecimal() else None,
     )
 
 

@@ -90,26 +90,39 @@ class Spool:
         self._number = max(numbers, default=0)
 
     def append(self, job: str, line: bytes, *, now: float) -> bool:
-        """Keep one encoded sample; False (and counted) where the disk takes no more.
+        """Keep one encoded sample; False, and counted as lost, where that cannot be.
 
         Args:
             job: a job's id; one that is no plain file name is refused.
             now: seconds since the epoch.
         """
+        kept = self.try_append(job, line, now=now)
+        if not kept:
+            self._lost(job, 1)
+        return kept
+
+    def try_append(self, job: str, line: bytes, *, now: float) -> bool:
+        """Like ``append``, and nothing is counted."""
         if not _JOB.fullmatch(job):
             return False
-        for _ in range(2):
+        while True:
             try:
                 self._put(job, line + b"\n", now)
             except OSError:
                 # A full disk: the oldest gives way, and frees what the newest needs.
                 if not self._drop_oldest():
-                    break
+                    return False
             else:
                 self._bound()
                 return True
-        self._lost(job, 1)
-        return False
+
+    def losses(self) -> dict[str, int]:
+        """Dropped samples by job that nobody was told of."""
+        return dict(+self.counts.untold)
+
+    def told(self, job: str, dropped: int) -> None:
+        """So many losses of a job are told."""
+        self.counts.untold[job] -= dropped
 
     def jobs(self) -> list[str]:
         """Jobs with something to deliver."""

@@ -108,6 +108,19 @@ class Worker:
             self.listen()
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
 
+    def until_path(self, path: Path, *, seconds: float) -> None:
+        """Listen until the script has made a file."""
+        self.until(path.exists, f"{path.name} exists", seconds=seconds)
+
+    def deaf(self) -> None:
+        """Stop to listen as a collector that died does."""
+        self.collector.close()
+        (self.sockets / "collector").unlink()
+
+    def listen_again(self) -> None:
+        """Listen as a collector that was started again."""
+        self.collector = _listen(self.sockets / "collector")
+
     def listen(self) -> None:
         """Take what was sent in the next hundredth of a second."""
         self.events += [json.loads(line) for line in _received(self.agent)]
@@ -167,7 +180,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _received(listening: socket.socket) -> Iterator[bytes]:
-    while True:
+    while listening.fileno() >= 0:
         try:
             yield listening.recv(65536)
         except (TimeoutError, OSError):

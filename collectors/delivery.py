@@ -1,0 +1,189 @@
+"""Brings the spool to the service, job by job, each with the job's own token."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from brain import calls, wire
+from brain.client import AsyncBrainClient
+from brain.errors import BadInput, BrainError, Overloaded, Unavailable, UnknownVersion
+from brain.types.telemetry import Receipt, Sample
+from collectors.spool import Batch, Spool
+
+log = logging.getLogger("collectors")
+
+#: Samples of one request: some 400 KB, far under the service's limits.
+BATCH = 500
+#: Seconds between attempts: the first, and the longest, by what went wrong.
+FIRST_SECONDS = 0.5
+LONGEST_AWAY_SECONDS = 5.0
+LONGEST_REFUSED_SECONDS = 60.0
+
+
+def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
+    """Seconds until the next attempt.
+
+    Doubles with every failure in a row. A service that is away is asked at least every 5 s, one
+    that refuses us (401, 403, 404, 426) every minute. What ``Retry-After`` says is the least.
+
+    Args:
+        luck: uniform in [0, 1); spreads senders that failed together.
+
+    >>> delay_seconds(Unavailable("gone"), failures=1, luck=0.0)
+    0.25
+    >>> delay_seconds(Unavailable("gone"), failures=30, luck=0.5)
+    3.75
+    >>> delay_seconds(Overloaded("busy", retry_after_seconds=4), failures=1, luck=0.5)
+    4.375
+    """
+    away = isinstance(error, Unavailable | Overloaded)
+    longest = LONGEST_AWAY_SECONDS if away else LONGEST_REFUSED_SECONDS
+    step = min(longest, FIRST_SECONDS * 2.0 ** min(failures - 1, 20))
+    least = error.retry_after_seconds if isinstance(error, Overloaded) else 0.0
+    return least + step * (0.5 + luck / 2)
+
+
+@dataclass(slots=True)
+class _Way:
+    """How deliveries of one job go."""
+
+    failures: int = 0
+    #: On the monotonic clock.
+    not_before: float = 0.0
+    batch: int = BATCH
+    error: str | None = None
+    url: str = ""
+    token: str = ""
+    client: AsyncBrainClient | None = None
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Counts since the start."""
+
+    stored: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    unreadable: int = 0
+    last_error: str | None = None
+    ways: dict[str, _Way] = field(default_factory=dict)
+
+
+class Delivery:
+    """Sends what the spool holds.
+
+    Args:
+        url: where the service of a job listens now; None while nobody knows.
+        token: the job's token.
+    """
+
+    def __init__(
+        self, spool: Spool, *, url: Callable[[str], str | None], token: Callable[[str], str]
+    ) -> None:
+        self._spool, self._url, self._token = spool, url, token
+        self.counts = Delivered()
+
+    async def turn(self) -> float:
+        """Send all that is due; return seconds until something else is."""
+        for job in self._spool.jobs():
+            way = self.counts.ways.setdefault(job, _Way())
+            while time.monotonic() >= way.not_before:
+                batch = self._spool.take(job, way.batch)
+                if batch is None:
+                    break
+                await self._attempt(way, batch)
+        now = time.monotonic()
+        waits = [self.counts.ways[job].not_before - now for job in self._spool.jobs()]
+        return max(0.0, min(waits, default=60.0))
+
+    def hurry(self) -> None:
+        """Forget the delays: it is now or never."""
+        for way in self.counts.ways.values():
+            way.not_before = 0.0
+
+    def errors(self) -> dict[str, str]:
+        """What keeps jobs from being delivered, by job."""
+        ways = self.counts.ways
+        waiting = set(self._spool.jobs())
+        return {job: way.error for job, way in ways.items() if way.error and job in waiting}
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        for way in self.counts.ways.values():
+            await _close(way)
+
+    async def _attempt(self, way: _Way, batch: Batch) -> None:
+        try:
+            receipt, samples = await self._send(way, batch)
+        except BadInput as refused:
+            if isinstance(refused, UnknownVersion):
+                await self._failed(way, refused)
+            elif len(batch.lines) > 1:
+                # Too large, or one sample spoils the rest: find it by halving.
+                way.batch = max(1, len(batch.lines) // 2)
+            else:
+                self._reject(batch.lines[0], str(refused))
+                self._delivered(way, batch)
+        except BrainError as failure:
+            await self._failed(way, failure)
+        else:
+            self.counts.stored += receipt.stored
+            self.counts.duplicates += receipt.duplicates
+            for bad in receipt.rejected:
+                self._reject(wire.encode_sample(samples[bad.index]), bad.reason)
+            self._delivered(way, batch)
+
+    async def _send(self, way: _Way, batch: Batch) -> tuple[Receipt, list[Sample]]:
+        samples = []
+        for line in batch.lines:
+            try:
+                samples.append(wire.decode_sample(line))
+            except BadInput as torn:
+                self.counts.unreadable += 1
+                log.warning("a line of %s cannot be read: %s", batch.segment, torn)
+        if not samples:
+            return Receipt(stored=0, duplicates=0), samples
+        client = await self._client(way, batch.job)
+        return await client.send(calls.telemetry(samples, sent_at=datetime.now(UTC))), samples
+
+    async def _client(self, way: _Way, job: str) -> AsyncBrainClient:
+        url, token = self._url(job), self._token(job)
+        if url is None:
+            raise Unavailable("the service is not running (no service.json, no --url)")
+        if way.client is None or (url, token) != (way.url, way.token):
+            await _close(way)
+            way.client, way.url, way.token = AsyncBrainClient(url, token), url, token
+        return way.client
+
+    def _delivered(self, way: _Way, batch: Batch) -> None:
+        self._spool.acknowledge(batch)
+        way.failures, way.error = 0, None
+        way.batch = min(BATCH, way.batch * 2)
+
+    async def _failed(self, way: _Way, failure: BrainError) -> None:
+        way.failures += 1
+        way.not_before = time.monotonic() + delay_seconds(failure, way.failures, random.random())
+        text = f"{type(failure).__name__}: {failure}"
+        if text != way.error:
+            log.warning("not delivered, kept in the spool: %s", text)
+        way.error = self.counts.last_error = text
+        if isinstance(failure, Unavailable):
+            # The service may come back on another port with connections of its own.
+            await _close(way)
+
+    def _reject(self, line: bytes, reason: str) -> None:
+        self.counts.rejected += 1
+        self.counts.last_error = f"rejected by the service: {reason}"
+        log.warning("rejected, not sent again: %s: %s", reason, line.decode(errors="replace"))
+
+
+async def _close(way: _Way) -> None:
+    if way.client is not None:
+        client, way.client = way.client, None
+        # A connection that broke may break again while it is closed; it is gone either way.
+        with suppress(OSError):
+            await client.close()

@@ -1,0 +1,89 @@
+"""Which jobs have agents on this machine, read from what scaler and agents wrote there."""
+
+import os
+from pathlib import Path
+
+from brain.errors import BadInput
+from brain.types.job import JobId
+from brain.types.resources import NodeName
+from collectors.host import LiveJob
+from collectors.paths import Home, read_json
+
+
+class Jobs:
+    """Looks at ``replicas/*/*``; replicas that ended are looked at once.
+
+    Locks are left alone: to try one would make an agent fail that is just taking it. An agent lives
+    while the process that wrote ``state.json`` does, told by pid and start.
+    """
+
+    def __init__(self, home: Home, *, node: str) -> None:
+        self._home, self._node = home, node
+        self._ended: set[Path] = set()
+
+    def live(self) -> list[LiveJob]:
+        """Jobs with a living agent, by id."""
+        found: dict[str, list[Path]] = {}
+        for directory in sorted(self._home.replicas.glob("*/*/")):
+            if directory in self._ended:
+                continue
+            if (directory / "exit.json").exists():
+                self._ended.add(directory)
+            elif _agent(directory) is not None:
+                found.setdefault(directory.parent.name, []).append(directory)
+        return [self._live(job, directories) for job, directories in found.items()]
+
+    def _live(self, job: str, directories: list[Path]) -> LiveJob:
+        agents = tuple(pid for each in directories if (pid := _agent(each)) is not None)
+        node = str(_read(directories[0] / "intent.json").get("node") or self._node)
+        return LiveJob(id=JobId(job), node=NodeName(node), agents=agents)
+
+    def token(self, job: str) -> str:
+        """The job's token: its own file, else the one that a replica's intent names."""
+        own = self._home.token(job)
+        for intent in () if own else self._intents(job):
+            try:
+                return Path(str(intent["token_file"])).read_text().strip()
+            except (KeyError, OSError):
+                continue
+        return own
+
+    def url(self, job: str) -> str | None:
+        """Where the job's replicas were told that Brain is, if they were."""
+        urls = (intent.get("brain_url") for intent in self._intents(job))
+        return next((str(url) for url in urls if url), None)
+
+    def _intents(self, job: str) -> list[dict[str, object]]:
+        return [_read(path) for path in sorted(self._home.replicas.glob(f"{job}/*/intent.json"))]
+
+
+def _agent(directory: Path) -> int | None:
+    """The pid of the agent of a replica; None where it does not live."""
+    state = _read(directory / "state.json")
+    pid, ticks = state.get("pid"), state.get("started_ticks")
+    if not isinstance(pid, int) or _started_ticks(pid) != ticks:
+        return None
+    return pid
+
+
+def _started_ticks(pid: int) -> int | None:
+    """Field 22 of ``/proc/<pid>/stat``; None where there is no such process, or only its corpse."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The second field is the command in brackets and may hold anything.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return read_json(path)
+    except (OSError, BadInput):
+        return {}
+
+
+def hostname() -> str:
+    """This machine's name, as its scaler registers it."""
+    return os.uname().nodename

@@ -1,0 +1,315 @@
+"""The collector: takes what probes measure, adds the machine's readings, spools and delivers.
+
+    python -m collectors.loop --home H [--url U]
+
+One per machine: the first to hold ``collector/lock`` is it. It ends by itself some time after the
+last agent of this machine is gone and all is delivered.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from brain import wire
+from brain.errors import BadInput
+from brain.types.job import JobId
+from brain.types.telemetry import HostSample, LossSample, Sample
+from collectors.delivery import Delivery
+from collectors.gpu import find_gpus
+from collectors.host import HostWatch, LiveJob
+from collectors.jobs import Jobs, hostname
+from collectors.paths import Home, make_private, write_json
+from collectors.spool import Spool
+from collectors.stamps import Stamps
+
+log = logging.getLogger("collectors")
+
+#: Another collector holds the lock (EX_TEMPFAIL, as agents do).
+HELD = 75
+#: A worker's sample has some 700 bytes.
+DATAGRAM_BYTES = 1 << 16
+#: Datagrams taken before the loop looks at anything else.
+BURST = 200
+#: Seconds in which samples gather before they are sent.
+GATHER_SECONDS = 0.1
+#: Seconds that a last attempt to deliver may take after SIGTERM.
+LAST_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How often, and for how long."""
+
+    home: Home
+    #: The service; None: what ``service.json`` says, read anew after each failure.
+    url: str | None = None
+    #: Seconds between readings of the machine.
+    host_seconds: float = 5.0
+    #: Seconds after the last agent's end until we end, all being delivered.
+    linger_seconds: float = 30.0
+    #: The same where something cannot be delivered; it stays on disk.
+    patience_seconds: float = 120.0
+
+
+def is_over(*, idle_seconds: float, waiting: int, options: Options) -> bool:
+    """Decide whether the collector ends: nobody is left, and all is delivered or cannot be.
+
+    >>> is_over(idle_seconds=31, waiting=0, options=Options(home=Home.at("/h")))
+    True
+    >>> is_over(idle_seconds=31, waiting=7, options=Options(home=Home.at("/h")))
+    False
+    """
+    limit = options.patience_seconds if waiting else options.linger_seconds
+    return idle_seconds >= limit
+
+
+class Collector:
+    """One collector; everything runs on one asyncio loop."""
+
+    def __init__(self, options: Options, listening: socket.socket) -> None:
+        self._options, self._listening = options, listening
+        home = options.home
+        self._spool = Spool(home.spool)
+        self._jobs = Jobs(home, node=hostname())
+        self._watch = HostWatch(find_gpus())
+        self._delivery = Delivery(self._spool, url=self._url, token=self._jobs.token)
+        self._stamps: dict[str, Stamps] = {}
+        self._arrived = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._received = self._garbage = 0
+        self._troubles: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Collect until told to stop or nobody is left."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_reader(self._listening, self._receive)
+        tasks = [asyncio.ensure_future(each) for each in (self._deliver(), self._observe())]
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, stopped):
+                task.cancel()
+            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+            loop.remove_reader(self._listening)
+            await self._finish()
+
+    def _url(self, job: str) -> str | None:
+        return self._options.url or self._options.home.service_url() or self._jobs.url(job)
+
+    def _receive(self) -> None:
+        """Take what lies on the socket, each datagram one sample."""
+        for _ in range(BURST):
+            try:
+                data = self._listening.recv(DATAGRAM_BYTES)
+            except BlockingIOError:
+                return
+            try:
+                self._keep(wire.decode_sample(data))
+                self._received += 1
+            except BadInput as bad:
+                self._garbage += 1
+                if self._garbage == 1:
+                    log.warning("a datagram is no sample: %s", bad)
+
+    def _keep(self, sample: Sample) -> None:
+        # Encoded anew, so that a line of the spool is a line.
+        job = sample.job if isinstance(sample, HostSample | LossSample) else sample.place.job
+        if not self._spool.append(job, wire.encode_sample(sample), now=time.time()):
+            self._troubles["spool"] = f"a sample of {job!r} could not be kept"
+        self._arrived.set()
+
+    async def _deliver(self) -> None:
+        while True:
+            self._arrived.clear()
+            wait_seconds = await self._delivery.turn()
+            try:
+                async with asyncio.timeout(max(0.05, wait_seconds)):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def _observe(self) -> None:
+        """Once a second: sync, tell losses, read the machine when due, say how we are."""
+        idle_since, read_at = time.monotonic(), 0.0
+        while not self._stop.is_set():
+            now = time.monotonic()
+            live = self._jobs.live()
+            if live:
+                idle_since = now
+            if now >= read_at:
+                read_at = now + self._options.host_seconds
+                self._measure(live)
+            self._keep_house(live)
+            idle_seconds = now - idle_since
+            over = is_over(
+                idle_seconds=idle_seconds, waiting=self._spool.waiting, options=self._options
+            )
+            if over:
+                self._stop.set()
+            await asyncio.sleep(1.0)
+
+    def _measure(self, live: list[LiveJob]) -> None:
+        for sample in self._watch.samples(live, datetime.now(UTC)):
+            self._keep(sample)
+
+    def _keep_house(self, live: list[LiveJob]) -> None:
+        try:
+            self._spool.sync()
+            self._spool.expire(now=time.time())
+            self._tell_losses()
+            write_json(self._options.home.status, self.status(live))
+            self._troubles.pop("disk", None)
+        except OSError as full:
+            if "disk" not in self._troubles:
+                log.warning("the disk refuses: %s", full)
+            self._troubles["disk"] = str(full)
+
+    def _tell_losses(self) -> None:
+        for job, dropped in self._spool.losses().items():
+            stamps = self._stamps.setdefault(job, Stamps())
+            source, measured_at, sequence = stamps.next(datetime.now(UTC))
+            loss = LossSample(
+                job=JobId(job),
+                source=source,
+                measured_at=measured_at,
+                sequence=sequence,
+                where="spool",
+                dropped=dropped,
+            )
+            if self._spool.try_append(job, wire.encode_sample(loss), now=time.time()):
+                self._spool.told(job, dropped)
+                self._arrived.set()
+
+    def status(self, live: list[LiveJob]) -> dict[str, Any]:
+        """What ``status.json`` says."""
+        counts, spool = self._delivery.counts, self._spool
+        return {
+            "v": wire.VERSION,
+            "pid": os.getpid(),
+            "at": datetime.now(UTC).isoformat(),
+            "socket": str(self._options.home.socket),
+            "live_jobs": [job.id for job in live],
+            "received": self._received,
+            "delivered": counts.stored,
+            "duplicates": counts.duplicates,
+            "rejected": counts.rejected,
+            "spooled": spool.waiting,
+            "spooled_bytes": spool.size_bytes,
+            "dropped": spool.counts.dropped,
+            "torn": spool.counts.torn + counts.unreadable,
+            "garbage": self._garbage,
+            "last_error": counts.last_error,
+            "undelivered": self._delivery.errors(),
+            "troubles": dict(self._troubles),
+        }
+
+    async def _finish(self) -> None:
+        """Take what is still on the socket, try once more to deliver it, and keep the rest."""
+        self._receive()
+        self._delivery.hurry()
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._delivery.turn()
+        except TimeoutError:
+            log.warning("%d samples stay in the spool", self._spool.waiting)
+        await self._delivery.close()
+        self._keep_house([])
+        self._spool.close()
+
+
+def listen(home: Home) -> socket.socket:
+    """Bind the probes' socket; what a dead collector left there is removed (we hold the lock)."""
+    path = home.socket
+    make_private(path.parent)
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    listening.bind(str(path))
+    return listening
+
+
+def collect(options: Options) -> int:
+    """Be the collector of this machine; return the exit code, ``HELD`` where another one is."""
+    home = options.home
+    make_private(home.root)
+    make_private(home.collector)
+    with home.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another collector holds %s", home.lock)
+            return HELD
+        with closing(listen(home)) as listening:
+            try:
+                asyncio.run(_run(options, listening))
+            finally:
+                home.socket.unlink(missing_ok=True)
+                with suppress(OSError):
+                    # Only the short directory of a long home is empty now; agents may use it too.
+                    home.socket.parent.rmdir()
+    return 0
+
+
+async def _run(options: Options, listening: socket.socket) -> None:
+    await Collector(options, listening).run()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, shared with ``brain-collect``."""
+    told = argparse.ArgumentParser(prog="brain-collect", description=__doc__.splitlines()[0])
+    told.add_argument("--home", help="state directory; default $BRAIN_HOME, else ~/.brain")
+    told.add_argument("--url", help="the service; default: what service.json says")
+    told.add_argument(
+        "--linger", type=float, default=30.0, help="seconds to stay after the last agent (30)"
+    )
+    told.add_argument(
+        "--patience", type=float, default=120.0, help="the same with undelivered samples (120)"
+    )
+    told.add_argument(
+        "--every", type=float, default=5.0, help="seconds between readings of the machine (5)"
+    )
+    return told
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the collector."""
+    return run(parser().parse_args(arguments))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the collector as its command line says."""
+    logging.basicConfig(format="%(asctime)s collector: %(message)s", level=logging.INFO)
+    # One line per request is for the service's log, not for ours.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    options = Options(
+        home=Home.at(given.home),
+        url=given.url,
+        linger_seconds=given.linger,
+        patience_seconds=given.patience,
+        host_seconds=given.every,
+    )
+    try:
+        return collect(options)
+    except (BadInput, OSError) as refused:
+        log.error("%s", refused)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
