@@ -1,0 +1,215 @@
+"""What lists and pages show, built from what the stores hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from brain import calls, lifecycle
+from brain.types.job import Job, JobId, JobState
+from brain.types.plan import Outcome, PlanState, Verdict
+from brain.types.recommendation import Prediction
+from brain.types.telemetry import Phase
+from brain.types.world import ReplicaState
+from brain.views import JobView
+from tests.api.app import Api, digits
+from tests.builders import at, explanation, host, plan, recommendation, replica, throughput, world
+
+PROMISE = Prediction(examples_per_second=600, low=500, high=700)
+
+
+@pytest.fixture
+def running(api: Api) -> JobId:
+    """A job that has been running for a minute, two workers in step."""
+    with api.client() as admin:
+        id = admin.send(calls.submit(digits(steps=10_000))).id
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(id).moved(JobState.STARTING, "fits", at(0))
+        tx.jobs.put(job.moved(JobState.RUNNING, "steps", at(0)))
+        tx.worlds.put(replace(world(1, replicas=2, stepping_at=at(0)), job=id))
+        samples = [
+            throughput(n, job=id, rank=rank, replicas=2, processes=2)
+            for n in range(60)
+            for rank in range(2)
+        ]
+        tx.telemetry.add([*samples, host(30, job=id)], received_at=at(60))
+    api.now = at(60)
+    return id
+
+
+def view(api: Api, job: str) -> JobView:
+    """The job as the list shows it."""
+    with api.client() as client:
+        return client.send(calls.job(job)).job
+
+
+def test_throughput_is_that_of_the_world_over_the_last_minute(api: Api, running: JobId) -> None:
+    shown = view(api, running)
+    assert shown.throughput is not None
+    assert shown.throughput.examples_per_second == pytest.approx(640, rel=0.05)
+    assert shown.throughput.low <= 640 <= shown.throughput.high + 1
+    assert shown.unit_of_throughput == "examples/s"
+    assert (shown.replicas, shown.epoch) == (2, 1)
+
+
+def test_shares_are_means_of_the_last_minute(api: Api, running: JobId) -> None:
+    shown = view(api, running)
+    assert shown.data_wait_share == pytest.approx(0.2)
+    assert (shown.cpu_share, shown.memory_share, shown.gpu_share) == (0.5, 0.5, None)
+
+
+def test_progress_is_steps_of_the_declared_ones(api: Api, running: JobId) -> None:
+    shown = view(api, running)
+    assert (shown.step, shown.progress) == (600, 0.06)
+    assert shown.ends_at == at(60 + 9400 * 0.1)
+
+
+def test_steps_are_summed_over_worlds_without_those_made_again(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        second = world(2, replicas=2, formed_at=at(61), stepping_at=at(62), steps_redone=40)
+        tx.worlds.put(replace(second, job=running))
+        tx.telemetry.add(
+            [throughput(63, job=running, epoch=2, source="new", step=20)], received_at=at(64)
+        )
+    api.now = at(64)
+    assert view(api, running).step == 600 - 40 + 20
+
+
+def test_without_a_batch_size_steps_are_counted(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        tx.worlds.put(replace(world(2, formed_at=at(120), stepping_at=at(121)), job=running))
+        samples = [
+            throughput(n, job=running, epoch=2, source="new", examples_per_second=None)
+            for n in range(121, 150)
+        ]
+        tx.telemetry.add(samples, received_at=at(150))
+    api.now = at(190)
+    shown = view(api, running)
+    assert shown.unit_of_throughput == "steps/s"
+    assert shown.throughput is not None
+    assert shown.throughput.examples_per_second == pytest.approx(10, rel=0.05)
+
+
+def test_old_telemetry_is_told_as_stale(api: Api, running: JobId) -> None:
+    api.pass_time(minutes=5)
+    shown = view(api, running)
+    assert shown.telemetry_age_seconds == 301
+    assert [condition.kind for condition in shown.conditions] == ["StaleTelemetry"]
+    assert shown.throughput is None
+
+
+def test_a_clock_set_back_makes_no_negative_age(api: Api, running: JobId) -> None:
+    api.pass_time(hours=-1)
+    assert view(api, running).telemetry_age_seconds in (0, None)
+
+
+def test_a_slow_worker_is_a_straggler(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        slow = [
+            throughput(n, job=running, rank=2, step_seconds=0.13, source="slow") for n in range(60)
+        ]
+        tx.telemetry.add(slow, received_at=at(60))
+    shown = view(api, running)
+    with api.client() as client:
+        workers = client.send(calls.workers("digits")).items
+    assert [worker.straggler for worker in workers] == [False, False, True]
+    assert [(one.kind, "30%" in one.reason) for one in shown.conditions] == [("Straggler", True)]
+
+
+def test_a_hold_is_shown_with_its_reason(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        hold = recommendation(1, explanation=explanation("dwell"))
+        tx.plans.decide(running, hold)
+    shown = view(api, running)
+    assert ("Holding", hold.explanation.reason) in [(c.kind, c.reason) for c in shown.conditions]
+
+
+def test_the_promise_shown_is_of_the_plan_that_stands(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        tx.plans.add(
+            plan(
+                1,
+                job=running,
+                state=PlanState.VERIFIED,
+                promised=PROMISE,
+                outcome=Outcome(epoch=1, verdict=Verdict.KEPT),
+            )
+        )
+    assert view(api, running).promised == PROMISE
+
+
+def test_the_sparkline_has_gaps_where_nothing_was_measured(api: Api, running: JobId) -> None:
+    api.pass_time(minutes=1)
+    line = view(api, running).sparkline
+    assert line[0] == pytest.approx(640, rel=0.05)
+    assert line[-1] is None
+
+
+def test_warm_up_counts_for_nothing(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        warm = [
+            throughput(n, job=running, source="w", phase=Phase.WARMUP, examples_per_second=9e9)
+            for n in range(60)
+        ]
+        tx.telemetry.add(warm, received_at=at(60))
+    shown = view(api, running)
+    assert shown.throughput is not None
+    assert shown.throughput.examples_per_second < 1000
+
+
+def test_a_finished_job_shows_its_past_and_no_present(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(running)
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", at(60), exit_code=0)
+    api.pass_time(hours=5)
+    shown = view(api, running)
+    assert (shown.throughput, shown.conditions, shown.replicas) == (None, (), 0)
+    assert any(shown.sparkline)
+
+
+def test_a_series_has_no_more_points_than_fit(api: Api, running: JobId) -> None:
+    with api.client() as client:
+        drawn = client.send(
+            calls.series("digits", "examples_per_second", since=at(0), until=at(60), width=20)
+        )
+    assert 0 < len(drawn.points) <= 10
+    assert drawn.unit == "examples/s"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "metric=colour",
+        "since=2026-01-01T13:00:00Z",
+        "since=2026-01-01T11:00:00",
+        "since=2020-01-01T11:00:00Z",
+        "width=1",
+    ],
+)
+def test_a_series_that_cannot_be_is_refused(api: Api, running: JobId, query: str) -> None:
+    with api.http(api.token()) as http:
+        assert http.get(f"/api/v1/jobs/{running}/series?{query}").status_code == 422
+
+
+def test_nodes_show_what_live_replicas_reserve(api: Api, running: JobId) -> None:
+    api.add_node(cpus=4)
+    with api.stores.transaction() as tx:
+        gone = replica(1, state=ReplicaState.EXITED)
+        tx.worlds.put_replicas(running, [replica(0), gone])
+    with api.client() as client:
+        found = client.send(calls.nodes()).items[0]
+    assert (found.reserved.cpu_millis, found.jobs, found.ready) == (1000, ("digits",), True)
+
+
+def test_a_silent_node_is_not_ready(api: Api, running: JobId) -> None:
+    api.add_node()
+    api.pass_time(minutes=2)
+    with api.client() as client:
+        assert not client.send(calls.nodes()).items[0].ready
+
+
+def test_an_advise_only_job_says_why(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        job: Job = tx.jobs.get(running)
+        tx.jobs.put(replace(job, advise_only="two rollbacks"))
+    shown = view(api, running)
+    assert ("AdviseOnly", "two rollbacks") in [(c.kind, c.reason) for c in shown.conditions]
