@@ -4,6 +4,7 @@ Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
        -> Succeeded | Failed | Cancelled
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +32,9 @@ class JobState(StrEnum):
     FAILED = "Failed"
     CANCELLED = "Cancelled"
 
+
+#: Names stand in URLs, file names and object names of clusters.
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 _LIVE = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
@@ -176,6 +180,13 @@ class JobDocument:
             ImpossibleBounds: no replica count satisfies ``replicas``.
             BadInput: another field cannot be used; the message names it and the remedy.
         """
+        for field_name, text in (("name", self.name), ("project", self.project)):
+            if not _NAME.fullmatch(text):
+                raise BadInput(
+                    f"{field_name} {text!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and "
+                    "begin and end with a letter or digit",
+                    field=field_name,
+                )
         bounds = self.replicas
         if bounds.min < 1 or bounds.unit < 1:
             raise ImpossibleBounds(

@@ -43,6 +43,8 @@ def test_submitting_wakes_the_tick(api: Api) -> None:
         (digits(replicas={"min": 3, "max": 2}), ImpossibleBounds, "raise max or lower min"),
         (digits(replicas={"min": 5, "max": 7, "unit": 4}), ImpossibleBounds, "no multiple"),
         (digits(command=[]), BadInput, "command is empty"),
+        (digits(name="../x:y"), BadInput, "letters, digits"),
+        (digits(project=""), BadInput, "1 to 63"),
         (digits(replicas={"min": 1, "max": "two"}), BadInput, "replicas.max"),
         (digits(environment={"K": {"fromSecret": "k"}}), BadInput, "use fromFile"),
     ],
