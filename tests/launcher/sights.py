@@ -1,0 +1,72 @@
+"""Builders of what a coordinator knows; each fills in what a test is not about."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member
+from launcher.worlds.sight import AgentSeen, Parking, Phase, Saves, Sight, WorldSeen
+from tests.launcher.elastic import wish
+
+#: Two saves, 10 s apart.
+SAVED = Saves(count=2, interval_seconds=10.0)
+
+
+def agent(replica: int, **fields: Any) -> AgentSeen:
+    """An agent that is ready."""
+    made = {"node": NodeName("n0"), "address": f"127.0.0.1:{replica}", "processes": 1}
+    return AgentSeen(replica=replica, **(made | fields))
+
+
+def agents(*replicas: int) -> tuple[AgentSeen, ...]:
+    """Agents that are ready."""
+    return tuple(agent(replica) for replica in replicas)
+
+
+def members(replicas: Iterable[int], node: str = "n0") -> tuple[Member, ...]:
+    """A world's members in order of rank."""
+    return tuple(
+        Member(
+            replica=replica,
+            group_rank=rank,
+            processes=1,
+            node=NodeName(node),
+            address=f"127.0.0.1:{replica}",
+        )
+        for rank, replica in enumerate(replicas)
+    )
+
+
+def world(*replicas: int, **fields: Any) -> WorldSeen:
+    """A world that steps and has saved."""
+    made: dict[str, Any] = {
+        "epoch": 1,
+        "generation": 0,
+        "goal": len(replicas),
+        "members": members(replicas),
+        "phase": Phase.RUNNING,
+        "saves": SAVED,
+    }
+    return WorldSeen(**(made | fields))
+
+
+def ended(*replicas: int, by: Cause | None, **fields: Any) -> WorldSeen:
+    """A world of which no worker runs any more."""
+    return world(*replicas, phase=Phase.ENDED, ended_by=by, **fields)
+
+
+def parked(*replicas: int, since: float = 0.0, reached: bool = True, **fields: Any) -> WorldSeen:
+    """A world at its safe point, or on the way there."""
+    return world(*replicas, parking=Parking(since=since, reached=reached), **fields)
+
+
+def sight(wished: int | None = 1, *here: int, **fields: Any) -> Sight:
+    """A sight of a wish of generation 0 and of agents."""
+    wanted = None if wished is None else wish(wished)
+    return Sight(**({"wish": wanted, "agents": agents(*here)} | fields))
+
+
+def planned(replicas: int, seen: Sight, **fields: Any) -> Sight:
+    """The same, after a plan of generation 1 was wished."""
+    return replace(seen, wish=wish(replicas, generation=1, **fields))

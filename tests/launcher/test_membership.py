@@ -1,0 +1,391 @@
+"""Who is in the next world, when it forms, and why not: decided without a process."""
+
+from dataclasses import replace
+
+import pytest
+
+from brain.types.job import Intent
+from brain.types.world import Cause, ReplicaExit
+from launcher.membership import arrange, decide, fit, may_form, next_epoch
+from launcher.worlds.sight import (
+    STAY,
+    Change,
+    End,
+    Form,
+    Held,
+    Hold,
+    Park,
+    Phase,
+    Relabel,
+    Release,
+    Revert,
+    Saves,
+    Stop,
+    Swap,
+    Unpark,
+    Wait,
+)
+from tests.launcher.elastic import wish
+from tests.launcher.sights import (
+    agent,
+    agents,
+    ended,
+    members,
+    parked,
+    planned,
+    sight,
+    world,
+)
+
+NOW = 1000.0
+LATE = 1e6
+
+
+# --- beginning ---------------------------------------------------------------------------------
+
+
+def test_nothing_forms_before_the_wish_is_known() -> None:
+    assert isinstance(decide(sight(None, 0), NOW), Wait)
+
+
+def test_a_first_world_forms_as_soon_as_all_are_here() -> None:
+    assert decide(sight(2, 0, 1), 0.0) == Form(members([0, 1]), Cause.START, 0, 2)
+
+
+def test_a_first_world_waits_for_the_rest_as_long_as_patience_lasts() -> None:
+    seen = sight(2, 0, wished_since=NOW)
+
+    assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 30)
+    assert decide(seen, NOW + 30) == Form(members([0]), Cause.START, 0, 2)
+
+
+def test_fewer_than_the_minimum_never_form() -> None:
+    seen = sight(None, 0)
+
+    assert isinstance(decide(replace(seen, wish=wish(4, minimum=2)), LATE), Wait)
+
+
+def test_31_replicas_of_unit_4_run_28_and_keep_3_spares() -> None:
+    seen = sight(None, *range(31))
+    action = decide(replace(seen, wish=wish(32, unit=4, minimum=4)), LATE)
+
+    assert isinstance(action, Form)
+    assert action.members == members(range(28))
+    running = world(*range(28), goal=32)
+    assert decide(replace(seen, wish=wish(32, unit=4, minimum=4), world=running), LATE) == STAY
+
+
+def test_32_replicas_of_unit_4_grow_from_28_only_together() -> None:
+    wanted, running = wish(32, unit=4, minimum=4), world(*range(28), goal=32)
+    short = sight(None, *range(31), wished_since=NOW, world=running)
+
+    assert isinstance(decide(replace(short, wish=wanted), NOW), Wait)
+    assert decide(replace(short, wish=wanted, agents=agents(*range(32))), NOW) == Park()
+
+
+@pytest.mark.parametrize(
+    ("available", "goal", "unit", "minimum", "size"),
+    [(31, 31, 4, 4, 28), (3, 4, 4, 4, 0), (5, 2, 1, 1, 2), (1, 2, 1, 2, 0), (7, 8, 2, 2, 6)],
+)
+def test_a_world_is_the_largest_multiple_of_the_unit(
+    available: int, goal: int, unit: int, minimum: int, size: int
+) -> None:
+    assert fit(available, goal, unit, minimum) == size
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def test_survivors_keep_their_order_and_a_replacement_takes_the_hole() -> None:
+    assert arrange(members([3, 1, 2]), agents(3, 2, 7), 3) == members([3, 7, 2])
+
+
+def test_growing_appends() -> None:
+    assert arrange(members([1, 0]), agents(0, 1, 2, 3), 4) == members([1, 0, 2, 3])
+
+
+def test_shrinking_lets_go_of_the_highest_ids() -> None:
+    assert arrange(members([4, 0, 2]), agents(0, 2, 4), 2) == members([0, 2])
+
+
+def test_nodes_are_ordered_by_number_not_by_letter() -> None:
+    seen = [agent(0, node="node10"), agent(1, node="node2")]
+
+    assert [member.replica for member in arrange((), seen, 2)] == [1, 0]
+
+
+def test_a_rank_that_was_asked_for_is_given() -> None:
+    assert [m.replica for m in arrange((), [agent(0, rank=1), agent(1, rank=0)], 2)] == [1, 0]
+
+
+def test_the_hole_on_a_node_is_filled_by_a_joiner_of_that_node() -> None:
+    seen = [agent(0), agent(5, node="n1"), agent(6, node="n0")]
+    order = arrange(members([0, 1]), seen, 2)
+
+    assert [member.replica for member in order] == [0, 6]
+
+
+# --- planned changes ---------------------------------------------------------------------------
+
+
+def test_a_planned_growth_parks_only_when_the_joiners_are_here() -> None:
+    waiting = planned(2, sight(1, 0, world=world(0), wished_since=NOW))
+
+    assert decide(waiting, NOW) == Wait("1 of 2 replicas are here", NOW + 30)
+    assert decide(replace(waiting, agents=agents(0, 1)), NOW) == Park()
+
+
+def test_a_planned_change_swaps_at_the_safe_point() -> None:
+    seen = planned(2, sight(1, 0, 1, world=parked(0)))
+
+    assert decide(seen, NOW) == Swap(planned=True)
+
+
+def test_a_planned_world_forms_in_the_wished_size() -> None:
+    seen = planned(2, sight(1, 0, 1, world=ended(0, by=Cause.PLAN)))
+
+    assert decide(seen, NOW) == Form(members([0, 1]), Cause.PLAN, 1, 2)
+
+
+def test_after_patience_a_planned_growth_takes_what_there_is() -> None:
+    seen = planned(4, sight(1, 0, 1, world=world(0), wished_since=NOW))
+
+    assert isinstance(decide(seen, NOW + 29), Wait)
+    assert decide(seen, NOW + 31) == Park()
+
+
+def test_a_planned_growth_for_which_nobody_came_is_held() -> None:
+    seen = planned(2, sight(1, 0, world=world(0)))
+
+    assert decide(seen, LATE) == Hold("only 1 of 2 replicas came, which is no larger world")
+
+
+def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
+    seen = planned(2, sight(1, 0, 1, world=world(0, saves=Saves(), since=NOW)))
+    action = decide(seen, NOW + 600)
+
+    assert isinstance(action, Hold)
+    assert "it would lose 10 minutes of work" in action.reason
+
+
+def test_a_declared_checkpoint_is_waited_for() -> None:
+    seen = planned(2, sight(1, 0, 1, world=world(0, saves=Saves(declared=True))))
+
+    assert decide(seen, NOW) == Park()
+
+
+def test_a_safe_point_is_waited_for_twice_the_interval() -> None:
+    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False)))
+
+    assert decide(seen, NOW + 1) == Wait("a safe point", NOW + 20)
+    assert decide(seen, NOW + 20) == Hold(
+        "I will not resize this job now: no checkpoint was completed within 20 s"
+    )
+
+
+def test_before_an_interval_was_seen_the_safe_point_is_waited_for_two_minutes() -> None:
+    young = parked(0, since=NOW, reached=False, saves=Saves(count=1))
+
+    assert decide(planned(2, sight(1, 0, 1, world=young)), NOW) == Wait("a safe point", NOW + 120)
+
+
+def test_a_held_generation_is_not_tried_again() -> None:
+    seen = planned(2, sight(1, 0, 1, world=world(0), held=Held(generation=1, saves=2)))
+
+    assert decide(seen, LATE) == STAY
+
+
+def test_a_plan_of_the_same_size_only_changes_the_label() -> None:
+    assert decide(planned(1, sight(1, 0, world=world(0))), NOW) == Relabel(1, 1)
+
+
+def test_a_plan_that_is_withdrawn_lets_the_workers_run_on() -> None:
+    assert decide(sight(1, 0, 1, world=parked(0, reached=False)), NOW) == Unpark()
+
+
+def test_a_world_that_never_steps_is_not_resized() -> None:
+    idle = world(0, stepping=False, since=NOW)
+    seen = planned(2, sight(1, 0, 1, world=idle, wished_since=NOW))
+
+    assert decide(seen, NOW) == Wait("the world has not stepped yet", NOW + 120)
+    assert isinstance(decide(seen, NOW + 120), Hold)
+
+
+def test_a_freeze_stops_plans_but_not_healing() -> None:
+    frozen = planned(2, sight(1, 0, 1, world=world(0)), frozen=True)
+    broken = replace(frozen, world=ended(0, by=Cause.FAILURE))
+
+    assert decide(frozen, LATE) == STAY
+    assert decide(broken, LATE) == Form(members([0]), Cause.FAILURE, 0, 1)
+
+
+# --- letting go --------------------------------------------------------------------------------
+
+
+def test_agents_beyond_the_wish_are_released_once_the_world_steps() -> None:
+    seen = sight(1, 0, 1, world=world(0))
+
+    assert decide(seen, NOW) == Release((1,))
+    assert decide(replace(seen, world=world(0, stepping=False)), NOW) == STAY
+
+
+def test_those_let_go_are_kept_until_the_smaller_world_has_proved_itself() -> None:
+    change = Change(from_goal=2, from_generation=0, to_generation=1)
+    seen = planned(1, sight(2, 0, 1, world=world(0, generation=1, change=change)))
+
+    assert decide(seen, NOW) == STAY
+
+
+def test_a_joiner_of_a_later_generation_is_not_sent_away() -> None:
+    early = (agent(0), agent(1, generation=3))
+
+    assert decide(sight(1, world=world(0), agents=early), NOW) == STAY
+
+
+def test_a_leaving_member_is_kept_for_a_safe_point_but_not_for_long() -> None:
+    seen = sight(2, world=world(0, 1), agents=(agent(0), agent(1, leaving_since=NOW)))
+
+    assert decide(seen, NOW) == Park()
+    assert decide(seen, NOW + 20) == Stop(Cause.MEMBERSHIP)
+
+
+def test_a_member_that_left_is_released_when_the_others_have_formed() -> None:
+    seen = sight(2, world=world(0), agents=(agent(0), agent(1, leaving_since=NOW)))
+
+    assert decide(seen, NOW) == Release((1,))
+
+
+# --- what ends by itself -----------------------------------------------------------------------
+
+
+def test_a_failed_worker_ends_the_world() -> None:
+    assert decide(sight(1, 0, world=world(0, failed=1)), NOW) == Stop(Cause.FAILURE)
+
+
+def test_more_failures_than_the_limit_end_the_job_with_the_workers_code() -> None:
+    action = decide(sight(1, 0, world=world(0, failed=7), failures=4), NOW)
+
+    assert isinstance(action, End)
+    assert (action.exit, action.exit_code) == (ReplicaExit.FAILED, 7)
+
+
+def test_a_lost_agent_ends_the_world_and_the_rest_form_at_once() -> None:
+    lost = sight(2, 0, world=world(0, 1), gone=frozenset({1}), wished_since=NOW)
+    after = replace(lost, world=ended(0, 1, by=Cause.MEMBERSHIP))
+
+    assert decide(lost, NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(after, NOW) == Form(members([0]), Cause.MEMBERSHIP, 0, 2)
+
+
+def test_a_replacement_joins_at_a_safe_point_like_any_growth() -> None:
+    seen = sight(2, 0, 2, world=world(0, goal=2))
+
+    assert decide(seen, NOW) == Park()
+    assert decide(replace(seen, world=parked(0, goal=2)), NOW) == Swap(planned=False)
+
+
+def test_a_failed_growth_back_is_tried_again_after_the_next_save() -> None:
+    seen = sight(2, 0, 2, world=world(0, goal=2), held=Held(generation=0, saves=2))
+    saved = replace(seen, world=world(0, goal=2, saves=Saves(count=3, interval_seconds=10)))
+
+    assert decide(seen, NOW) == STAY
+    assert decide(saved, NOW) == Park()
+
+
+def test_a_planned_world_that_fails_before_its_first_step_is_undone() -> None:
+    change = Change(from_goal=1, from_generation=0, to_generation=1)
+    new = world(0, 1, generation=1, failed=1, stepping=False, change=change)
+    after = ended(0, 1, by=Cause.REVERT, generation=1, change=change)
+
+    assert isinstance(decide(planned(2, sight(1, 0, 1, world=new)), NOW), Revert)
+    assert decide(planned(2, sight(1, 0, 1, world=after)), NOW) == Form(
+        members([0]), Cause.REVERT, 0, 1
+    )
+
+
+def test_a_world_that_steps_without_loading_is_undone() -> None:
+    change = Change(from_goal=1, from_generation=0, to_generation=1)
+    new = world(0, 1, generation=1, unloaded=True, change=change)
+
+    assert isinstance(decide(planned(2, sight(1, 0, 1, world=new)), NOW), Revert)
+
+
+def test_a_finished_world_ends_the_job() -> None:
+    action = decide(sight(1, 0, world=world(0, finished=True)), NOW)
+
+    assert isinstance(action, End)
+    assert action.exit is ReplicaExit.SUCCEEDED
+
+
+def test_nothing_is_decided_while_workers_stop() -> None:
+    stopping = world(0, phase=Phase.STOPPING, failed=1)
+
+    assert decide(sight(1, 0, world=stopping), NOW) == STAY
+
+
+# --- what its owner wants ----------------------------------------------------------------------
+
+
+def test_a_suspended_job_stops_at_a_safe_point() -> None:
+    suspended = replace(sight(), wish=wish(0, intent=Intent.SUSPEND), agents=agents(0))
+
+    assert decide(replace(suspended, world=world(0)), NOW) == Park()
+    assert decide(replace(suspended, world=parked(0)), NOW) == Stop(None)
+    action = decide(replace(suspended, world=ended(0, by=None)), NOW)
+    assert isinstance(action, End)
+    assert action.exit is ReplicaExit.LEFT
+
+
+def test_a_cancelled_job_stops_at_once() -> None:
+    cancelled = replace(sight(), wish=wish(0, intent=Intent.CANCEL), agents=agents(0))
+
+    assert decide(replace(cancelled, world=world(0, saves=Saves())), NOW) == Stop(None)
+
+
+def test_a_suspended_job_without_checkpoints_is_held() -> None:
+    suspended = replace(sight(), wish=wish(0, intent=Intent.SUSPEND), agents=agents(0))
+
+    assert isinstance(decide(replace(suspended, world=world(0, saves=Saves())), NOW), Hold)
+
+
+def test_a_resumed_job_starts_anew() -> None:
+    resumed = sight(1, 5, world=ended(0, by=None), gone=frozenset({0}))
+
+    assert decide(resumed, LATE) == Form(members([5]), Cause.START, 0, 1)
+
+
+# --- take-over ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("here", "gone", "lease_expired", "may"),
+    [
+        ((0, 1, 2), (), False, True),  # more than half
+        ((0, 1), (), False, False),  # half is not enough
+        ((0, 1), (), True, True),  # until the others have ended themselves
+        ((0,), (1, 2, 3), False, True),  # proof that the rest is gone
+        ((0,), (1,), False, False),
+        ((0,), (), True, False),  # three silent ones may have formed a world
+    ],
+)
+def test_who_may_form_a_world(
+    here: tuple[int, ...], gone: tuple[int, ...], lease_expired: bool, may: bool
+) -> None:
+    assert may_form((0, 1, 2, 3), here, gone, lease_expired) is may
+
+
+def test_a_successor_waits_for_members_that_may_come_back() -> None:
+    seen = sight(2, 1, world=world(0, 1), lease_until=NOW + 10)
+
+    assert decide(seen, NOW) == Wait("replicas 0 have not come back", NOW + 10)
+    assert decide(replace(seen, gone=frozenset({0})), NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen, NOW + 10) == Stop(Cause.MEMBERSHIP)
+
+
+def test_a_successor_adopts_a_world_whose_members_all_came_back() -> None:
+    assert decide(sight(2, 0, 1, world=world(0, 1)), NOW) == STAY
+
+
+def test_epochs_rise_over_all_that_anybody_heard_of() -> None:
+    assert next_epoch([3, 7, 5]) == 8
+    assert next_epoch([]) == 1
