@@ -1,0 +1,122 @@
+"""Values as JSON and back; messages tolerate what documents refuse."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from brain import wire
+from brain.errors import BadInput, ImpossibleBounds, UnknownField, UnknownVersion
+from brain.types.job import Job, PolicyMode, Secret
+from brain.types.plan import ScalePlan
+from brain.types.telemetry import Sample
+from brain.types.world import World, WorldWish
+from tests.builders import NOW, host, job, loss, plan, save, throughput, world
+
+DOCUMENT: dict[str, Any] = {
+    "name": "digits",
+    "command": ["python", "train.py"],
+    "replicas": {"min": 1, "max": 4, "unit": 1},
+    "processesPerReplica": 2,
+    "batch": {"globalSize": 64},
+    "policy": {"mode": "auto"},
+    "environment": {"MY_KEY": "value", "TOKEN": {"fromFile": "/run/token"}},
+}
+
+
+@pytest.mark.parametrize(
+    "value", [job(), plan(), world(2, replicas=2)], ids=lambda v: type(v).__name__
+)
+def test_a_value_comes_back_as_it_was(value: Job | ScalePlan | World):
+    assert wire.decode(wire.encode(value), type(value)) == value
+
+
+@pytest.mark.parametrize(
+    "sample", [throughput(), save(), host(), loss(3)], ids=lambda s: type(s).__name__
+)
+def test_a_sample_names_its_kind_and_comes_back(sample: Sample):
+    assert wire.decode_sample(wire.encode_sample(sample)) == sample
+
+
+def test_a_batch_is_parsed_sample_by_sample():
+    body = wire.encode_batch([throughput(0), save(1)], sent_at=NOW + timedelta(seconds=2))
+
+    envelope = wire.decode_envelope(body)
+
+    assert [wire.decode_sample(raw) for raw in envelope.samples] == [throughput(0), save(1)]
+
+
+def test_a_message_tolerates_fields_of_a_newer_version():
+    body = wire.plain(plan()) | {"invented_later": 1}
+
+    assert wire.convert(body, ScalePlan) == plan()
+
+
+def test_a_bad_message_names_field_and_expected_type():
+    with pytest.raises(BadInput, match="Expected `int`") as refused:
+        wire.convert(wire.plain(plan()) | {"generation": "one"}, ScalePlan)
+
+    assert refused.value.field == "generation"
+
+
+def test_a_message_that_is_no_json_is_refused():
+    with pytest.raises(BadInput, match="not JSON"):
+        wire.decode(b"{", WorldWish)
+
+
+def test_a_version_that_is_not_spoken_is_refused_with_whom_to_upgrade():
+    with pytest.raises(UnknownVersion, match="upgrade this service"):
+        wire.decode_envelope(b'{"v": 99, "sent_at": "2026-01-01T00:00:00Z", "samples": []}')
+    with pytest.raises(UnknownVersion, match="upgrade the collector"):
+        wire.decode_envelope(b'{"v": 0, "sent_at": "2026-01-01T00:00:00Z", "samples": []}')
+
+
+def test_a_sample_of_unknown_kind_is_refused_with_the_known_ones():
+    with pytest.raises(BadInput, match="throughput, save, host, loss"):
+        wire.decode_sample(b'{"kind": "mood"}')
+
+
+def test_a_sample_without_a_time_zone_is_refused():
+    naive = wire.encode_sample(throughput()).replace(b"12:00:00Z", b"12:00:00")
+
+    with pytest.raises(BadInput, match="append Z"):
+        wire.decode_sample(naive)
+
+
+def test_a_document_is_read_in_camel_case_and_written_back_the_same():
+    document = wire.job_document(DOCUMENT)
+
+    assert (document.processes_per_replica, document.batch.global_size) == (2, 64)
+    assert document.policy.mode is PolicyMode.AUTO
+    assert wire.job_document(wire.document_plain(document)) == document
+
+
+def test_names_in_the_environment_are_the_users_own():
+    document = wire.job_document(DOCUMENT)
+
+    assert document.environment == {"MY_KEY": "value", "TOKEN": Secret(from_file="/run/token")}
+    assert set(wire.document_plain(document)["environment"]) == {"MY_KEY", "TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "field", "hint"),
+    [
+        ({"replica": {}}, "replica", "did you mean replicas?"),
+        ({"replicas": {"mim": 1}}, "replicas.mim", "did you mean replicas.min?"),
+        ({"processes_per_replica": 2}, "processes_per_replica", "processesPerReplica"),
+        ({"zzz": 1}, "zzz", "known: name, command"),
+    ],
+)
+def test_an_unknown_field_of_a_document_names_the_nearest_known_one(
+    extra: dict[str, Any], field: str, hint: str
+):
+    with pytest.raises(UnknownField) as refused:
+        wire.job_document(DOCUMENT | extra)
+
+    assert refused.value.field == field
+    assert hint in str(refused.value)
+
+
+def test_a_document_with_impossible_bounds_is_refused():
+    with pytest.raises(ImpossibleBounds):
+        wire.job_document(DOCUMENT | {"replicas": {"min": 4, "max": 2}})

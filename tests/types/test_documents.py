@@ -1,0 +1,70 @@
+"""What a person may write in a job document, and what is refused with which words."""
+
+from typing import Any
+
+import pytest
+
+from brain.errors import BadInput, ImpossibleBounds
+from brain.types.allocation import Allocation, Bounds
+from brain.types.job import Secret
+from brain.types.resources import Resources
+from tests.builders import document
+
+
+@pytest.mark.parametrize(
+    ("bounds", "field", "said"),
+    [
+        (Bounds(min=3, max=2), "replicas.min", "raise max or lower min"),
+        (Bounds(min=0, max=2), "replicas", "must both be at least 1"),
+        (Bounds(min=1, max=2, unit=0), "replicas", "must both be at least 1"),
+        (Bounds(min=5, max=7, unit=4), "replicas.unit", "raise max to 8"),
+        (Bounds(min=3, max=8, unit=4), "replicas.min", "set min to 4"),
+        (Bounds(min=2, max=8, unit=2, start=3), "replicas.start", "not a multiple of 2"),
+        (Bounds(min=2, max=4, start=8), "replicas.start", "from 2 to 4"),
+    ],
+)
+def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
+    bounds: Bounds, field: str, said: str
+):
+    with pytest.raises(ImpossibleBounds, match=said) as refused:
+        document(replicas=bounds).check()
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"command": ()}, "command"),
+        ({"processes_per_replica": 0}, "processesPerReplica"),
+        ({"environment": {"KEY": Secret()}}, "environment.KEY"),
+    ],
+)
+def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):
+    with pytest.raises(BadInput) as refused:
+        document(**fields).check()
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sizes"),
+    [
+        (Bounds(min=1, max=4), [1, 2, 3, 4]),
+        (Bounds(min=2, max=9, unit=4), [4, 8]),
+        (Bounds(min=5, max=6, unit=4), []),
+    ],
+)
+def test_sizes_are_the_multiples_of_the_unit(bounds: Bounds, sizes: list[int]):
+    assert list(bounds.sizes()) == sizes
+
+
+def test_processes_are_counted_over_all_replicas():
+    assert Allocation(replicas=3, processes_per_replica=4).processes == 12
+
+
+def test_the_scarcest_resource_decides_how_many_fit():
+    each = Resources(cpu_millis=1000, memory_bytes=4, gpus=1)
+
+    assert each.copies_within(Resources(cpu_millis=8000, memory_bytes=10, gpus=4)) == 2
+    assert Resources().copies_within(each) is None
