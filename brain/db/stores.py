@@ -1,7 +1,7 @@
 """``Stores`` on SQL: one transaction, one connection, all stores on it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Lock
 
 import sqlalchemy as sa
@@ -98,13 +98,14 @@ class SqlStores:
         self._engine = open_engine(url, patience_seconds=patience_seconds)
         self._sqlite = self._engine.dialect.name == "sqlite"
         # SQLite's own waiting polls, up to 100 ms apart; this lock hands over at once.
-        self._writing = Lock() if self._sqlite else nullcontext()
+        self._writing = Lock() if self._sqlite else None
+        self._patience_seconds = patience_seconds
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[SqlTransaction]:
         """Open a transaction; see ``brain.ports.Stores``."""
         with (
-            nullcontext() if read_only else self._writing,
+            self._turn(read_only=read_only),
             self._connection(read_only=read_only) as connection,
             connection.begin(),
         ):
@@ -123,6 +124,21 @@ class SqlStores:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    @contextmanager
+    def _turn(self, *, read_only: bool) -> Iterator[None]:
+        if self._writing is None or read_only:
+            yield
+            return
+        if not self._writing.acquire(timeout=self._patience_seconds):
+            raise Unavailable(
+                f"another transaction has been open for {self._patience_seconds:g} s; "
+                "transactions may not be nested"
+            )
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     def _connection(self, *, read_only: bool) -> sa.Connection:
         options: dict[str, object] = {READ_ONLY: read_only}

@@ -10,7 +10,9 @@ import pytest
 from brain.db import SqlStores
 from brain.db.engine import open_engine
 from brain.db.jobs import SqlPlans
-from brain.errors import StalePlan
+from brain.errors import StalePlan, Unavailable
+from brain.memory import MemoryStores
+from brain.ports import Stores
 from brain.types.record import Event
 from tests.builders import JOB, NOW, event, plan, throughput
 
@@ -76,6 +78,25 @@ class TestEventIds:
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.5)
         assert waiting.result(timeout=_SECONDS).id > first.id
+
+
+def _nest(stores: Stores) -> None:
+    with stores.transaction() as outer:
+        outer.events.add(event())
+        with stores.transaction() as inner:
+            inner.events.add(event())
+
+
+class TestNestedTransactions:
+    def test_are_refused_instead_of_waiting_for_ever(self, database_url: str) -> None:
+        stores = SqlStores(database_url, patience_seconds=0.2)
+        with pytest.raises(Unavailable):
+            _nest(stores)
+        stores.close()
+
+    def test_are_refused_in_memory(self) -> None:
+        with pytest.raises(Unavailable, match="nested"):
+            _nest(MemoryStores(patience_seconds=0.2))
 
 
 class TestIngest:
