@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import stat
 import sys
 import time
@@ -129,12 +130,16 @@ async def run(house: House, say: Callable[[str], None]) -> None:
 async def _supervise(house: House, say: Callable[[str], None]) -> None:
     service = _program(house, "service")
     service.worked = False
+    if str(house.settings.get("port")) == "0" and (port := _last_port(house.home)):
+        service.environment = dict(service.environment) | {"BRAIN_PORT": port}
     async with asyncio.TaskGroup() as kept:
         kept.create_task(keep(service, say))
         url = await _reachable(house.home, service, say)
         service.worked = True
         # Agents know this URL: the service keeps its port whenever it is started again.
-        service.environment = dict(service.environment) | {"BRAIN_PORT": str(urlsplit(url).port)}
+        port = str(urlsplit(url).port)
+        service.environment = dict(service.environment) | {"BRAIN_PORT": port}
+        (house.home / "port").write_text(port)
         say(f"Brain is up at {url}, state in {house.home}, logs in {service.log.parent}")
         say(f"Sign in to the dashboard once, within 10 minutes: {await _sign_in(service, url)}")
         offered = ("--slots", str(house.slots)) if house.slots else ()
@@ -150,6 +155,16 @@ def _program(house: House, name: str, *arguments: str) -> Program:
         environment=dict(house.environment) | settings | {"PYTHONUNBUFFERED": "1"},
         log=house.home / "logs" / f"{name}.log",
     )
+
+
+def _last_port(home: Path) -> str | None:
+    """The port of the last time, if it is free: agents that still run know no other."""
+    with suppress(OSError, ValueError), socket.socket() as probe:
+        port = int((home / "port").read_text())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        return str(port)
+    return None
 
 
 async def _reachable(home: Path, service: Program, say: Callable[[str], None]) -> str:

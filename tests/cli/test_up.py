@@ -163,6 +163,18 @@ def test_the_service_keeps_its_port_when_it_is_started_again(tmp_path: Path):
         assert (up.url(), up.child("scaler")) == (url, scaler)
 
 
+def test_a_free_port_is_kept_for_the_agents_that_know_it(tmp_path: Path):
+    with started(tmp_path) as first:
+        first.child("scaler")
+        url = first.url()
+        first.process.terminate()
+        first.process.wait(20)
+    with started(tmp_path) as second:
+        eventually("both up", lambda: second.printed.read_text().count("is up at") == 2 or None)
+
+        assert second.url() == url
+
+
 def record_of(home: Path) -> int:
     return int(json.loads((home / "service.json").read_text())["pid"])
 
