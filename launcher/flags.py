@@ -215,11 +215,14 @@ def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
     if version is None:
         return _noted(shipped, f"no torch beside {interpreter}")
     cached = _cache(environment) / f"torchrun-{version}.json"
-    if not cached.exists():
-        failure = _ask(interpreter, cached)
-        if failure:
-            return _noted(shipped, f"torch {version} could not be asked: {failure}")
-    return _read(cached)
+    try:
+        return _read(cached)
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: ask
+        pass
+    try:
+        return _asked(interpreter, cached)
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as failed:
+        return _noted(shipped, f"torch {version} could not be asked: {failed}")
 
 
 def torch_version(interpreter: str) -> str | None:
@@ -233,18 +236,16 @@ def torch_version(interpreter: str) -> str | None:
     return ".".join(names[0][:2]) if names else None
 
 
-def _ask(interpreter: str, into: Path) -> str:
-    """Write what the interpreter's torch says; returns why that failed, empty where it did not."""
+def _asked(interpreter: str, remember: Path) -> Torchrun:
+    """What the interpreter's torch says, and from now on ``remember`` too."""
     command = [interpreter, str(_HERE / "ask_torch.py"), "flags"]
-    try:
-        said = subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True)
-        into.parent.mkdir(parents=True, exist_ok=True)
-        half = into.with_name(f"{into.name}.{os.getpid()}")
-        half.write_bytes(said.stdout)
-        half.replace(into)
-    except (OSError, subprocess.SubprocessError) as failed:
-        return str(failed)
-    return ""
+    said = subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True)
+    remember.parent.mkdir(parents=True, exist_ok=True)
+    half = remember.with_name(f"{remember.name}.{os.getpid()}")
+    half.write_bytes(said.stdout)
+    known = _read(half)
+    half.replace(remember)
+    return known
 
 
 def _read(path: Path) -> Torchrun:

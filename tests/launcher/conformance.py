@@ -19,8 +19,15 @@ from typing import Any
 
 SCRIPTS = Path(__file__).parent / "scripts"
 REPOSITORY = Path(__file__).parents[2]
-#: Differ from run to run.
-UNSTABLE = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "SEEN", "HOME")
+#: Differ from run to run, or (the machine's name) from machine to machine.
+UNSTABLE = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_RUN_ID",
+    "SEEN",
+    "HOME",
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""``brain-run`` as a person meets it: help, refusals, codes, signals, a real process group."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from brain.errors import BadInput
+from launcher.config import Std
+from launcher.entrypoint import Entrypoint, parse_command
+from launcher.options import launch_config, nodes, processes_of
+
+BRAIN_RUN = [sys.executable, "-m", "launcher.cli"]
+
+
+def brain_run(
+    directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*BRAIN_RUN, *arguments],
+        cwd=directory,
+        env=dict(os.environ) | {"HOME": str(directory)} | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def a_script(directory: Path, lines: str) -> str:
+    (directory / "train.py").write_text(lines)
+    return "train.py"
+
+
+def options(tmp_path: Path, *arguments: str) -> Entrypoint:
+    a_script(tmp_path, "")
+    return parse_command(["brain-run", *arguments, "train.py"], os.environ, str(tmp_path))
+
+
+def test_help_is_there_before_a_person_waits_and_without_heavy_modules(tmp_path: Path) -> None:
+    lines = (
+        "import sys, launcher.cli\n"
+        "code = launcher.cli.main(['--help'])\n"
+        "heavy = {'torch', 'asyncio', 'httpx2', 'msgspec', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else code)\n"
+    )
+    command = [sys.executable, "-c", lines]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert all(word in ran.stdout for word in ("--rdzv-conf", "--node_unit", "--brain"))
+
+
+def test_help_takes_less_than_300_ms() -> None:
+    def seconds() -> float:
+        """Of a processor, which no neighbour on the machine can make longer."""
+        before = os.times()
+        subprocess.run([*BRAIN_RUN, "--help"], capture_output=True, timeout=60, check=True)
+        after = os.times()
+        return after.children_user + after.children_system - sum(before[2:4])
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope.py"], "nope.py does not exist in"),
+        (["--bogus", "train.py"], "--bogus"),
+        (["--nnodes=3:1", "train.py"], "--nnodes=3:1: MIN must be 1 to MAX"),
+        (["--nproc-per-node=many", "train.py"], "--nproc-per-node=many"),
+        (["--nproc-per-node=0", "train.py"], "give 1 or more"),
+        (["--tee=7", "train.py"], "--tee=7 is neither"),
+        (["--local-ranks-filter=a", "train.py"], "--local-ranks-filter=a"),
+        (["--signals-to-handle=SIGKILL", "train.py"], "SIGKILL is no signal"),
+        (["--rdzv-conf=a", "train.py"], "--rdzv-conf=a is not KEY=VALUE"),
+        (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
+        (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
+        (["--node_unit=0", "train.py"], "--node-unit=0 must be at least 1"),
+    ],
+)
+def test_what_cannot_be_used_is_code_2_and_a_sentence(
+    tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    a_script(tmp_path, "print('ran')")
+    ran = brain_run(tmp_path, *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_it_ends_with_the_code_of_the_worker_that_failed(tmp_path: Path) -> None:
+    script = a_script(tmp_path, "import os, sys; sys.exit(7 * int(os.environ['RANK']))")
+    ran = brain_run(tmp_path, "--nproc-per-node=2", script)
+    assert (ran.returncode, "exitcode  : 7" in ran.stderr) == (7, True)
+
+
+def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
+    script = a_script(
+        tmp_path,
+        "import os, sys\n"
+        "count = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+        "print('attempt', count, flush=True); sys.exit(count < 2)\n",
+    )
+    ran = brain_run(tmp_path, "--max-restarts=2", script)
+    assert (ran.returncode, ran.stdout.split()) == (
+        0,
+        ["attempt", "0", "attempt", "1", "attempt", "2"],
+    )
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_workers_first(tmp_path: Path, signum: signal.Signals) -> None:
+    script = a_script(
+        tmp_path,
+        "import signal, sys, time\n"
+        "def leave(*_): print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave); signal.signal(signal.SIGINT, leave)\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.1)\n",
+    )
+    with subprocess.Popen(
+        [*BRAIN_RUN, script],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        agent.send_signal(signum)
+        said, _ = agent.communicate(timeout=30)
+    assert (said, agent.returncode != 0) == ("saved\n", True)
+
+
+def test_workers_really_train_together(tmp_path: Path) -> None:
+    script = a_script(
+        tmp_path,
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "mine = torch.tensor([dist.get_rank() + 1.0]); dist.all_reduce(mine)\n"
+        "print('sum', mine.item(), flush=True); dist.destroy_process_group()\n",
+    )
+    ran = brain_run(tmp_path, "--nproc-per-node=2", "--no-probe", script)
+    assert (ran.returncode, sorted(ran.stdout.splitlines())) == (0, ["sum 3.0", "sum 3.0"])
+
+
+def test_flags_without_effect_are_said(tmp_path: Path) -> None:
+    ran = brain_run(tmp_path, "--network-check", a_script(tmp_path, ""))
+    assert (ran.returncode, ran.stderr.count("--network-check is understood")) == (0, 1)
+
+
+def test_a_range_of_nodes_is_read() -> None:
+    assert (nodes("2"), nodes("1:4")) == ((2, 2), (1, 4))
+
+
+@pytest.mark.parametrize("said", ["", "a", "1:2:3", "0", "-1"])
+def test_what_is_no_range_is_refused(said: str) -> None:
+    with pytest.raises(BadInput, match="--nnodes"):
+        nodes(said)
+
+
+def test_processes_of_cpu_are_those_that_may_be_used() -> None:
+    assert processes_of("cpu", sys.executable, {}) == (len(os.sched_getaffinity(0)), "cpu")
+
+
+def test_devices_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="give (cpu or )?a number"):
+        processes_of("xpu", sys.executable, dict(os.environ))
+
+
+def test_flags_become_a_configuration(tmp_path: Path) -> None:
+    entry = options(
+        tmp_path,
+        "--nnodes=2:6",
+        "--node_unit=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=h:1",
+        "--rdzv-id=mine",
+        "--tee=0:3",
+        "--shutdown-timeout=5",
+    )
+    config = launch_config(entry, {"BRAIN_HOME": str(tmp_path)}, str(tmp_path))
+    assert (config.nodes_min, config.nodes_max, config.unit) == (2, 6, 2)
+    assert (config.rdzv_backend, config.rdzv_endpoint, config.job) == ("c10d", "h:1", "mine")
+    assert (config.logs.tee, config.grace_seconds) == ({0: Std.ALL}, 5.0)
+
+
+def test_one_machine_needs_no_rendezvous(tmp_path: Path) -> None:
+    config = launch_config(options(tmp_path), {}, str(tmp_path))
+    assert (config.rdzv_backend, config.rdzv_endpoint) == ("local", "")
+
+
+def test_static_rendezvous_is_at_the_master(tmp_path: Path) -> None:
+    said = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29501"]
+    config = launch_config(options(tmp_path, *said), {}, str(tmp_path))
+    assert (config.rdzv_backend, config.rdzv_endpoint) == ("static", "10.0.0.1:29501")
+    assert config.node_rank == 1
+
+
+def test_without_a_brain_no_samples_are_sent(tmp_path: Path) -> None:
+    config = launch_config(options(tmp_path), {"BRAIN_HOME": "/h"}, str(tmp_path))
+    assert config.collector_socket is None
+    config = launch_config(options(tmp_path, "--brain=http://b"), {"BRAIN_HOME": "/h"}, "/")
+    assert config.collector_socket == "/h/collector/probe.sock"

@@ -1,0 +1,156 @@
+"""The command line: torchrun's own, whatever version, with dlrover-run's and ours beside it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brain.errors import BadInput
+from launcher import ask_torch, flags
+
+TORCHRUN = flags.torchrun_of(sys.executable, {})
+
+
+def options(*arguments: str, **environment: str) -> dict[str, object]:
+    return flags.parse(TORCHRUN, [*arguments, "train.py"], environment)[0]
+
+
+def fake_torch(tmp_path: Path, version: str, answer: str) -> str:
+    """An interpreter beside a torch of ``version`` that answers what torchrun takes."""
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    (site / f"torch-{version}.dist-info").mkdir(parents=True)
+    interpreter = tmp_path / "bin" / "python"
+    interpreter.parent.mkdir()
+    interpreter.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\n{answer}\n")
+    interpreter.chmod(0o755)
+    return str(interpreter)
+
+
+ANSWER = json.dumps(
+    {
+        "torch": "9.1",
+        "flags": [
+            {
+                "names": ["--quantum"],
+                "dest": "quantum",
+                "kind": "value",
+                "type": "int",
+                "default": 3,
+                "choices": None,
+                "environment": "PET_QUANTUM",
+                "help": "100% new",
+            }
+        ],
+    }
+)
+
+
+def test_the_shipped_description_is_that_of_the_installed_torch() -> None:
+    shipped = json.loads((Path(flags.__file__).parent / "torchrun_flags.json").read_text())
+    script = Path(ask_torch.__file__)
+    ran = subprocess.run(
+        [sys.executable, str(script), "flags"],
+        env=dict(os.environ) | {"PET_ROLE": "not a default"},
+        capture_output=True,
+        check=True,
+        timeout=100,
+    )
+    said = json.loads(ran.stdout)
+    assert said["torch"] != shipped["torch"] or said == shipped
+
+
+def test_another_torch_is_asked_once_and_remembered(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0+cpu", f"cat <<'E'\n{ANSWER}\nE")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first, second = (flags.torchrun_of(interpreter, cache) for _ in range(2))
+    assert (first.version, first.flags[0].names, first.note) == ("9.1", ("--quantum",), "")
+    assert (second, (tmp_path / "asked").read_text()) == (first, "asked\n")
+
+
+def test_a_damaged_memory_is_renewed(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
+    memory = tmp_path / "elastic-brain" / "torchrun-9.1.json"
+    memory.parent.mkdir()
+    memory.write_text('{"torch":')
+    assert flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)}).version == "9.1"
+    assert json.loads(memory.read_text())["torch"] == "9.1"
+
+
+def test_a_flag_of_another_torch_works(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
+    known = flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
+    assert flags.parse(known, ["--quantum=7", "a.py"], {})[0]["quantum"] == 7
+    assert flags.parse(known, ["a.py"], {"PET_QUANTUM": "5"})[0]["quantum"] == 5
+
+
+@pytest.mark.parametrize("answer", ["exit 3", "echo {"])
+def test_a_torch_that_cannot_be_asked_is_taken_for_the_newest_known(
+    tmp_path: Path, answer: str
+) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0", answer)
+    known = flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
+    assert known.flags == TORCHRUN.flags
+    assert "torch 9.1 could not be asked" in known.note
+
+
+def test_without_torch_the_newest_known_flags_are_taken_and_said(tmp_path: Path) -> None:
+    known = flags.torchrun_of(str(tmp_path / "bin" / "python"), {})
+    assert known.flags == TORCHRUN.flags
+    assert "no torch beside" in known.note
+
+
+def test_environment_gives_defaults_and_flags_win() -> None:
+    assert options(PET_ROLE="ps")["role"] == "ps"
+    assert options("--role=chief", PET_ROLE="ps")["role"] == "chief"
+    assert options(PET_STANDALONE="1")["standalone"] is True
+    assert options(PET_STANDALONE="0")["standalone"] is False
+    assert options(PET_MAX_RESTARTS="3")["max_restarts"] == 3
+
+
+def test_a_switch_in_the_environment_must_be_a_number() -> None:
+    with pytest.raises(BadInput, match="PET_STANDALONE=yes must be 0 or 1"):
+        options(PET_STANDALONE="yes")
+
+
+def test_what_follows_the_script_is_never_ours() -> None:
+    said = ["--tee", "3", "train.py", "--check", "--role", "x", "-m", "--", "--help"]
+    given, script, rest = flags.parse(TORCHRUN, said, {})
+    assert (given["role"], script, rest) == ("default", "train.py", said[3:])
+
+
+@pytest.mark.parametrize(
+    ("short", "dest"),
+    [("--t=3", "tee"), ("--te=3", "tee"), ("--nn=2", "nnodes"), ("--mon=1", "monitor_interval")],
+)
+def test_short_forms_mean_what_they_mean_to_torchrun(short: str, dest: str) -> None:
+    assert options(short)[dest] != options()[dest]
+
+
+def test_both_spellings_and_short_options_work() -> None:
+    assert options("--nproc_per_node", "2")["nproc_per_node"] == "2"
+    assert options("-t3", "-r", "1")["tee"] == "3"
+    assert options("-m")["module"] is True
+
+
+@pytest.mark.parametrize(
+    "flag", [flag for flag in flags.DLROVER if not flag.built], ids=lambda flag: flag.names[0]
+)
+def test_flags_without_effect_say_so_once(flag: flags.Flag) -> None:
+    given = [flag.names[0]] if flag.switch else [flag.names[0], "1x"]
+    (warning,) = flags.warnings(options(*given))
+    assert warning == f"{flag.names[0]} is understood and has no effect yet"
+
+
+def test_flags_with_effect_are_silent() -> None:
+    assert flags.warnings(options("--node_unit=2", "--accelerator=h100", "--tee=3")) == []
+    assert flags.warnings(options("--numa-binding=node")) == [
+        "--numa-binding is understood and has no effect yet"
+    ]
+
+
+def test_unknown_flags_are_refused() -> None:
+    with pytest.raises(BadInput, match="--bogus"):
+        options("--bogus=1")
