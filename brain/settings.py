@@ -72,12 +72,16 @@ class Settings:
     allow_remote_submit: bool = False
 
 
+#: Settings that take one of a few words.
+_CHOICES = {"policy_mode": ("off", "shadow", "approve", "auto")}
+
+
 def settings_from(*sources: Mapping[str, Any]) -> Settings:
     """Merge ``sources`` of field values, later ones winning, over the defaults.
 
     Raises:
         UnknownField: a key is no setting.
-        BadInput: a value is not of its field's type.
+        BadInput: a value is not of its field's type, or none of its words.
     """
     names = [field.name for field in fields(Settings)]
     types = get_type_hints(Settings)
@@ -99,6 +103,8 @@ def settings_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _typed(key: str, value: Any, kind: type) -> Any:
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise BadInput(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}", field=key)
     if kind is bool and isinstance(value, str):
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if value.lower() not in words:

@@ -36,6 +36,7 @@ def test_truth_is_read_from_words(given: Any, read: bool):
         ("allow_remote_submit", "perhaps", "neither true nor false"),
         ("port", "many", "is not of type int"),
         ("tick_seconds", None, "is not of type float"),
+        ("policy_mode", "yolo", "none of off, shadow, approve, auto"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_name(name: str, value: Any, said: str):

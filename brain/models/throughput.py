@@ -112,13 +112,13 @@ class LogLinear:
         sizes = {point.replicas for point in self.points}
         if replicas > 2 * max(sizes):
             raise Undetermined(
-                f"{count(replicas, 'replica')} is more than twice the largest size measured, "
-                f"{max(sizes)}; measure {2 * max(sizes)} first"
+                f"{replicas} is more than twice the largest size measured, {max(sizes)}; "
+                f"measure {2 * max(sizes)} first"
             )
         if 2 * replicas < min(sizes):
             raise Undetermined(
-                f"{count(replicas, 'replica')} is less than half of the smallest size measured, "
-                f"{min(sizes)}; measure {-(-min(sizes) // 2)} first"
+                f"{replicas} is less than half of the smallest size measured, {min(sizes)}; "
+                f"measure {-(-min(sizes) // 2)} first"
             )
         mean, covariance = self._posterior()
         features = self._features(replicas)

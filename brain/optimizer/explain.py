@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from brain.errors import Undetermined
-from brain.models.fitting import Point
+from brain.models.fitting import Z90, Point
 from brain.optimizer.policies import SINGLE_JOB, Policy, worth
 from brain.optimizer.situation import Choice, Situation, chance
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
-from brain.typeset import change, count, duration, number, percent, quantity
+from brain.typeset import THIN, change, count, duration, number, percent
 
 
 def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendation:
@@ -72,8 +72,8 @@ def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidenc
     found: list[tuple[str, str | None]] = []
     if isinstance(situation.present, Point):
         point = situation.present
-        half = percent(1.6449 * point.relative_error)
-        rate = f"{quantity(point.rate, situation.unit)} ± {half}"
+        half = number(point.rate * Z90 * point.relative_error, digits=2)
+        rate = f"{number(point.rate)} ± {half}{THIN}{situation.unit}"
         found.append(("measured now", f"{rate} over {count(point.steps, 'step')}"))
     if promised is not None:
         found.append(("promised", f"{_interval(promised)} {situation.unit} (90 %)"))

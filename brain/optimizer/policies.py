@@ -5,7 +5,7 @@ the base chose.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -52,7 +52,9 @@ class Efficient:
                 why_not.append((size, str(unknown)))
         best = max(scores, key=lambda size: (scores[size], -size))
         why_not += [(size, self._why_not(situation, size, best)) for size in scores if size != best]
-        choice = self._stay(situation) if best == present else self._move(situation, best)
+        choice = self._move(situation, best)
+        if best == present:
+            choice = self._stay(situation, scores)
         return replace(choice, why_not=tuple(pair for pair in why_not if pair[0] != present))
 
     def utility(self, situation: Situation, size: int) -> float:
@@ -76,20 +78,20 @@ class Efficient:
             return f"keeps {percent(factor)} only; {percent(needed)} would be worth it"
         return f"{count(best, 'replica')} promise more for their price"
 
-    def _stay(self, situation: Situation) -> Choice:
-        others = [size for size in situation.sizes if size != situation.replicas]
-        known = [gain for size in others if (gain := situation.gain(size)) is not None]
-        now = quantity(situation.rate, situation.unit)
-        if not others:
-            reason = (
-                f"{now} with {count(situation.replicas, 'replica')}, the only size possible now"
-            )
-        elif not known:
-            reason = f"{now} now, and no other size can be predicted from what was seen"
+    def _stay(self, situation: Situation, scores: Mapping[int, float]) -> Choice:
+        present = situation.replicas
+        others = {size: score for size, score in scores.items() if size != present}
+        now = f"{quantity(situation.rate, situation.unit)} with {count(present, 'replica')}"
+        if others:
+            second = max(others, key=lambda size: others[size])
+            share = situation.predict(second).examples_per_second / situation.rate
+            reason = f"{now}; the next best size, {second}, would make {ratio(share)} of that"
+        elif len(situation.sizes) > 1:
+            reason = f"{now}; no other size can be predicted from what was seen"
         else:
-            reason = f"{now} now; the best other size would bring {change(max(known))}, too little"
+            reason = f"{now}, the only size possible now"
         return Choice(
-            replicas=situation.replicas,
+            replicas=present,
             code="at-best",
             reason=reason,
             next_step="Brain looks again every turn.",
