@@ -220,7 +220,8 @@ class LeaseStore(Protocol):
     ) -> Lease | None:
         """Take, keep or take over the lease; None while another holds an unexpired one.
 
-        ``term`` grows whenever the holder changes.
+        ``term`` grows whenever the holder changes. A lease that ends more than twice as far ahead
+        as this one would was taken before the clock was set back, and counts as expired.
         """
         ...
 

@@ -1,6 +1,8 @@
 """Engines: how connections to SQLite and PostgreSQL are opened, and how transactions begin."""
 
+import json
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -62,7 +64,8 @@ def open_engine(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> sa.E
 def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
-        json_serializer=lambda value: msgspec.json.encode(value).decode(),
+        # Not a number is no JSON: refused when written, or the row could never be read again.
+        json_serializer=partial(json.dumps, allow_nan=False),
         json_deserializer=msgspec.json.decode,
         pool_size=5,
         max_overflow=_CONNECTIONS - 5,

@@ -69,8 +69,11 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
     engine = open_engine(url)
     try:
         if engine.dialect.name == "sqlite":
-            with _file_lock(sqlite_file(engine.url)), engine.begin() as connection:
-                return _migrate(connection, contract=True, migrations=migrations)
+            file = sqlite_file(engine.url)
+            with _file_lock(file):
+                _make_private(file)
+                with engine.begin() as connection:
+                    return _migrate(connection, contract=True, migrations=migrations)
         with engine.begin() as connection:
             _refuse_old_server(connection)
             # Longer than other locks: a migration may take a while, and nothing can be done before.
@@ -149,11 +152,18 @@ def _file_lock(database: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _make_private(file: Path) -> None:
+    """Make a file that nobody else can read: it will hold tokens and secrets."""
+    if not file.exists():
+        file.touch(mode=0o600)
+
+
 def _copied(database: Path, revision: str) -> Path:
     """Copy the database, its write-ahead log included, as it was last committed."""
     copy = database.with_name(f"{database.name}.before-{revision}")
     unfinished = copy.with_name(f"{copy.name}.partial")
     unfinished.unlink(missing_ok=True)
+    _make_private(unfinished)
     try:
         with (
             closing(sqlite3.connect(database)) as source,

@@ -109,7 +109,9 @@ class SqlLeases:
                 "term": leases.c.term + sa.case((mine, 0), else_=1),
                 "expires_at": take.excluded.expires_at,
             },
-            where=mine | (leases.c.expires_at <= now),
+            where=mine
+            | (leases.c.expires_at <= now)
+            | (leases.c.expires_at > until + (until - now)),
         ).returning(*leases.c)
         found = self._connection.execute(taken).mappings().one_or_none()
         return value(Lease, found) if found else None

@@ -89,7 +89,7 @@ class MemoryLeases:
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
     ) -> Lease | None:
         held = self._rows.get(pool)
-        if held and held.holder != holder and held.expires_at > now:
+        if held and held.holder != holder and now < held.expires_at <= until + (until - now):
             return None
         term = held.term if held else 0
         changes = held is None or held.holder != holder

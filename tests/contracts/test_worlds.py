@@ -133,6 +133,16 @@ class TestLeaseStore:
             t.leases.release(POOL, "b")
         assert held(stores, "b", now=1) is None
 
+    def test_is_free_when_the_clock_was_set_back_an_hour(self, stores: Stores) -> None:
+        held(stores, "a", now=3600)
+        taken = held(stores, "b", now=0)
+        assert taken
+        assert (taken.holder, taken.expires_at) == ("b", at(10))
+
+    def test_is_kept_from_a_brain_whose_clock_is_a_little_behind(self, stores: Stores) -> None:
+        held(stores, "a", now=5)
+        assert held(stores, "b", now=0) is None
+
     def test_is_apart_for_each_pool(self, stores: Stores) -> None:
         held(stores, "a", now=0)
         with stores.transaction() as t:

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from brain.db import SqlStores
 from brain.db.faults import domain_error
 from brain.errors import BadInput, Unavailable
+from brain.types.recommendation import Prediction
 from brain.types.telemetry import Receipt, Sample
-from tests.builders import JOB, NOW, event, job, node, throughput
+from tests.builders import JOB, NOW, event, job, node, plan, throughput
 from tests.postgresql import Server
 
 CHECKOUT = Path(__file__).parents[2]
@@ -162,6 +163,12 @@ class TestKilledWriter:
 
 
 class TestBugs:
+    def test_are_seen_when_a_number_is_none(self, database_url: str) -> None:
+        nan = Prediction(examples_per_second=float("nan"), low=0.0, high=1.0)
+        refused = pytest.raises((sa.exc.StatementError, ValueError), match="not JSON")
+        with opened(database_url) as stores, stores.transaction() as t, refused:
+            t.plans.add(plan(promised=nan))
+
     def test_crash_when_a_reader_writes(self, database_url: str) -> None:
         refused = pytest.raises(sa.exc.DBAPIError)
         with opened(database_url) as stores, stores.transaction(read_only=True) as t, refused:

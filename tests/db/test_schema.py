@@ -146,6 +146,12 @@ class TestPrepareOnSqlite:
         assert done.copy == tmp_path / "brain.db.before-0002"
         assert str(done.copy) in done.message
 
+    def test_lets_nobody_else_read_file_and_copy(self, tmp_path: Path) -> None:
+        prepare(f"sqlite:///{tmp_path / 'brain.db'}")
+        prepare(f"sqlite:///{tmp_path / 'brain.db'}", migrations=later(tmp_path, "expand"))
+        modes = {path.stat().st_mode & 0o777 for path in tmp_path.glob("brain.db*")}
+        assert modes == {0o600}
+
     def test_copies_what_is_still_in_the_write_ahead_log(
         self, sqlite_url: str, tmp_path: Path
     ) -> None:
