@@ -10,7 +10,7 @@ from typing import Any
 from brain import cycle, lifecycle
 from brain.lifecycle.sight import Sight, look
 from brain.memory import MemoryStores
-from brain.ports import Transaction
+from brain.ports import Stores, Transaction
 from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.job import Batch, Checkpoint, Job, JobDocument, JobId
@@ -42,11 +42,13 @@ class Laptop:
         cpus: int = 2,
         global_batch: int | None = 64,
         noise: float = 0.0,
+        stores: Stores | None = None,
         **document: Any,
     ) -> None:
         self.step_seconds, self.settings = step_seconds, settings
         self.global_batch, self.noise = global_batch, noise
-        self.now, self.stores = builders.NOW, MemoryStores()
+        self.now = builders.NOW
+        self.stores: Stores = stores or MemoryStores()
         self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
         given = {
             "replicas": Bounds(min=1, max=cpus),
