@@ -180,13 +180,8 @@ class JobDocument:
             ImpossibleBounds: no replica count satisfies ``replicas``.
             BadInput: another field cannot be used; the message names it and the remedy.
         """
-        for field_name, text in (("name", self.name), ("project", self.project)):
-            if not _NAME.fullmatch(text):
-                raise BadInput(
-                    f"{field_name} {text!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and "
-                    "begin and end with a letter or digit",
-                    field=field_name,
-                )
+        _check_name("name", self.name)
+        _check_name("project", self.project)
         bounds = self.replicas
         if bounds.min < 1 or bounds.unit < 1:
             raise ImpossibleBounds(
@@ -232,6 +227,15 @@ class JobDocument:
                     f"environment.{name} needs exactly one of fromFile, fromSecret",
                     field=f"environment.{name}",
                 )
+
+
+def _check_name(field: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{field} {name!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and begin and end "
+            "with a letter or digit",
+            field=field,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class FreezeRequest:
 def nodes(here: Here, who: Who) -> Response:
     """All nodes with what is reserved on them."""
     with here.stores.transaction(read_only=True) as tx:
-        return answer(Page(items=views.nodes(tx, here.settings, here.clock())))
+        return answer(Page(items=views.nodes(tx, here.clock())))
 
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))

@@ -1,0 +1,6 @@
+"""Builds what the API answers with from the stores; reads only, decides nothing."""
+
+from brain.api.views.fleet import nodes, plan, series
+from brain.api.views.jobs import detail, document, job, wishes, workers
+
+__all__ = ["detail", "document", "job", "nodes", "plan", "series", "wishes", "workers"]

@@ -1,0 +1,80 @@
+"""Views of plans, nodes and series."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from brain import lifecycle
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.plan import ScalePlan
+from brain.types.resources import Node, Resources
+from brain.types.world import ReplicaState
+from brain.views import NodeView, PlanView, Series, SeriesPoint
+
+#: A node that was silent for so long is not ready; its scaler speaks every few seconds.
+_SILENT = timedelta(seconds=60)
+
+#: Units of the metrics that ``TelemetryStore.series`` knows; the others are shares.
+_UNITS: Mapping[str, str] = {
+    "examples_per_second": "examples/s",
+    "steps_per_second": "steps/s",
+    "step_seconds": "s",
+    "replicas": "replicas",
+}
+
+
+def plan(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> PlanView:
+    """A plan with its job's name and whether it can be approved."""
+    owner = tx.jobs.get(plan.job)
+    return PlanView(
+        job_name=owner.document.name,
+        plan=plan,
+        blocked=lifecycle.refusal(owner, plan, settings, now),
+        shadow=lifecycle.effective_mode(owner, settings) == "shadow",
+    )
+
+
+def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
+    """All nodes with what live replicas reserve on them."""
+    reserved: defaultdict[str, Resources] = defaultdict(Resources)
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for pool in tx.jobs.pools():
+        for job in tx.jobs.unfinished(pool):
+            for replica in tx.worlds.replicas(job.id):
+                if replica.state is not ReplicaState.EXITED:
+                    reserved[replica.node] += job.document.resources
+                    names[replica.node].add(job.document.name)
+    return tuple(_node(one, reserved[one.name], names[one.name], now) for one in tx.nodes.of())
+
+
+def series(
+    tx: Transaction, job: Job, metric: str, *, since: datetime, until: datetime, width: int
+) -> Series:
+    """A metric over time in at most half as many buckets as pixels (each has a low and a high)."""
+    points = tx.telemetry.series(
+        job.id, metric, since=since, until=until, points=max(1, width // 2)
+    )
+    return Series(
+        metric=metric,
+        unit=_UNITS.get(metric, "share"),
+        since=since,
+        until=until,
+        points=tuple(SeriesPoint(at=p.at, mean=p.mean, low=p.low, high=p.high) for p in points),
+    )
+
+
+def _node(node: Node, reserved: Resources, jobs: set[str], now: datetime) -> NodeView:
+    return NodeView(
+        name=node.name,
+        pool=node.pool,
+        accelerator=node.accelerator,
+        capacity=node.capacity,
+        reserved=reserved,
+        slots=node.slots,
+        seen_at=node.seen_at,
+        ready=now - node.seen_at < _SILENT,
+        schedulable=node.schedulable,
+        jobs=tuple(sorted(jobs)),
+    )

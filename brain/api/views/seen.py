@@ -1,0 +1,162 @@
+"""What was measured of one job lately: two reads of the stores, everything else computed."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from math import sqrt
+from statistics import fmean, median, stdev
+
+from brain.ports import Point, Transaction
+from brain.series import METRICS, buckets
+from brain.types.job import Job, JobState
+from brain.types.recommendation import Prediction
+from brain.types.telemetry import Phase, Sample, ThroughputSample
+from brain.types.world import World
+from brain.views import WorkerView
+
+#: What "now" means for throughput, and how finely its scatter is looked at.
+WINDOW = timedelta(minutes=1)
+_SLICES = 12
+#: Where the last minute is silent, the newest sample is looked for in these spans.
+_LOOK_BACK = (timedelta(hours=1), timedelta(days=1))
+#: 5th to 95th percentile of a normal, in standard errors.
+_NINETY_PERCENT = 1.645
+#: A worker so much slower than the median of its peers is called a straggler.
+STRAGGLER = 0.15
+#: Beyond so many worlds the steps of a job are no longer summed up for a view.
+_WORLDS_SUMMED = 20
+
+#: States in which a job makes steps.
+STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
+
+
+class Seen:
+    """What was measured of a job in the minute before ``now``, in its present world."""
+
+    def __init__(self, tx: Transaction, job: Job, world: World | None, now: datetime) -> None:
+        self._tx, self._job, self._world, self._now = tx, job, world, now
+        heard = self._heard()
+        self._newest = heard[-1] if heard else None
+        epoch = None if world is None else world.epoch
+        self._samples = [s for s in heard if s.place.epoch == epoch]
+        self._recent = [s for s in self._samples if s.measured_at >= now - WINDOW]
+        self._hosts = tx.telemetry.hosts(job.id, since=now - WINDOW) if self.stepping else ()
+
+    @property
+    def stepping(self) -> bool:
+        """Whether the job makes steps, so that it has a present."""
+        return self._job.state in STEPPING
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was ever measured that is still kept raw."""
+        return self._newest is not None
+
+    @property
+    def unit(self) -> str:
+        """Of the throughput."""
+        return "steps/s" if self.metric == "steps_per_second" else "examples/s"
+
+    @property
+    def metric(self) -> str:
+        """The series that the throughput is read from."""
+        known = self._samples or ([self._newest] if self._newest else [])
+        without = known and all(sample.examples_per_second is None for sample in known)
+        return "steps_per_second" if without else "examples_per_second"
+
+    def throughput(self) -> Prediction | None:
+        """Throughput of the world with its 90 % interval, from the scatter of slices."""
+        points = self._points(self.metric, self._recent, _SLICES) if self.stepping else ()
+        if not points:
+            return None
+        means = [point.mean for point in points]
+        mean = fmean(means)
+        if len(means) < 2:
+            return Prediction(examples_per_second=mean, low=points[0].low, high=points[0].high)
+        half = _NINETY_PERCENT * stdev(means) / sqrt(len(means))
+        return Prediction(examples_per_second=mean, low=max(0.0, mean - half), high=mean + half)
+
+    def share(self, metric: str) -> float | None:
+        """Mean of a share over the last minute; None where nothing was measured."""
+        of_workers = metric == "data_wait_share"
+        samples: Sequence[Sample] = self._recent if of_workers else self._hosts
+        points = self._points(metric, samples, 1) if self.stepping else ()
+        return points[-1].mean if points else None
+
+    def age_seconds(self, now: datetime) -> float | None:
+        """Age of the newest sample that is still kept raw; never negative."""
+        if self._newest is None:
+            return None
+        return max(0.0, (now - self._newest.measured_at).total_seconds())
+
+    def step_seconds(self) -> float | None:
+        """Seconds that rank 0 took per step lately."""
+        last = self._last()
+        return None if last is None else last.step_seconds_mean
+
+    def step(self) -> int | None:
+        """Optimizer steps of the script so far: those of each world less those made again."""
+        last = self._last()
+        if last is None:
+            return None
+        worlds = sorted(self._tx.worlds.of(self._job.id), key=lambda world: world.epoch)
+        if len(worlds) > _WORLDS_SUMMED:
+            return None
+        total = last.step
+        for world, following in pairwise(worlds):
+            total += self._steps_of(world, following.formed_at) - (following.steps_redone or 0)
+        return total
+
+    def workers(self) -> tuple[WorkerView, ...]:
+        """Step time of each worker against its peers, by rank."""
+        ranks: defaultdict[int, list[ThroughputSample]] = defaultdict(list)
+        for sample in self._recent:
+            if sample.phase is Phase.TRAINING:
+                ranks[sample.place.rank].append(sample)
+        if not ranks or self._world is None:
+            return ()
+        times = {rank: median(s.step_seconds for s in some) for rank, some in ranks.items()}
+        typical = median(times.values())
+        nodes = {member.replica: member.node for member in self._world.members}
+        elsewhere = self._world.members[0].node
+        return tuple(
+            WorkerView(
+                rank=rank,
+                replica=ranks[rank][-1].place.replica,
+                local_rank=ranks[rank][-1].place.local_rank,
+                node=nodes.get(ranks[rank][-1].place.replica, elsewhere),
+                step_seconds=seconds,
+                deviation=seconds / typical - 1,
+                straggler=seconds > typical * (1 + STRAGGLER),
+            )
+            for rank, seconds in sorted(times.items())
+        )
+
+    def _heard(self) -> Sequence[ThroughputSample]:
+        """The samples of the last minute; where there are none, the last ones there were."""
+        if self._world is None:
+            return ()
+        for span in (WINDOW, *_LOOK_BACK):
+            samples = self._tx.telemetry.throughput(self._job.id, since=self._now - span)
+            if samples:
+                return samples
+        return ()
+
+    def _last(self) -> ThroughputSample | None:
+        return next((s for s in reversed(self._samples) if s.place.rank == 0), None)
+
+    def _steps_of(self, world: World, until: datetime) -> int:
+        samples = self._tx.telemetry.throughput(
+            self._job.id, since=until - 2 * WINDOW, epoch=world.epoch
+        )
+        return next((s.step for s in reversed(samples) if s.place.rank == 0), 0)
+
+    def _points(self, metric: str, samples: Sequence[Sample], points: int) -> Sequence[Point]:
+        """The series of ``metric`` over the last minute, by the rules of every store."""
+        drawn = buckets(metric, since=self._now - WINDOW, until=self._now, points=points)
+        read = METRICS[metric]
+        found = [(drawn.index(sample.measured_at), read(sample)) for sample in samples]
+        # The instant ``now`` itself belongs to the last slice.
+        last = points - 1
+        return drawn.drawn((min(i, last), one) for i, one in found if one is not None)
