@@ -16,7 +16,7 @@ from brain.types.job import Intent, JobId
 from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit, WorldWish
 from launcher.config import LaunchConfig
-from launcher.coordinator import Coordinator, Terms
+from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
 from launcher.frames import digest
 from launcher.options import launch_config
@@ -27,6 +27,7 @@ from launcher.worlds.link import Brain, BrainWish, FixedWish, Reports, WishSourc
 from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.worlds.sight import Rules
+from launcher.worlds.standing import Terms
 
 #: Exit code of an agent whose replica is run by another one already.
 BUSY = 75
@@ -54,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrainError as unusable:
         _say(str(unusable))
         ended = Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
-    place.end(ended.exit, ended.exit_code, ended.detail)
+    try:
+        place.end(ended.exit, ended.exit_code, ended.detail)
+    except OSError as full:
+        _say(f"exit.json cannot be written, the scaler will call this lost: {full}")
     return ended.exit_code
 
 
@@ -127,7 +131,10 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         )
 
     def status(address: str, phase: str) -> None:
-        place.status(generation=intent.generation, address=address, phase=phase)
+        try:
+            place.status(generation=intent.generation, address=address, phase=phase)
+        except OSError as full:
+            _say(f"state.json cannot be written: {full}")
 
     participant = Participant(
         config,

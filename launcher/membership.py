@@ -150,6 +150,10 @@ def _trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     """What ends a world by itself."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
+    known = {agent.replica for agent in sight.agents}
+    missing = [m.replica for m in world.members if m.replica not in known]
+    if world.dispersed or any(replica in sight.gone for replica in missing):
+        return Stop(Cause.MEMBERSHIP)
     if world.failed is not None:
         if sight.wish is not None and sight.failures > sight.wish.restart_limit:
             reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
@@ -157,10 +161,6 @@ def _trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
         if world.change is not None and not world.stepping:
             return Revert(f"a worker ended with {world.failed} before the first step")
         return Stop(Cause.FAILURE)
-    known = {agent.replica for agent in sight.agents}
-    missing = [m.replica for m in world.members if m.replica not in known]
-    if world.dispersed or any(replica in sight.gone for replica in missing):
-        return Stop(Cause.MEMBERSHIP)
     if missing:
         return (
             Stop(Cause.MEMBERSHIP)

@@ -127,20 +127,27 @@ class Reports:
         directory.mkdir(exist_ok=True)
         self._directory, self._brain = directory, brain
         self._waiting = sorted(directory.glob("*.json"))
+        #: Those of this process; a full disk keeps them from being files.
+        self._fresh: dict[Path, WorldReport] = {}
         self._wake = asyncio.Event()
         self._empty = asyncio.Event()
         self._note_empty()
 
     def put(self, report: WorldReport) -> None:
-        """Keep a report until Brain has it; without a Brain it goes nowhere."""
+        """Keep a report until Brain has it; without a Brain it goes nowhere.
+
+        Raises:
+            OSError: it cannot be written, and waits in memory alone.
+        """
         if self._brain is None:
             return
         last = int(self._waiting[-1].stem) if self._waiting else 0
         path = self._directory / f"{last + 1:08d}.json"
-        replica.write(path, report)
         self._waiting.append(path)
+        self._fresh[path] = report
         self._note_empty()
         self._wake.set()
+        replica.write(path, report)
 
     async def deliver(self) -> None:
         """Send what waits, for ever; cancelled at the end."""
@@ -156,7 +163,9 @@ class Reports:
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
                 continue
             pause = _FIRST_RETRY_SECONDS
-            self._waiting.pop(0).unlink(missing_ok=True)
+            done = self._waiting.pop(0)
+            self._fresh.pop(done, None)
+            done.unlink(missing_ok=True)
             self._note_empty()
 
     async def drained(self) -> None:
@@ -166,7 +175,7 @@ class Reports:
     async def _send(self, path: Path) -> None:
         assert self._brain is not None
         try:
-            report = replica.read(path, WorldReport)
+            report = self._fresh.get(path) or replica.read(path, WorldReport)
             if report is not None:
                 await self._brain.send(calls.report_world(report))
         except _LATER:

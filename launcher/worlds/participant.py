@@ -14,10 +14,11 @@ from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
-from launcher.coordinator import HEARTBEAT_SECONDS, Coordinator
+from launcher.coordinator import Coordinator
 from launcher.frames import Connection
 from launcher.processes.values import Park, ProbeEvent, WorkerExit
 from launcher.workers import Workers, free_port
+from launcher.worlds.peers import HEARTBEAT_SECONDS
 from launcher.worlds.seats import Seat
 
 #: Seconds between two looks for a coordinator, and for one that does not answer.

@@ -9,7 +9,7 @@ import errno
 import filecmp
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,34 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
         _remove(kept)
         raise CannotPin(f"the checkpoint {path} cannot be kept: {_why(cannot)}") from cannot
     return Pin(path=os.path.realpath(path), kept=kept, inode=inode)
+
+
+def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
+    """Keep several, path -> whether it was renamed into place; all of them or none.
+
+    Raises:
+        CannotPin: one cannot be kept.
+    """
+    taken: list[Pin] = []
+    try:
+        for path, replaced in checkpoints.items():
+            taken.append(pin(path, job=job, replaced=replaced))
+    except CannotPin:
+        for each in taken:
+            unpin(each)
+        raise
+    return tuple(taken)
+
+
+def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
+    """Restore all; ``keep`` pins anew what was put back.
+
+    Raises:
+        CannotPin: one cannot be put back.
+    """
+    for each in kept:
+        if restore(each) and keep:
+            pin(each.path, job=job, replaced=True)
 
 
 def restore(kept: Pin) -> bool:

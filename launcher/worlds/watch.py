@@ -40,6 +40,8 @@ class Ledger:
     held: Held | None = None
     change: Change | None = None
     pins: tuple[Pin, ...] = ()
+    #: Where checkpoints were pinned last; leftovers of a crash can only be beside them.
+    folders: tuple[str, ...] = ()
     #: No worker of the world runs any more, and why it was ended.
     ended: bool = False
     ended_by: Cause | None = None
@@ -139,6 +141,10 @@ class Watch:
     def stopped(self, replica: int) -> None:
         """No worker of a member runs any more (or its agent is proved gone)."""
         self._running.discard(replica)
+
+    def again(self, replica: int) -> None:
+        """A member that had been lost came back with its workers."""
+        self._running.add(replica)
 
     def without(self, replica: int) -> None:
         """A member is here, but has no workers of this world."""

@@ -1,0 +1,203 @@
+"""Carries out one action of ``launcher.membership``; each leaves its trace on disk first."""
+
+import asyncio
+from dataclasses import replace
+from typing import assert_never
+
+from brain.types.world import Cause, ReplicaExit, WorldEvent
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.membership import next_epoch
+from launcher.processes.values import Park as Mode
+from launcher.worlds import pins, sight
+from launcher.worlds.standing import Standing
+
+#: Seconds until a checkpoint that could not be put back is tried again.
+_RETRY_SECONDS = 1.0
+_EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
+
+
+async def carry_out(action: sight.Action, it: Standing) -> None:  # noqa: C901  one case each
+    """Do it."""
+    match action:
+        case sight.Stay() | sight.Wait():
+            return
+        case sight.Park():
+            park(it, Mode.AT_SAVE)
+        case sight.Unpark():
+            park(it, Mode.RUN)
+        case sight.Hold(reason=reason):
+            hold(it, reason)
+        case sight.Swap(planned=planned):
+            await swap(it, planned=planned)
+        case sight.Stop(cause=cause):
+            stop(it, cause)
+        case sight.Form():
+            await form(it, action)
+        case sight.Relabel(generation=generation, goal=goal):
+            relabel(it, generation, goal)
+        case sight.Release(replicas=replicas):
+            release(it, replicas)
+        case sight.Revert(reason=reason):
+            revert(it, reason)
+        case sight.End():
+            end(it, action)
+        case _:
+            assert_never(action)
+
+
+def park(it: Standing, mode: Mode) -> None:
+    """Ask all workers to park, or to run on."""
+    watch = it.running
+    if mode is Mode.RUN:
+        watch.unpark()
+    else:
+        watch.park(it.clock())
+    for peer in it.members:
+        peer.connection.send(frames.Parked(epoch=watch.document.epoch, mode=mode))
+
+
+def hold(it: Standing, reason: str) -> None:
+    """Give the change up."""
+    watch, wish = it.running, it.wish
+    assert wish is not None
+    park(it, Mode.RUN)
+    held = sight.Held(generation=wish.generation, saves=watch.seen().saves.count)
+    it.books.note(held=held)
+    it.books.tell(WorldEvent.HELD, watch, generation=wish.generation, detail=reason)
+
+
+async def swap(it: Standing, *, planned: bool) -> None:
+    """At the safe point: keep the checkpoint, then stop the workers."""
+    watch, wish = it.running, it.wish
+    try:
+        kept = await asyncio.to_thread(pins.pin_all, watch.checkpoints(), job=it.terms.job)
+    except pins.CannotPin as cannot:
+        hold(it, f"I will not resize this job now: {cannot}")
+        return
+    watch.change = sight.Change(
+        from_goal=len(watch.document.members) if planned else watch.goal,
+        from_generation=watch.generation,
+        to_generation=wish.generation if wish is not None else watch.generation,
+    )
+    folders = tuple(pin.kept for pin in kept) or it.books.ledger.folders
+    it.books.note(change=watch.change, pins=kept, folders=folders)
+    stop(it, Cause.PLAN if planned else Cause.MEMBERSHIP, quietly=True)
+
+
+def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
+    """Stop the workers; a world that was lost is told of, unless ``quietly``."""
+    watch = it.running
+    watch.phase, watch.ended_by = sight.Phase.STOPPING, cause
+    if cause is Cause.FAILURE:
+        it.books.note(failures=it.books.ledger.failures + 1)
+    if cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly:
+        it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
+    halt = frames.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    for replica in watch.still:
+        if peer := it.peers.get(replica):
+            peer.connection.send(halt)
+        else:
+            watch.stopped(replica)
+
+
+async def form(it: Standing, formed: sight.Form) -> None:
+    """Start the workers of the next world."""
+    try:
+        await _put_back(it, formed.cause is Cause.REVERT)
+    except pins.CannotPin as cannot:
+        it.say(str(cannot))
+        await asyncio.sleep(_RETRY_SECONDS)
+        return
+    document = _document(it, formed)
+    it.books.note(
+        epoch=document.epoch,
+        goal=formed.goal,
+        ended=False,
+        ended_by=None,
+        formed=False,
+        stepped=False,
+    )
+    it.books.world(document)
+    it.watch = it.watching(document, formed.goal)
+    it.gone.clear()
+    for peer in it.members:
+        peer.connection.send(frames.Run(world=document))
+    it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")
+
+
+async def _put_back(it: Standing, revert: bool) -> None:
+    """Make sure that the next world finds the checkpoint that was kept for it."""
+    await asyncio.to_thread(pins.put_back, it.books.ledger.pins, job=it.terms.job, keep=not revert)
+    if revert:
+        it.confirm()
+
+
+def _document(it: Standing, formed: sight.Form) -> WorldDocument:
+    terms, ledger = it.terms, it.books.ledger
+    first = it.peers.get(formed.members[0].replica)
+    assert first is not None
+    host = formed.members[0].address.rpartition(":")[0]
+    return WorldDocument(
+        job=terms.job,
+        epoch=next_epoch([ledger.epoch, *(peer.hello.last_epoch for peer in it.peers)]),
+        generation=formed.generation,
+        cause=formed.cause,
+        members=formed.members,
+        master_addr=terms.master_addr or host.strip("[]"),
+        master_port=terms.master_port or first.port,
+        run_id=terms.run_id,
+        coordinator=terms.address,
+        lease_seconds=terms.lease_seconds,
+        restart_count=ledger.failures,
+        max_restarts=it.wish.restart_limit if it.wish is not None else 0,
+    )
+
+
+def relabel(it: Standing, generation: int, goal: int) -> None:
+    """Answer another generation with the world as it is."""
+    watch = it.running
+    watch.generation, watch.goal = generation, goal
+    watch.document = replace(watch.document, generation=generation)
+    it.books.world(watch.document)
+    it.books.note(goal=goal)
+    if watch.stepping:
+        it.books.tell(WorldEvent.STEPPING, watch, detail="the world already had this size")
+
+
+def release(it: Standing, replicas: tuple[int, ...]) -> None:
+    """Let agents go."""
+    why = "let go by the coordinator"
+    for replica in replicas:
+        it.peers.release(replica, frames.Bye(exit=ReplicaExit.LEFT, exit_code=0, detail=why))
+
+
+def revert(it: Standing, reason: str) -> None:
+    """Begin the way back to the old size."""
+    watch = it.running
+    assert watch.change is not None
+    generation = watch.change.to_generation
+    failed = watch.seen().failed is not None
+    held = sight.Held(generation=generation, saves=0)
+    it.books.note(held=held, failures=it.books.ledger.failures + failed)
+    it.books.tell(WorldEvent.CHANGE_FAILED, watch, generation=generation, detail=reason)
+    stop(it, Cause.REVERT)
+
+
+def end(it: Standing, ended: sight.End) -> None:
+    """The job is over; from here on there is nothing to decide."""
+    event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
+    lost = it.loss(Cause.FAILURE) if event is WorldEvent.LOST else ""
+    reason = "; ".join(filter(None, (lost, ended.reason)))
+    it.books.tell(
+        event,
+        it.watch,
+        cause=Cause.FAILURE if event is WorldEvent.LOST else None,
+        exit_code=ended.exit_code,
+        final=ended.exit is not ReplicaExit.LEFT,
+        detail=reason,
+    )
+    it.confirm()
+    it.books.note(
+        over=ended.exit, exit_code=ended.exit_code, reason=reason, ended=True, ended_by=None
+    )

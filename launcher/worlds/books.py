@@ -1,0 +1,97 @@
+"""What a coordinator writes down: for its successor, and for Brain."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from brain.types.job import JobId
+from brain.types.world import Cause, ReplicaExit, WorldEvent, WorldReport
+from launcher.config import WorldDocument
+from launcher.replica import JobPlace
+from launcher.worlds.link import Reports
+from launcher.worlds.watch import Ledger, Watch
+
+
+class Books:
+    """The ledger, the world document and the reports; on disk before anything else happens."""
+
+    def __init__(
+        self, job: str, place: JobPlace, reports: Reports, say: Callable[[str], None]
+    ) -> None:
+        self._job, self._place, self._reports, self._say = job, place, reports, say
+        self.ledger = Ledger()
+
+    def open(self, last: WorldDocument | None) -> WorldDocument | None:
+        """Read what the coordinator before wrote; ``last`` where this machine has nothing."""
+        self.ledger = self._place.find("ledger", Ledger) or Ledger()
+        document = self._place.find("world", WorldDocument) or last
+        if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed
+            self.note(over=None, ended=True)
+        if document is not None and self.ledger.epoch < document.epoch:
+            failures = max(self.ledger.failures, document.restart_count)
+            goal = self.ledger.goal or len(document.members)
+            self.note(epoch=document.epoch, goal=goal, failures=failures, ended=False)
+        return document
+
+    def note(self, *, durable: bool = True, **changes: Any) -> None:
+        """Change the ledger."""
+        self.ledger = replace(self.ledger, **changes)
+        self._keep("ledger", self.ledger, durable=durable)
+
+    def world(self, document: WorldDocument) -> None:
+        """Keep a world document."""
+        self._keep("world", document)
+
+    def tell(
+        self,
+        event: WorldEvent,
+        watch: Watch | None,
+        *,
+        generation: int | None = None,
+        cause: Cause | None = None,
+        **more: Any,
+    ) -> None:
+        """Report what was observed of a world; ``generation`` and ``cause`` where not its own."""
+        report = WorldReport(
+            job=JobId(self._job),
+            event=event,
+            epoch=self.ledger.epoch,
+            generation=_known(generation, watch),
+            cause=cause or (watch.document.cause if watch is not None else Cause.START),
+            members=watch.document.members if watch is not None else (),
+            at=datetime.now(UTC),
+            **more,
+        )
+        try:
+            self._reports.put(report)
+        except OSError as full:
+            self._say(f"a report is in memory only: {full}")
+        if report.detail:
+            self._say(f"{event}: {report.detail}")
+
+    def tell_stepping(self, watch: Watch) -> None:
+        """Report the first step, with what the way there cost."""
+        past, first = self.ledger.past, watch.first_step_at
+        last = None if past is None else past.last_step_at
+        self.tell(
+            WorldEvent.STEPPING,
+            watch,
+            downtime_seconds=max(0.0, first - last) if last and first else None,
+            steps_redone=None if past is None else past.redone(watch.loaded),
+            loaded=watch.loaded[-1] if watch.loaded else None,
+        )
+        self.note(stepped=True)
+
+    def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
+        """A full disk costs what a successor would read, never the training that goes on."""
+        try:
+            self._place.keep(name, value, durable=durable)
+        except OSError as full:
+            self._say(f"{name}.json cannot be written, a successor would miss it: {full}")
+
+
+def _known(generation: int | None, watch: Watch | None) -> int:
+    if generation is not None:
+        return generation
+    return 0 if watch is None else watch.generation

@@ -1,0 +1,159 @@
+"""The coordinator's side of its connections: who may join, who is here, who fell silent."""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+import msgspec
+
+from brain.errors import BadInput
+from launcher import frames
+from launcher.config import VERSION
+from launcher.frames import Connection
+from launcher.worlds.sight import AgentSeen
+
+#: Seconds between two heartbeats of an agent.
+HEARTBEAT_SECONDS = 1.0
+
+
+class Peer:
+    """A connected agent."""
+
+    def __init__(self, hello: frames.Hello, connection: Connection, now: float) -> None:
+        self.hello, self.connection = hello, connection
+        self.heard_at = now
+        self.leaving_since: float | None = None
+        #: A port that was free on its machine lately.
+        self.port = hello.port
+
+    @property
+    def replica(self) -> int:
+        """Its identity."""
+        return self.hello.replica
+
+    def seen(self) -> AgentSeen:
+        """What ``membership.decide`` wants to know of it."""
+        hello = self.hello
+        return AgentSeen(
+            replica=hello.replica,
+            node=hello.node,
+            address=hello.address,
+            processes=hello.processes,
+            generation=hello.generation,
+            rank=hello.rank,
+            leaving_since=self.leaving_since,
+        )
+
+
+class Listener(Protocol):
+    """Who is told what happens on the connections."""
+
+    def came(self, peer: Peer) -> None:
+        """An agent was let in."""
+        ...
+
+    def heard(self, peer: Peer, frame: frames.Frame) -> None:
+        """It said something."""
+        ...
+
+    def left(self, peer: Peer, proved: bool) -> None:
+        """Its connection ended, as its process did (``proved``), or its lease ran out."""
+        ...
+
+
+class Peers:
+    """All connected agents of a job, one connection each."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        job: str,
+        token_sha256: str,
+        lease_seconds: float,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener, self._job, self._token_sha256 = listener, job, token_sha256
+        self._lease_seconds, self._say, self._clock = lease_seconds, say, clock
+        self._here: dict[int, Peer] = {}
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter([self._here[replica] for replica in sorted(self._here)])
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def get(self, replica: int) -> Peer | None:
+        """The agent of a replica, if it is here."""
+        return self._here.get(replica)
+
+    @property
+    def replicas(self) -> Collection[int]:
+        """Who is here."""
+        return self._here.keys()
+
+    async def serve(
+        self, hello: frames.Hello, connection: Connection, *, epoch: int, taken: Collection[int]
+    ) -> None:
+        """Let an agent in and listen until its connection ends; ``taken`` ids are not given out."""
+        if refused := self._refusal(hello):
+            connection.send(refused)
+            return
+        if hello.replica < 0:
+            number = max([*self._here, *taken], default=-1) + 1
+            hello = msgspec.structs.replace(hello, replica=number)
+        peer = self._here[hello.replica] = Peer(hello, connection, self._clock())
+        connection.send(frames.Welcome(replica=hello.replica, epoch=epoch))
+        self._listener.came(peer)
+        try:
+            while (frame := await connection.receive(frames.Frame)) is not None:
+                peer.heard_at = self._clock()
+                self._listener.heard(peer, frame)
+        except BadInput as bad:
+            self._say(f"replica {hello.replica} is dropped: {bad}")
+        finally:
+            self._end(peer, proved=True)
+
+    def release(self, replica: int, bye: frames.Bye) -> None:
+        """Let an agent go; it is no more part of anything."""
+        if peer := self._here.pop(replica, None):
+            peer.connection.send(bye)
+
+    async def watch_silence(self) -> None:
+        """Drop whoever was not heard of for longer than its lease, for ever."""
+        limit = self._lease_seconds + HEARTBEAT_SECONDS
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            for peer in self:
+                if self._clock() - peer.heard_at > limit:
+                    self._say(f"replica {peer.replica} is silent, its lease has run out")
+                    self._end(peer, proved=False)
+                    await peer.connection.close()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for peer in self:
+            await peer.connection.close()
+
+    def _end(self, peer: Peer, *, proved: bool) -> None:
+        if self._here.get(peer.replica) is peer:
+            del self._here[peer.replica]
+            self._listener.left(peer, proved)
+
+    def _refusal(self, hello: frames.Hello) -> frames.Refused | None:
+        if hello.v != VERSION:
+            return frames.Refused(
+                reason=f"v: agent speaks {hello.v}, its coordinator {VERSION}; "
+                "start both from the same version"
+            )
+        if hello.job != self._job:
+            return frames.Refused(reason=f"job: this is {self._job}, not {hello.job}")
+        if not hmac.compare_digest(hello.token_sha256, self._token_sha256):
+            return frames.Refused(reason="token: not that of the job; give the agent that one")
+        if hello.replica in self._here:
+            reason = f"replica: {hello.replica} is connected already"
+            return frames.Refused(reason=reason, final=False)
+        return None

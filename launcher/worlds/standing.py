@@ -1,0 +1,166 @@
+"""How things stand for a coordinator: what it was told, what it sees, what it wrote down."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from brain.types.world import Cause, Member, WorldEvent, WorldWish
+from launcher.config import WorldDocument
+from launcher.worlds import pins
+from launcher.worlds.books import Books
+from launcher.worlds.peers import Peer, Peers
+from launcher.worlds.sight import Phase, Rules, Sight
+from launcher.worlds.watch import Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a coordinator is told about its job."""
+
+    job: str
+    run_id: str
+    token_sha256: str
+    #: host:port where agents reach it, and the node it runs on.
+    address: str
+    node: str
+    master_addr: str | None = None
+    master_port: int | None = None
+    lease_seconds: float = 10.0
+    grace_seconds: float = 10.0
+    #: A checkpoint was declared; workers cannot be seen stepping.
+    declared: bool = False
+    blind: bool = False
+    rules: Rules = field(default_factory=Rules)
+    #: Seconds to go on telling Brain of the end while it is away.
+    linger_seconds: float = 10.0
+
+
+class Standing:
+    """The facts; ``acts`` changes them by acting, ``Coordinator`` by listening."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        books: Books,
+        peers: Peers,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.terms, self.books, self.peers = terms, books, peers
+        self.say, self.clock = say, clock
+        self.wish: WorldWish | None = None
+        self.wished_since = clock()
+        self.watch: Watch | None = None
+        #: Members of the latest world that are proved to be gone.
+        self.gone: set[int] = set()
+        self.lease_until = 0.0
+
+    @property
+    def running(self) -> Watch:
+        """The latest world, where there must be one."""
+        assert self.watch is not None
+        return self.watch
+
+    @property
+    def members(self) -> list[Peer]:
+        """Connected members of the latest world."""
+        replicas = self.running.replicas
+        return [peer for peer in self.peers if peer.replica in replicas]
+
+    @property
+    def missing(self) -> list[Member]:
+        """Members whose workers may run although their agents are neither here nor proved gone."""
+        watch = self.watch
+        if watch is None or watch.phase is Phase.ENDED:
+            return []
+        known = {*self.peers.replicas, *self.gone}
+        return [member for member in watch.document.members if member.replica not in known]
+
+    def wished(self, wish: WorldWish) -> None:
+        """Take a new wish."""
+        if self.wish is None or self.wish.generation != wish.generation:
+            self.wished_since = self.clock()
+        self.wish = wish
+
+    def recover(self, last: WorldDocument | None) -> None:
+        """Begin where the coordinator before stopped."""
+        document = self.books.open(last)
+        ledger = self.books.ledger
+        if document is None or ledger.over is not None:
+            return
+        self.watch = watch = self.watching(document, ledger.goal)
+        if ledger.past is not None:
+            watch.inherit(ledger.past)
+        if ledger.stepped:
+            watch.first_step()
+        self.lease_until = self.clock() + self.terms.lease_seconds
+        if ledger.ended:
+            watch.phase, watch.ended_by = Phase.ENDED, ledger.ended_by
+            self.gone |= watch.replicas
+        folders = {os.path.dirname(each) for each in ledger.folders}
+        pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
+
+    def watching(self, document: WorldDocument, goal: int) -> Watch:
+        """Watch a world that answers a wish of ``goal`` replicas."""
+        terms, ledger = self.terms, self.books.ledger
+        watch = Watch(
+            document, goal=goal, since=self.clock(), declared=terms.declared, blind=terms.blind
+        )
+        watch.change, watch.pins = ledger.change, ledger.pins
+        return watch
+
+    def observe(self) -> None:
+        """Note and tell what has become true of the world."""
+        watch, books = self.watch, self.books
+        if watch is None:
+            return
+        if watch.phase is Phase.STOPPING and not watch.still:
+            watch.phase = Phase.ENDED
+            self.gone |= watch.replicas
+            past = watch.past if watch.stepping else books.ledger.past
+            books.note(ended=True, ended_by=watch.ended_by, past=past)
+        if watch.phase is not Phase.RUNNING or not watch.formed:
+            return
+        if not books.ledger.formed:
+            books.note(formed=True)
+            books.tell(WorldEvent.FORMED, watch)
+        if watch.stepping and not books.ledger.stepped and not watch.unloaded:
+            books.tell_stepping(watch)
+            self.confirm()
+
+    def confirm(self) -> None:
+        """The change is behind us, one way or the other."""
+        for pin in self.books.ledger.pins:
+            pins.unpin(pin)
+        self.books.note(pins=(), change=None)
+        if self.watch is not None:
+            self.watch.change, self.watch.pins = None, ()
+
+    def sight(self) -> Sight:
+        """Everything, as ``membership.decide`` wants it."""
+        return Sight(
+            wish=self.wish,
+            wished_since=self.wished_since,
+            agents=tuple(peer.seen() for peer in self.peers),
+            world=None if self.watch is None else self.watch.seen(),
+            gone=frozenset(self.gone),
+            lease_until=self.lease_until,
+            # One that is being looked at counts already.
+            failures=self.books.ledger.failures + 1,
+            held=self.books.ledger.held,
+            rules=self.terms.rules,
+        )
+
+    def loss(self, cause: Cause) -> str:
+        """Why the world was lost, in one sentence; empty where there was none."""
+        watch = self.watch
+        if watch is None:
+            return ""
+        if cause is Cause.MEMBERSHIP:
+            lost = sorted(watch.replicas & self.gone)
+            return f"replicas {', '.join(map(str, lost))} are gone" if lost else "a replica left"
+        first = next((exit for exit in watch.exits if exit.code and not exit.stopped), None)
+        if first is None:
+            return ""
+        return f"rank {first.rank} ended with {first.exit_code}: {first.message}".strip(": ")
