@@ -114,6 +114,9 @@ class Scaler:
         actions = decide(order, seen, now)
         for action in actions:
             self._act(action, order, job, now)
+        if actions == (Clear(),) and job not in self._reports:
+            # Over before this process began: whoever saw it end has told Brain.
+            return
         reasons = [action.reason for action in actions if isinstance(action, Wait)]
         if len(reasons) < len(actions):
             seen = self._backend.observe(job, now)

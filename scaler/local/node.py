@@ -108,9 +108,18 @@ def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
         product = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(0)) if count else "cpu"
     finally:
         nvml.nvmlShutdown()
-    names = tuple(str(index) for index in range(count))
-    if names and visible is not None:
-        # Whoever started us lent us only these; like CUDA, stop at the first that is none.
-        lent = (name.strip() for name in visible.split(","))
-        names = tuple(takewhile(lambda name: name not in ("", "-1"), lent))
+    names = lent(count, visible)
     return names, product if names else "cpu"
+
+
+def lent(count: int, visible: str | None) -> tuple[str, ...]:
+    """Names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves us; None: all.
+
+    >>> lent(4, None), lent(4, "2,GPU-8f1e"), lent(4, "1,-1,2"), lent(4, ""), lent(0, "0")
+    (('0', '1', '2', '3'), ('2', 'GPU-8f1e'), ('1',), (), ())
+    """
+    if visible is None or not count:
+        return tuple(str(index) for index in range(count))
+    # Like CUDA, stop at the first name that is none.
+    names = (name.strip() for name in visible.split(","))
+    return tuple(takewhile(lambda name: name not in ("", "-1"), names))

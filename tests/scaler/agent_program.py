@@ -55,4 +55,5 @@ def main() -> None:
     end(folder, "left")
 
 
-main()
+if __name__ == "__main__":
+    main()

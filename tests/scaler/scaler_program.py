@@ -22,4 +22,5 @@ async def main(home: Path, url: str) -> None:
         await serve(Scaler(client, backend, file, pool="local", clock=lambda: datetime.now(UTC)))
 
 
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

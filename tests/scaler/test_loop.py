@@ -198,6 +198,20 @@ def test_agents_of_a_finished_job_are_asked_to_leave(tmp_path: Path):
     house.lived_in(act)
 
 
+def test_of_jobs_that_were_over_before_nothing_is_told(tmp_path: Path):
+    house = House(tmp_path, wish(1), wish(1, job=OTHER))
+    house.lived_in(lambda: house.running(0))
+    house.backend.end(JOB, 0, ReplicaExit.SUCCEEDED, NOW)
+    house.brain.wish(wish(1, job=OTHER))
+    house.brain.reports.clear()
+
+    async def act() -> None:
+        await house.until("the other told", lambda: house.states(OTHER))
+
+    house.lived_in(act)
+    assert house.states(JOB) == []
+
+
 def test_agents_of_a_job_that_brain_does_not_know_are_left_alone(tmp_path: Path):
     house = House(tmp_path, wish(1))
 
