@@ -61,6 +61,10 @@ def create_app(
         ingesting=Semaphore(_INGESTING),
         hosts=_hosts(settings),
     )
+    return _assembled(context)
+
+
+def _assembled(context: Context) -> FastAPI:
     app = FastAPI(
         title="Brain",
         version=__version__,

@@ -71,6 +71,8 @@ def answer(error: errors.BrainError, request_id: str) -> Response:
     headers = {}
     if isinstance(error, errors.NotSignedIn):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, errors.UnknownVersion):
+        headers["Upgrade"] = f"brain/{wire.VERSION}"
     if isinstance(error, errors.Overloaded):
         headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
     if isinstance(error, errors.Unavailable):

@@ -16,8 +16,8 @@ from brain.types.job import Job
 
 router = APIRouter(prefix="/api/v1", tags=["watching"])
 
-#: Seconds between looks for new lines.
-_LOOK_SECONDS = 0.2
+#: Seconds between looks for new lines; a person reads no faster.
+_LOOK_SECONDS = 0.5
 #: Bytes taken from one file at a time, so that one talkative replica does not hide the others.
 _CHUNK = 256 * 1024
 
@@ -90,7 +90,7 @@ async def _lines(about: Asking, job: Job, reader: Reader, follow: bool) -> Async
     while True:
         # Asked before reading, so that what was printed before the end is still sent.
         finished = not follow or (await run_in_threadpool(_job, about)).finished
-        while new := await run_in_threadpool(reader.read):
+        while not about.here.bell.closed and (new := await run_in_threadpool(reader.read)):
             yield new
         if finished or about.here.bell.closed:
             yield await run_in_threadpool(reader.rest)

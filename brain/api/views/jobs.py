@@ -18,6 +18,22 @@ from brain.views import Condition, JobDetail, JobView, JobWish, PoolWishes, Work
 
 #: The sparkline: so many points over so long at most.
 _SPARK_POINTS, _SPARK_SPAN = 48, timedelta(hours=3)
+#: Fields that are shown as they are stored.
+_COPIED = (
+    "id",
+    "owner",
+    "pool",
+    "state",
+    "reason",
+    "intent",
+    "advise_only",
+    "failures",
+    "exit_code",
+    "created_at",
+    "updated_at",
+    "finished_at",
+    "version",
+)
 
 
 def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView:
@@ -27,31 +43,12 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
     seen = Seen(tx, job, world, job.finished_at or now)
     throughput, step = seen.throughput(), seen.step()
     return JobView(
-        id=job.id,
-        name=document.name,
-        project=document.project,
-        owner=job.owner,
-        pool=job.pool,
-        state=job.state,
-        reason=job.reason,
+        **{name: getattr(job, name) for name in _COPIED},
+        **_declared(document),
         conditions=_conditions(tx, job, seen, decision, settings, now),
-        intent=job.intent,
         mode=lifecycle.effective_mode(job, settings),
-        optimize_mode=document.optimize_mode,
-        advise_only=job.advise_only,
-        failures=job.failures,
-        exit_code=job.exit_code,
-        created_at=job.created_at,
-        updated_at=job.updated_at,
-        finished_at=job.finished_at,
-        version=job.version,
-        replicas_min=document.replicas.min,
-        replicas_max=document.replicas.max,
-        unit=document.replicas.unit,
         replicas=0 if world is None or world.ended_at or job.finished else world.replicas,
         replicas_wished=wish.replicas,
-        processes_per_replica=document.processes_per_replica,
-        resources=document.resources,
         epoch=None if world is None else world.epoch,
         generation=wish.generation,
         unit_of_throughput=seen.unit,
@@ -109,6 +106,20 @@ def wishes(tx: Transaction, pool: PoolName, settings: Settings) -> PoolWishes:
 def workers(tx: Transaction, job: Job, now: datetime) -> tuple[WorkerView, ...]:
     """Step time of each worker of the present world over the last minute, by rank."""
     return Seen(tx, job, tx.worlds.latest(job.id), now).workers()
+
+
+def _declared(document: JobDocument) -> dict[str, Any]:
+    """What the owner wrote."""
+    return {
+        "name": document.name,
+        "project": document.project,
+        "optimize_mode": document.optimize_mode,
+        "replicas_min": document.replicas.min,
+        "replicas_max": document.replicas.max,
+        "unit": document.replicas.unit,
+        "processes_per_replica": document.processes_per_replica,
+        "resources": document.resources,
+    }
 
 
 def _conditions(
