@@ -162,9 +162,9 @@ def _copied(database: Path, revision: str) -> Path:
     """Copy the database, its write-ahead log included, as it was last committed."""
     copy = database.with_name(f"{database.name}.before-{revision}")
     unfinished = copy.with_name(f"{copy.name}.partial")
-    unfinished.unlink(missing_ok=True)
-    _make_private(unfinished)
     try:
+        unfinished.unlink(missing_ok=True)
+        _make_private(unfinished)
         with (
             closing(sqlite3.connect(database)) as source,
             closing(sqlite3.connect(unfinished)) as target,
@@ -173,6 +173,10 @@ def _copied(database: Path, revision: str) -> Path:
         unfinished.replace(copy)
     except sqlite3.Error as refused:
         raise domain_error(refused, str(unfinished)) or refused from refused
+    except OSError as refused:
+        raise Unavailable(
+            f"{unfinished} cannot be written ({refused.strerror}); nothing was migrated"
+        ) from refused
     finally:
         unfinished.unlink(missing_ok=True)
     copies = sorted(

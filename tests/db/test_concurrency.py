@@ -60,6 +60,29 @@ class TestReaders:
             assert t.events.last_id() == 0
 
 
+class TestWriters:
+    def test_may_read_before_they_write_beside_another_brain(
+        self, stores: SqlStores, database_url: str, beside: Callable[..., "Future[Event]"]
+    ) -> None:
+        another = SqlStores(database_url)
+        begun = threading.Event()
+
+        def write() -> Event:
+            begun.set()
+            with another.transaction() as t:
+                return t.events.add(event("second"))
+
+        with stores.transaction() as t:
+            assert t.events.last_id() == 0
+            waiting = beside(write)
+            assert begun.wait(_SECONDS)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+            first = t.events.add(event("first"))
+        assert waiting.result(timeout=_SECONDS).id > first.id
+        another.close()
+
+
 class TestEventIds:
     def test_rise_in_the_order_of_commits(
         self, stores: SqlStores, beside: Callable[..., "Future[Event]"]
