@@ -40,13 +40,16 @@ export interface Marker {
 }
 
 const METRICS = [
-  "examples_per_second", "gpu_share", "gpu_memory_share", "cpu_share", "memory_share", "data_wait_share",
+  "throughput", "gpu_share", "gpu_memory_share", "cpu_share", "memory_share", "data_wait_share",
 ] as const;
 type Metric = (typeof METRICS)[number];
 export type Measures = Record<Metric, Series>;
 
-export async function load(job: string, since: Date, until: Date, width: number): Promise<Measures> {
-  const found = await Promise.all(METRICS.map((metric) => calls.series(job, metric, since, until, width)));
+export async function load(job: JobView, since: Date, until: Date, width: number): Promise<Measures> {
+  const rate = job.unit_of_throughput === "steps/s" ? "steps_per_second" : "examples_per_second";
+  const found = await Promise.all(
+    METRICS.map((metric) => calls.series(job.id, metric === "throughput" ? rate : metric, since, until, width)),
+  );
   return Object.fromEntries(found.map((series, at) => [METRICS[at], series])) as Measures;
 }
 
@@ -56,16 +59,18 @@ export function panels(measures: Measures, job: JobView, promises: readonly Prom
     second,
     points: measures[metric].points.map(({ at, mean }) => ({ at: Date.parse(at) / 1000, value: mean * times })),
   });
-  const throughput = [line("now", "examples_per_second", false, 1)];
+  const throughput = [line("now", "throughput", false, 1)];
   const gpu = [line("busy", "gpu_share"), line("memory", "gpu_memory_share", true)];
   const host = [line("CPU", "cpu_share"), line("memory", "memory_share", true)];
   const wait = [line("", "data_wait_share")];
   const promised = [...promises.map(({ prediction }) => prediction.high), next?.high ?? 0];
+  // Three charts get the height of four.
+  const [tall, low] = some(gpu) ? [144, 72] : [184, 92];
   return [
-    panel("Throughput", job.unit_of_throughput, 144, throughput, promised),
-    ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, 76, gpu, [100])] : []),
-    panel("CPU and memory", "% of limit", 76, host, [100]),
-    panel("Data wait", "% of step", 68, wait, [10], true),
+    panel("Throughput", job.unit_of_throughput, tall, throughput, promised),
+    ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, low, gpu, [100])] : []),
+    panel("CPU and memory", "% of limit", low, host, [100]),
+    panel("Data wait", "% of step", low, wait, [10], true),
   ];
 }
 

@@ -59,6 +59,9 @@ export function Overlay(props: OverlayProps) {
       {placed[0] && <Shortfalls bands={props.bands} x={x} y={placed[0].y} right={right} />}
       {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
       {props.next?.promised && placed[0] && <Next {...props} plan={props.next} x={x} y={placed[0].y} right={right} />}
+      {placed.filter(({ panel }) => panel.lines.length === 0).map(({ panel, top, bottom: last }) => (
+        <text class="none m" key={panel.title} x={(EDGE.left + right) / 2} y={(top + last) / 2 + 4}>no samples, because nothing reports this here</text>
+      ))}
       {placed.map((one) => <Ends key={one.panel.title} {...props} placed={one} x={x} right={right} />)}
       {cursor !== null && <Crosshair at={cursor} x={x} placed={placed} bottom={bottom} gap={frame.gap} />}
     </svg>
@@ -161,14 +164,18 @@ function markerText(plan: ScalePlan): string {
 }
 
 function Shortfalls({ bands, x, y, right }: { bands: readonly Promised[]; x: Scale; y: Scale; right: number }) {
-  const short = bands.filter((band) => band.short?.outcome.measured && x(band.to) < right);
+  const short = bands.filter((band) => band.short?.outcome.measured && x(band.to) > EDGE.left);
   return (
     <>
-      {short.map(({ to, prediction, short: plan }) => (
-        <text class="xt" key={plan?.generation} x={Math.max(EDGE.left, x(to) + 8)} y={y(prediction.low) + 14}>
-          measured {compared(plan?.outcome.measured?.examples_per_second)} of {compared(prediction.examples_per_second)} promised
-        </text>
-      ))}
+      {short.map(({ from, to, prediction, short: plan }) => {
+        const told = `${compared(plan?.outcome.measured?.examples_per_second)} of ${compared(prediction.examples_per_second)}`;
+        const after = x(to) + 8 + 180 < right;
+        return (
+          <text class={`xt ${after ? "" : "e"}`} key={plan?.generation} x={after ? x(to) + 8 : x(from) - 8} y={y(prediction.low) + 4}>
+            {x(from) > 230 || after ? `measured ${told} promised` : told}
+          </text>
+        );
+      })}
     </>
   );
 }

@@ -18,6 +18,8 @@ export interface Frame {
   times: number[];
   /** Seconds beyond which two points are a gap. */
   gap: number;
+  /** Instants at which a world formed: restart gaps are gaps. */
+  breaks: number[];
 }
 
 interface PlotProps {
@@ -51,7 +53,7 @@ export function Plot({ panel, frame, promises }: PlotProps) {
 
 function data({ panel, frame }: PlotProps): uPlot.AlignedData {
   const tables = panel.lines.map(({ points }): uPlot.AlignedData => {
-    const { x, y } = withGaps(points, frame.gap);
+    const { x, y } = withGaps(points, frame.gap, frame.breaks);
     return [x, y];
   });
   return tables.length > 0 ? uPlot.join(tables) : [[frame.since, frame.until]];

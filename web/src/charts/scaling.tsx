@@ -105,7 +105,7 @@ function Here({ one, x, y, low }: { one: WhatIf; x: Scale; y: Scale; low: boolea
   const value = middle(one) ?? 0;
   const left = x(one.replicas) - 12;
   const fits = left > EDGE.left + 70;
-  const at = { x: fits ? left : x(one.replicas) + 14, y: y(value) + (fits ? -10 : low ? 20 : -12) };
+  const at = fits ? { x: left, y: y(value) - 10 } : { x: x(one.replicas) - 6, y: y(value) + (low ? 22 : -26) };
   return (
     <g>
       <circle class="halo" cx={x(one.replicas)} cy={y(value)} r="6.5" />

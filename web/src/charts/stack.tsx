@@ -32,7 +32,7 @@ export function ChartStack({ job, worlds, plans, range }: StackProps) {
     `${job.id} ${range} ${job.finished_at}`,
     () => {
       const { since, until } = axis(job, range);
-      return load(job.id, new Date(since * 1000), new Date(until * 1000), 600);
+      return load(job, new Date(since * 1000), new Date(until * 1000), 600);
     },
     { every: 10, quiet: 2, concerns: (news) => news.job === job.id },
   );
@@ -70,8 +70,9 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
   const right = width < 500 ? 66 : 96;
   const frame = useMemo((): Frame => {
     const times = timeTicks(span.since, span.until, width < 500 ? 4 : 7);
-    return { width, right, since: span.since, until, times, gap: gapLimit(measures) };
-  }, [width, right, span.since, until, measures]);
+    const breaks = worlds.map((world) => Date.parse(world.formed_at) / 1000);
+    return { width, right, since: span.since, until, times, gap: gapLimit(measures), breaks };
+  }, [width, right, span.since, until, measures, worlds]);
   const bands = useMemo(() => promises(worlds, plans, span.until), [worlds, plans, span.until]);
   const shown = useMemo(() => panels(measures, job, bands, next?.promised ?? null), [measures, bands, next]);
   const times = shown[0]?.lines[0]?.points.map(({ at }) => at) ?? [];
@@ -151,7 +152,7 @@ export function valueAt(points: Panel["lines"][0]["points"], at: number, gap: nu
 
 /** Three usual distances between neighbours, and never less than ten seconds. */
 function gapLimit(measures: Measures): number {
-  const at = measures.examples_per_second.points.map((point) => Date.parse(point.at) / 1000);
+  const at = measures.throughput.points.map((point) => Date.parse(point.at) / 1000);
   const steps = at.slice(1).map((one, index) => one - (at[index] ?? one)).sort((one, other) => one - other);
   return Math.max(10, 3 * (steps[Math.floor(steps.length / 2)] ?? 0));
 }

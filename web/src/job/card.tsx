@@ -93,7 +93,7 @@ function Gain({ plan, unit }: { plan: ScalePlan; unit: string }) {
       <div class="fromto">
         <b>Throughput {change(share)}</b>
         {low !== null && high !== null && <span class="mut">90 %: {change(low).replace(/\s?%$/, "")} … {change(high)}</span>}
-        <span class="also">{compared(before?.examples_per_second)} → {compared(promise.examples_per_second)} {unit}</span>
+        <span class="also">{compared(before?.examples_per_second)} → {compared(promise.examples_per_second)}<br />{unit}</span>
       </div>
       {outcome.measured ? (
         <div class="kept">
@@ -135,10 +135,10 @@ function Why({ explanation, exploring }: { explanation: Explanation; exploring: 
   const { confidence, evidence, alternatives, next_step: next } = explanation;
   return (
     <>
-      <div class="ev">
+      {(evidence.length > 0 || confidence !== null) && <div class="ev">
         <h3>Why <span class="reg mut">{confidence !== null && `confidence ${fixed(confidence, 2)}`}{exploring && `${confidence !== null ? ", " : ""}exploring: this size was never measured`}</span></h3>
-        <Facticity evidence={evidence} />
-      </div>
+        <EvidenceList evidence={evidence} />
+      </div>}
       {alternatives.length > 0 && (
         <div class="ev rej">
           <h3>Why not <span class="reg mut">gain, then what speaks against it</span></h3>
@@ -150,7 +150,7 @@ function Why({ explanation, exploring }: { explanation: Explanation; exploring: 
   );
 }
 
-function Facticity({ evidence }: { evidence: readonly Evidence[] }) {
+function EvidenceList({ evidence }: { evidence: readonly Evidence[] }) {
   return <ul>{evidence.map(({ label, value }) => <li key={label}><span title={label}>{label}</span><b>{value}</b></li>)}</ul>;
 }
 

@@ -19,7 +19,9 @@ export function Head({ detail: { job, world } }: { detail: JobDetail }) {
           {world && <><i>·</i>world {world.epoch}</>}
           <i>·</i>mode {job.mode}
         </p>
-        <p class="m">{job.reason}{job.failures > 0 && ` · ${count(job.failures, "failure")} so far`}{job.exit_code !== null && ` · exit code ${job.exit_code}`}</p>
+        {(job.state !== "Running" || job.failures > 0) && (
+          <p class="m">{job.reason}{job.failures > 0 && ` · ${count(job.failures, "failure")} so far`}{job.exit_code !== null && ` · exit code ${job.exit_code}`}</p>
+        )}
       </div>
       <Figures job={job} />
     </div>

@@ -69,7 +69,7 @@ function Machine({ node }: { node: NodeView }) {
     <div class="machine">
       <div class="who"><b>{node.name}</b><NodeBadge node={node} /><span class={node.ready ? "mut" : "warn"}>{node.ready ? said : `silent ${age(node.seen_at, now.value)}`}</span></div>
       <Cells node={node} />
-      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={link("jobs", name)}>{name}</a>) : <span class="mut">free</span>}</p>
+      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={link("jobs", name)}>{name}</a>) : node.ready && <span class="mut">free</span>}</p>
     </div>
   );
 }

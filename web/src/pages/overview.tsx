@@ -97,7 +97,7 @@ function Gained({ recent }: { recent: readonly PlanView[] }) {
   if (!found)
     return <Answer question="What did it gain?" note="Only verified plans count; none in the last 24 h.">Nothing yet</Answer>;
   return (
-    <Answer question="What did it gain?" note={`Verified plans only, against the sizes before. ${duration(found.downtime)} without training for it.`}>
+    <Answer question="What did it gain?" note={`Verified plans against the sizes before; ${duration(found.downtime)} without training.`}>
       {change(found.share)} <small>throughput, mean of {count(found.jobs, "job")}</small>
     </Answer>
   );

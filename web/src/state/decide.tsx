@@ -26,7 +26,7 @@ function about(view: PlanView, verdict: calls.Verdict): Question {
     title: `${verb.title} ${from} → ${to} replicas of ${name}?`,
     detail: <Consequence view={view} verdict={verdict} />,
     confirm: `${verb.confirm} ${from} → ${to}`,
-    why: verdict === "approve" ? "optional" : "first",
+    why: verdict === "approve" ? "no" : "first",
     run: async (why) => {
       await calls.decide(plan.job, plan.generation, verdict, plan.version, why);
       await Promise.all([plans.refresh(), jobs.refresh()]);

@@ -25,6 +25,12 @@ export function link(...parts: string[]): string {
   return `#/${parts.map(encodeURIComponent).join("/")}`;
 }
 
+/** Puts another address in place of the present one, so that nobody finds it in the history. */
+export function replace(address: string): void {
+  history.replaceState(null, "", address);
+  hash.value = location.hash;
+}
+
 export function go(...parts: string[]): void {
   location.hash = link(...parts);
 }
@@ -37,6 +43,5 @@ export function setQuery(change: Record<string, string>): void {
     else query.delete(key);
   const path = location.hash.split("?")[0] || "#/overview";
   const text = query.toString();
-  history.replaceState(null, "", path + (text ? `?${text}` : ""));
-  hash.value = location.hash;
+  replace(path + (text ? `?${text}` : ""));
 }

@@ -3,6 +3,7 @@ import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import { Failed, useToken } from "../api/http.ts";
 import type { Health, Role } from "../api/types.ts";
+import { replace } from "./route.ts";
 
 export type Session =
   | { kind: "starting" }
@@ -13,13 +14,13 @@ export type Session =
 export const session = signal<Session>({ kind: "starting" });
 export const health = signal<Health | null>(null);
 
-const RANK: Record<Role, number> = { agent: 0, scaler: 0, viewer: 1, submitter: 2, operator: 3, admin: 4 };
+const RANK: Record<string, number> = { agent: 0, scaler: 0, viewer: 1, submitter: 2, operator: 3, admin: 4 };
 
-const rank = computed(() => RANK[health.value?.role ?? "agent"]);
+const rank = computed(() => RANK[health.value?.role ?? ""] ?? 0);
 
 /** Null where the role suffices, else the missing role in words. */
 export function missing(role: Role): string | null {
-  return rank.value >= RANK[role] ? null : `needs role ${role}; you are ${health.value?.role ?? "signed out"}`;
+  return rank.value >= (RANK[role] ?? 0) ? null : `needs role ${role}; you are ${health.value?.role ?? "signed out"}`;
 }
 
 /** Uses up a one-time code of the address, then asks who we are. */
@@ -27,7 +28,7 @@ export async function startSession(): Promise<void> {
   const code = /^#signin=(.+)$/.exec(location.hash)?.[1];
   let refused = "";
   if (code) {
-    history.replaceState(null, "", location.pathname + location.search);
+    replace(location.pathname + location.search);
     refused = await calls.signIn(decodeURIComponent(code)).then(() => "", said);
   }
   await enter(refused);

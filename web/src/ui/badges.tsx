@@ -39,7 +39,6 @@ const PLANS: Record<PlanState | "Hold", Look> = {
 const REASONS: Record<string, Look> = {
   Straggler: { icon: "warning", tone: "warn", word: "Straggler" },
   StaleTelemetry: { icon: "holding", tone: "warn", word: "Holding" },
-  Holding: { icon: "holding", tone: "warn", word: "Holding" },
 };
 
 export function jobLook(job: JobView): Look {

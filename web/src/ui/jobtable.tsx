@@ -50,6 +50,8 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
     [rows, selected],
   );
   const gpus = rows.some((job) => job.gpu_share !== null);
+  const units = [...new Set(rows.filter((job) => job.throughput).map((job) => job.unit_of_throughput))];
+  const mixed = units.length > 1;
   const head = (key: string, text: string, unit = "") => (
     <Head key={key} id={key} text={text} unit={unit} sort={sort} onSort={onSort} />
   );
@@ -58,14 +60,14 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
       <table class={`tbl jobs ${brief ? "brief" : ""}`}>
         <caption class="vh">Jobs, unusual first</caption>
         <colgroup>
-          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class="c-spark" /><col class="c-rate" /><col class="c-unit" />
+          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class="c-spark" /><col class="c-rate" />{mixed && <col class="c-unit" />}
           {brief && <col class="c-num" />}<col class="c-num" />{gpus && <col class="c-num" />}<col class="c-num" /><col class="c-num" /><col class="c-num" />
           {!brief && <><col class="c-done" /></>}<col class="c-ends" />{!brief && <col class="c-mode" />}<col class="c-brain" />
         </colgroup>
         <thead>
           <tr>
             {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner")}<th>Throughput, 3 h</th>
-            {head("throughput", "Throughput")}<th><span class="vh">Unit of throughput</span></th>
+            {head("throughput", mixed ? "Throughput" : (units[0] ?? "examples/s"))}{mixed && <th><span class="vh">Unit of throughput</span></th>}
             {brief && <th class="num">vs promise</th>}{head("replicas", "Replicas")}{gpus && <th class="num">GPU <span class="u">%</span></th>}
             <th class="num">CPU <span class="u">%</span></th><th class="num">Memory <span class="u">%</span></th>{head("wait", "Wait", "%")}
             {!brief && head("done", "Done", "%")}<th class="num">Ends</th>{!brief && <th>Mode</th>}<th>Brain</th>
@@ -74,7 +76,7 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
         <tbody>
           {rows.map((job) => (
             <tr key={job.id} id={`job-${job.id}`} class={`${job.finished_at ? "off" : ""} ${job.id === selected ? "sel" : ""}`} onClick={() => setSelected(job.id)} onDblClick={() => go("jobs", place(job))}>
-              <Cells job={job} brief={brief} gpus={gpus} />
+              <Cells job={job} brief={brief} gpus={gpus} mixed={mixed} />
             </tr>
           ))}
         </tbody>
@@ -128,7 +130,7 @@ function Head({ id, text, unit, sort = "state", onSort }: HeadProps) {
   );
 }
 
-function Cells({ job, brief, gpus }: { job: JobView; brief: boolean; gpus: boolean }) {
+function Cells({ job, brief, gpus, mixed }: { job: JobView; brief: boolean; gpus: boolean; mixed: boolean }) {
   const stale = job.conditions.some((condition) => condition.kind === "StaleTelemetry");
   const share = (part: number | null) => <td class="num">{fixed(part === null ? null : part * 100)}</td>;
   return (
@@ -138,7 +140,7 @@ function Cells({ job, brief, gpus }: { job: JobView; brief: boolean; gpus: boole
       {!brief && <td class="mut">{job.owner}</td>}
       <td><Sparkline values={job.sparkline} stale={stale} ended={job.finished_at !== null} /></td>
       <td class="num">{compared(job.throughput?.examples_per_second)}</td>
-      <td class="u">{job.throughput && job.unit_of_throughput}</td>
+      {mixed && <td class="u">{job.throughput && job.unit_of_throughput}</td>}
       {brief && <Versus job={job} stale={stale} />}
       <td class="num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
       {gpus && share(job.gpu_share)}

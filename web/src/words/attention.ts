@@ -1,5 +1,5 @@
 /** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
-import type { Health, JobView, NodeView, PlanView, ScalePlan } from "../api/types.ts";
+import type { Condition, Health, JobView, NodeView, PlanView, ScalePlan } from "../api/types.ts";
 import { clock, count, duration, gain, promised } from "./format.ts";
 
 export interface Concern {
@@ -16,8 +16,12 @@ export interface Concern {
 /** Failures older than this are history, not news. */
 const NEWS = 24 * 3_600_000;
 
-/** Codes of holds that a person can end. */
-const MENDABLE = new Set(["no-checkpoint", "rollback-limit", "advise-only", "never-steps", "no-steps"]);
+/** Codes of holds that only a person can end. */
+const MENDABLE = new Set(["no-checkpoint"]);
+
+/** Conditions that somebody should look at; holding, advice and freezes are said elsewhere. */
+const NOTABLE = new Set(["Straggler", "StaleTelemetry"]);
+const notable = (job: JobView): Condition[] => job.conditions.filter(({ kind }) => NOTABLE.has(kind));
 
 export function concerns(
   jobs: readonly JobView[], waiting: readonly PlanView[], nodes: readonly NodeView[], health: Health | null, now: number,
@@ -38,7 +42,7 @@ function aboutJob(job: JobView, now: number): Concern[] {
   if (job.state === "Failed" && now - Date.parse(job.updated_at) < NEWS)
     return [{ ...base, rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed`, detail: job.reason }];
   if (job.finished_at) return [];
-  const found: Concern[] = job.conditions.map(({ kind, reason }) => ({
+  const found: Concern[] = notable(job).map(({ kind, reason }) => ({
     ...base, rank: 2, icon: kind === "StaleTelemetry" ? "holding" : "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
   }));
   if (job.state === "Degraded")
@@ -51,15 +55,12 @@ function aboutJob(job: JobView, now: number): Concern[] {
   if (job.state === "Queued")
     found.push({ ...base, at: job.created_at, rank: 5, icon: "clock", tone: "mut", title: `${job.name} waits to start`, detail: job.reason });
   if (job.losses.dropped + job.losses.gaps > 0)
-    found.push({ ...base, rank: 6, icon: "silent", tone: "warn", title: `${job.name} lost samples`, detail: `${count(job.losses.dropped, "dropped")}, ${count(job.losses.gaps, "gap")} between sequence numbers.`.replace("droppeds", "dropped") });
+    found.push({ ...base, rank: 6, icon: "silent", tone: "warn", title: `${job.name} lost samples`, detail: `${job.losses.dropped} dropped, ${count(job.losses.gaps, "gap")} between sequence numbers.` });
   return found;
 }
 
 function conditionTitle(job: JobView, kind: string): string {
-  if (kind === "Straggler") return `${job.name} has a straggler`;
-  if (kind === "StaleTelemetry") return `${job.name} is not heard from`;
-  if (kind === "Holding") return `${job.name} holds at ${count(job.replicas, "replica")}`;
-  return `${job.name}: ${kind.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase()}`;
+  return kind === "Straggler" ? `${job.name} has a straggler` : `${job.name} is not heard from`;
 }
 
 function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
@@ -86,7 +87,7 @@ function aboutNode(node: NodeView): Concern[] {
 
 /** Whether a job is outside what a person expects of it. */
 export function unusual(job: JobView): boolean {
-  return job.state === "Degraded" || job.conditions.length > 0 || job.advise_only !== null;
+  return job.state === "Degraded" || notable(job).length > 0 || job.advise_only !== null;
 }
 
 const ORDER: Record<JobView["state"], number> = {

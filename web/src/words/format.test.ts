@@ -22,6 +22,7 @@ test("minus is a true minus, and nothing is minus zero", () => {
 test("three significant figures, four where values are compared", () => {
   assert.equal(plain(f.quantity(1842)), "1_840");
   assert.equal(plain(f.compared(1842)), "1_842");
+  assert.equal(f.compared(968.2), "968");
   assert.equal(f.quantity(96.24), "96.2");
   assert.equal(f.quantity(0.03149), "0.0315");
   assert.equal(f.quantity(99.97), "100");
@@ -69,7 +70,8 @@ test("the clock shows no more than is needed", () => {
 });
 
 test("memory and cores", () => {
-  assert.equal(plain(f.bytes(1610612736)), "1.5_GiB".replace("1.5", "1.50"));
+  assert.equal(plain(f.bytes(1610612736)), "1.50_GiB");
+  assert.equal(plain(f.bytes(2 * 1024 ** 3)), "2_GiB");
   assert.equal(f.cores(1500), "1.5");
   assert.equal(f.cores(4000), "4");
 });

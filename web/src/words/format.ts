@@ -43,9 +43,9 @@ export function quantity(value: Maybe<number>, figures = 3): string {
   return fixed(rounded, decimalsFor(rounded, figures));
 }
 
-/** For values that stand beside each other: a fourth figure, `1 842 of 1 850`. */
+/** For values that stand beside each other: a fourth figure from 1 000 on, `1 842 of 1 850`. */
 export function compared(value: Maybe<number>): string {
-  return quantity(value, 4);
+  return quantity(value, value != null && Math.abs(value) >= 999.5 ? 4 : 3);
 }
 
 /** Every value of a column with the decimals of the column's largest. */
@@ -104,11 +104,12 @@ export function gain(from: Maybe<number>, to: Maybe<number>): number | null {
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
-/** `1.5 GiB`. */
+/** `1.50 GiB`, `2 GiB`. */
 export function bytes(value: Maybe<number>): string {
   if (value == null) return UNKNOWN;
   const power = value < 1 ? 0 : Math.min(4, Math.floor(Math.log2(value) / 10));
-  return `${quantity(value / 1024 ** power)}${NARROW}${UNITS[power]}`;
+  const amount = quantity(value / 1024 ** power).replace(/\.0+$/, "");
+  return `${amount}${NARROW}${UNITS[power]}`;
 }
 
 /** Cores out of thousandths: `1.5`. */

@@ -21,6 +21,11 @@ test("a gap becomes a null and is never bridged", () => {
   assert.deepEqual(withGaps(points, 3).y, [0, 1, 2, null, 10, 11]);
 });
 
+test("a line breaks where a world ended, however short the gap", () => {
+  const points = [0, 1, 2, 3].map((at) => ({ at, value: at }));
+  assert.deepEqual(withGaps(points, 3, [1.5]).y, [0, 1, null, 2, 3]);
+});
+
 test("nearest finds the closer neighbour", () => {
   assert.equal(nearest([0, 10, 20], 14), 1);
   assert.equal(nearest([0, 10, 20], 16), 2);

@@ -22,15 +22,19 @@ export function timeTicks(since: number, until: number, most: number): number[] 
   return ticks;
 }
 
-/** Splits sorted instants where two are further apart than `limit`; a gap is never bridged. */
+/**
+ * Splits sorted instants where two are further apart than `limit`, or one of `breaks` lies
+ * between them; a gap is never bridged.
+ */
 export function withGaps(
-  points: readonly { at: number; value: number }[], limit: number,
+  points: readonly { at: number; value: number }[], limit: number, breaks: readonly number[] = [],
 ): { x: number[]; y: (number | null)[] } {
   const x: number[] = [];
   const y: (number | null)[] = [];
   let last = Number.NaN;
   for (const { at, value } of points) {
-    if (at - last > limit) {
+    const before = last;
+    if (at - before > limit || breaks.some((one) => before < one && one <= at)) {
       x.push((at + last) / 2);
       y.push(null);
     }

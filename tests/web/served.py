@@ -1,0 +1,95 @@
+"""The real service as a process of its own, over a database that a test may write to."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brain import calls
+from brain.client import BrainClient
+from brain.db import SqlStores
+from brain.errors import BrainError
+from brain.ports import Stores
+
+#: Seconds in which the service must answer after its start, and be gone after SIGTERM.
+STARTING, STOPPING = 30.0, 10.0
+
+
+@dataclass
+class Served:
+    """A service on a home directory; it can be stopped and started again on its port."""
+
+    home: Path
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def admin(self) -> str:
+        """The administrator's token."""
+        return (self.home / "admin.token").read_text().strip()
+
+    def client(self, token: str = "") -> BrainClient:
+        """A client with the administrator's or another token."""
+        return BrainClient(self.url, token or self.admin)
+
+    @contextmanager
+    def stores(self) -> Iterator[Stores]:
+        """The service's database, as another process of ours would write to it."""
+        with closing(SqlStores(f"sqlite:///{self.home / 'brain.db'}")) as stores:
+            yield stores
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        record = self.home / "service.json"
+        record.unlink(missing_ok=True)
+        log = (self.home / "test.log").open("ab")
+        command = [sys.executable, "-m", "brain.service", f"--home={self.home}"]
+        environment = {key: value for key, value in os.environ.items() if key[:6] != "BRAIN_"}
+        self._process = subprocess.Popen(
+            [*command, f"--port={self.port}", "--heartbeat-seconds=2"],
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
+        deadline = time.monotonic() + STARTING
+        while not self._answers(record):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(
+                    f"the service did not answer within {STARTING:g} s:\n"
+                    + (self.home / "test.log").read_text()
+                )
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it with SIGTERM, and with SIGKILL if that takes too long."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOPPING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"the service was not gone after {STOPPING:g} s") from None
+        finally:
+            self._process = None
+
+    def _answers(self, record: Path) -> bool:
+        try:
+            self.port = int(json.loads(record.read_text())["url"].rsplit(":", 1)[1])
+            with self.client() as client:
+                client.send(calls.health())
+        except (BrainError, OSError, ValueError):
+            return False
+        return True

@@ -1,0 +1,115 @@
+"""Approving, rejecting, freezing: with a confirmation, by keyboard, as seen."""
+
+from datetime import UTC, datetime
+
+from playwright.sync_api import Browser, Page, expect
+
+from brain import calls
+from brain.types.plan import PlanState, ScalePlan
+from tests.web import seed
+from tests.web.browser import visit
+from tests.web.served import Served
+
+
+def test_approving_by_keyboard_alone_changes_the_plan(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        _open_job(seen.page, served)
+        seen.page.keyboard.press("a")
+        expect(seen.page.get_by_role("dialog")).to_contain_text("Approve 2 → 3 replicas of digits?")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_text(f"Approved: generation {proposal}")).to_be_visible()
+        expect(seen.page.locator(".rec .hd")).to_contain_text("Approved")
+    assert _plan(served, proposal).state is PlanState.APPROVED
+
+
+def test_rejecting_keeps_the_reason(browser: Browser, served: Served, proposal: int) -> None:
+    with visit(browser, served) as seen:
+        _open_job(seen.page, served)
+        seen.page.keyboard.press("r")
+        seen.page.keyboard.type("the laptop is needed")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_text(f"Rejected: generation {proposal}")).to_be_visible()
+    assert _plan(served, proposal).state is PlanState.REJECTED
+    with served.client() as client:
+        assert client.send(calls.audit(page_size=1)).items[0].why == "the laptop is needed"
+
+
+def test_a_plan_that_changed_meanwhile_is_not_approved_but_shown(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        _open_job(seen.page, served)
+        seen.page.keyboard.press("a")
+        with served.stores() as stores:
+            seed.supersede(stores, datetime.now(UTC), generation=proposal)
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_role("dialog")).to_contain_text("Proposed → Superseded")
+        expect(seen.page.get_by_role("dialog").locator(".pri")).to_have_count(0)
+        seen.forgive("409")
+
+
+def test_the_inbox_is_worked_through_by_keyboard(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        for key in ("g", "i"):
+            seen.page.keyboard.press(key)
+        expect(seen.page.get_by_role("heading", name="Waiting for you")).to_be_visible()
+        seen.page.keyboard.press("a")
+        expect(seen.page.get_by_role("dialog")).to_contain_text("Approve 2 → 3")
+        seen.page.keyboard.press("Escape")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_role("heading", name="digits", level=1)).to_be_visible()
+    assert _plan(served, proposal).state is PlanState.PROPOSED
+
+
+def test_everything_is_frozen_and_thawed_from_the_top_bar(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.get_by_role("button", name="Freeze", exact=True).click()
+        seen.page.keyboard.type("maintenance")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_text("no plan is applied.").first).to_be_visible()
+        with served.client() as client:
+            (freeze,) = client.send(calls.freezes()).items
+        assert freeze.why == "maintenance"
+        seen.page.get_by_role("button", name="Frozen").click()
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_role("button", name="Freeze", exact=True)).to_be_visible()
+    with served.client() as client:
+        assert client.send(calls.freezes()).items == ()
+
+
+def test_another_size_is_asked_for_from_the_curve(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        _open_job(seen.page, served)
+        seen.page.get_by_label("What-if").focus()
+        seen.page.keyboard.press("ArrowLeft")
+        expect(seen.page.locator(".whatif")).to_contain_text("1 replica")
+        seen.page.get_by_role("button", name="Ask for 1").click()
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.locator(".notice")).to_contain_text("2 → 1")
+    assert _plan(served, proposal).state is PlanState.SUPERSEDED
+
+
+def test_the_palette_finds_a_job(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.get_by_role("link", name="ranker").first.wait_for()
+        seen.page.keyboard.press("Control+k")
+        seen.page.keyboard.type("volume")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_role("heading", name="volume-seg", level=1)).to_be_visible()
+
+
+def _open_job(page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/#/jobs/digits")
+    page.get_by_role("button", name="Approve 2 → 3").wait_for()
+
+
+def _plan(served: Served, generation: int) -> ScalePlan:
+    with served.client() as client:
+        views = client.send(calls.plans_of(seed.DIGITS)).items
+    return next(view.plan for view in views if view.plan.generation == generation)

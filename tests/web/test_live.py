@@ -1,0 +1,99 @@
+"""What happens elsewhere appears by itself, and a service that comes back is found again."""
+
+from datetime import UTC, datetime
+
+from playwright.sync_api import Browser, Page, expect
+
+from brain import calls
+from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from tests.web import seed
+from tests.web.browser import visit
+from tests.web.served import Served
+
+#: What a browser says of a connection that broke.
+BROKEN = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "net::ERR", "503")
+
+
+def test_a_plan_that_another_process_stored_appears_without_reload(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal}")
+        _mark(seen.page)
+        with served.stores() as stores:
+            now = datetime.now(UTC)
+            seed.supersede(stores, now, generation=proposal)
+            seed.propose(stores, now, generation=proposal + 1, replicas=4)
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal + 1}")
+        assert _marked(seen.page)
+
+
+def test_a_sample_that_comes_in_ends_the_staleness_of_its_job(
+    browser: Browser, served: Served
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/tiny-lm")
+        expect(seen.page.get_by_text("min old: holding.")).to_be_visible()
+        _mark(seen.page)
+        now = datetime.now(UTC)
+        with served.client() as client:
+            client.send(calls.telemetry([_sample(now)], sent_at=now))
+        expect(seen.page.get_by_text("min old: holding.")).to_have_count(0)
+        assert _marked(seen.page)
+
+
+def test_the_page_says_that_the_service_is_away_and_finds_it_again(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        expect(seen.page.locator(".live")).to_contain_text("live")
+        _mark(seen.page)
+        served.stop()
+        try:
+            expect(seen.page.locator(".live")).to_contain_text("reconnecting")
+            expect(seen.page.get_by_text("the service does not answer")).to_be_visible()
+        finally:
+            served.start()
+        expect(seen.page.locator(".live")).to_contain_text("live ·", timeout=30_000)
+        with served.stores() as stores:
+            now = datetime.now(UTC)
+            seed.supersede(stores, now, generation=proposal)
+            seed.propose(stores, now, generation=proposal + 1)
+        expect(seen.page.locator(".rec .hd")).to_contain_text(f"generation {proposal + 1}")
+        assert _marked(seen.page)
+        seen.forgive(*BROKEN)
+
+
+def _mark(page: Page) -> None:
+    page.evaluate("window.marked = true")
+
+
+def _marked(page: Page) -> bool:
+    return bool(page.evaluate("window.marked === true"))
+
+
+def _sample(at: datetime) -> ThroughputSample:
+    place = Place(
+        job=seed.TINY, source=SourceId("late"), replica=0, local_rank=0, rank=0, epoch=1,
+        generation=0,
+    )  # fmt: skip
+    return ThroughputSample(
+        place=place,
+        measured_at=at,
+        sequence=0,
+        phase=Phase.TRAINING,
+        nodes=1,
+        replicas=1,
+        processes=1,
+        accelerator="cpu",
+        local_batch=256,
+        accumulation=1,
+        steps=2,
+        step=5000,
+        step_seconds=0.5,
+        step_seconds_mean=0.5,
+        data_wait_seconds=0.02,
+        examples_per_second=512.0,
+    )

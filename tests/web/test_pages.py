@@ -1,0 +1,143 @@
+"""Every page shows real data in both themes, says what is missing, and complains of nothing."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.web.browser import visit
+from tests.web.served import Served
+
+#: Address, and words that only appear with data.
+PAGES = {
+    "overview": "has a straggler",
+    "jobs": "tiny-lm",
+    "jobs/digits": "A third replica adds 42 %",
+    "jobs/digits/timeline": "2 replicas again",
+    "jobs/digits/logs": "Nothing was printed yet",
+    "jobs/digits/spec": "examples/digits.py",
+    "inbox": "Waiting for you",
+    "nodes": "workbench",
+    "audit": "ada",
+    "health": "workbench silent",
+}
+#: Cold caches of a busy machine.
+SLOW = 30_000
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_shows_its_data_and_is_accessible(
+    browser: Browser, served: Served, proposal: int, address: str, theme: str
+) -> None:
+    with visit(browser, served, theme=theme) as seen:
+        seen.page.goto(f"{served.url}/#/{address}")
+        words = seen.page.get_by_role("main").get_by_text(PAGES[address]).first
+        expect(words).to_be_visible(timeout=SLOW)
+        assert _violations(seen.page) == []
+
+
+def test_the_charts_draw_what_was_measured(browser: Browser, served: Served, proposal: int) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        expect(seen.page.locator(".plot canvas")).to_have_count(3, timeout=SLOW)
+        seen.page.get_by_text("View as table").click()
+        row = seen.page.locator(".astable tbody tr").first
+        assert 900 < _number(row.locator("td").nth(1).inner_text()) < 1050
+
+
+def test_the_crosshair_moves_by_the_arrow_keys(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        seen.page.get_by_label("Measured charts").focus(timeout=SLOW)
+        seen.page.keyboard.press("ArrowLeft")
+        expect(seen.page.locator(".reading").first).to_contain_text("measured")
+        before = seen.page.locator(".pillt").inner_text()
+        seen.page.keyboard.press("Shift+ArrowLeft")
+        expect(seen.page.locator(".pillt")).not_to_have_text(before)
+
+
+def test_an_empty_service_says_what_to_do(browser: Browser, empty: Served) -> None:
+    with visit(browser, empty) as seen:
+        expect(seen.page.get_by_text("No jobs yet, because nothing was submitted")).to_be_visible()
+        expect(seen.page.get_by_role("button", name="Copy: brain submit job.yaml")).to_be_visible()
+        assert _violations(seen.page) == []
+        seen.page.goto(f"{empty.url}/#/nodes")
+        expect(seen.page.get_by_text("because no scaler has registered one")).to_be_visible()
+
+
+def test_a_silent_job_is_shown_as_stale(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/ranker")
+        expect(seen.page.get_by_text("Rank 2 is 30 % slower")).to_be_visible()
+        seen.page.goto(f"{served.url}/#/nodes")
+        expect(seen.page.get_by_text("silent").first).to_be_visible()
+
+
+def test_an_unknown_job_is_said_to_be_none(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/nonesuch")
+        expect(seen.page.get_by_text("There is no such job.")).to_be_visible()
+        seen.forgive("404")
+
+
+def test_the_filter_stands_in_the_address(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs?filter=owner:grace")
+        expect(seen.page.get_by_role("link", name="wave-net")).to_be_visible()
+        expect(seen.page.get_by_role("link", name="ranker")).to_have_count(0)
+        seen.page.get_by_role("button", name="state: ended").click()
+        expect(seen.page.get_by_role("link", name="pose-net")).to_be_visible()
+        assert "filter=state" in seen.page.url
+
+
+def test_an_unknown_filter_key_is_answered_with_the_known_ones(
+    browser: Browser, served: Served
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs?filter=colour:blue")
+        expect(seen.page.get_by_text("'colour' is no key; known:")).to_be_visible()
+        seen.forgive("400", "422")
+
+
+@pytest.mark.parametrize("address", ["overview", "jobs/digits", "inbox"])
+def test_a_phone_shows_all_without_scrolling_sideways(
+    browser: Browser, served: Served, proposal: int, address: str
+) -> None:
+    with visit(browser, served, width=390, height=844) as seen:
+        seen.page.goto(f"{served.url}/#/{address}")
+        expect(seen.page.get_by_role("main").get_by_text("digits").first).to_be_visible()
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_a_phone_the_actions_stick_to_the_bottom_edge(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served, width=390, height=844) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        box = seen.page.get_by_role("button", name="Approve").bounding_box()
+        assert box is not None
+        assert box["height"] == 40
+        assert 844 - 64 < box["y"] + box["height"] < 844
+
+
+def test_the_theme_can_be_chosen_and_is_kept(browser: Browser, empty: Served) -> None:
+    with visit(browser, empty) as seen:
+        for theme in ("light", "dark"):
+            seen.page.locator(".where button").click()
+            expect(seen.page.locator("html")).to_have_attribute("data-theme", theme)
+        seen.page.reload()
+        expect(seen.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def _violations(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']}: {rule['help']} at {rule['nodes'][0]['target']} {rule['nodes'][0]['html']}"
+        for rule in found
+    ]
+
+
+def _number(text: str) -> float:
+    return float(text.replace("\u202f", "").replace("\u2212", "-"))
