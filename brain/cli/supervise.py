@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -142,7 +143,7 @@ def _launch(program: Program) -> subprocess.Popen[bytes]:
             # Ctrl-C is for us; we tell the children, in our order.
             start_new_session=True,
             # Safe here: this process has one thread, and the call does not allocate.
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(_die_with, os.getpid()),
         )
     finally:
         os.close(output)
@@ -150,9 +151,12 @@ def _launch(program: Program) -> subprocess.Popen[bytes]:
     return process
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     """A supervisor that is killed takes its children along: they would hold port and locks."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        # It was killed before the kernel knew that we care.
+        os._exit(0)
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> int:
