@@ -57,8 +57,8 @@ def turn(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> T
     Raises:
         Unavailable: the stores cannot be reached; nothing of the job at hand was stored.
     """
+    admitted = admit(stores, pool, now)
     with stores.transaction() as tx:
-        admitted = lifecycle.admit(tx, pool, now=now)
         jobs = [job.id for job in tx.jobs.unfinished(pool)]
     plans: list[ScalePlan] = []
     decisions: dict[JobId, Recommendation] = {}
@@ -76,11 +76,20 @@ def turn(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> T
     return Turn(
         pool=pool,
         at=now,
-        admitted=tuple(job.id for job in admitted),
+        admitted=admitted,
         plans=tuple(plans),
         decisions=decisions,
         conflicts=tuple(conflicts),
     )
+
+
+def admit(stores: Stores, pool: PoolName, now: datetime) -> tuple[JobId, ...]:
+    """Start the queued jobs that fit; none where somebody else changed one of them meanwhile."""
+    try:
+        with stores.transaction() as tx:
+            return tuple(job.id for job in lifecycle.admit(tx, pool, now=now))
+    except Conflict:
+        return ()
 
 
 def attend(

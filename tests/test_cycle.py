@@ -332,9 +332,9 @@ def test_a_turn_tells_what_it_did():
 @pytest.mark.parametrize("exponent", [0.3, 0.6, 1.0])
 def test_it_settles_and_does_not_oscillate(exponent: float):
     laptop = Laptop(scaling_by(exponent), cpus=8, noise=0.02).start()
-    laptop.live(1800, every=10)
+    laptop.live(600, every=20)
     changes = len(laptop.plans)
 
-    laptop.live(1800, every=10)
+    laptop.live(600, every=20)
 
     assert len(laptop.plans) == changes <= 6

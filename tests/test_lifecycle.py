@@ -433,6 +433,26 @@ class TestWorlds:
         assert (here.wish().generation, here.wish().replicas) == (2, 1)
         assert here.job.state is JobState.RUNNING
 
+    def test_a_restore_that_is_held_goes_on_because_there_is_nothing_else_to_go_back_to(self):
+        here = running()
+        request(here, 3)
+        here.report(WorldEvent.STEPPING, epoch=2, size=2, cause=Cause.PLAN)
+        here.report(WorldEvent.HELD, detail="no safe point came")
+
+        here.report(WorldEvent.HELD, detail="no safe point came, again")
+
+        assert (here.plans[0].kind, here.plans[0].state) == (PlanKind.RESTORE, PlanState.APPLYING)
+        assert (len(here.plans), here.wish().replicas) == (2, 1)
+
+    def test_a_suspension_that_is_held_says_why(self):
+        here = running()
+        with here.transaction() as (tx, job):
+            lifecycle.suspend(tx, job, by="ada", now=here.now)
+
+        job = here.report(WorldEvent.HELD, detail="no checkpoint was seen")
+
+        assert job.reason == "it is to be suspended, but no checkpoint was seen"
+
     def test_a_change_that_failed_leaves_the_job_to_advice(self):
         here = running()
         request(here, 2)

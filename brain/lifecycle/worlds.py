@@ -15,7 +15,7 @@ from brain.lifecycle.wishes import wished
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobId, JobState
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.world import (
     Cause,
     Replica,
@@ -88,7 +88,9 @@ def _news(tx: Transaction, known: World | None, report: WorldReport) -> bool:
         case WorldEvent.STEPPING:
             return known.stepping_at is None and known.ended_at is None
         case WorldEvent.HELD | WorldEvent.CHANGE_FAILED:
-            return _applying(tx, report) is not None
+            plan = _applying(tx, report)
+            lasts = plan is None or plan.kind is PlanKind.RESTORE
+            return known.detail != report.detail if lasts else True
         case WorldEvent.LOST:
             # The last word may follow a loss that was told before.
             return known.ended_at is None or report.final
@@ -145,9 +147,11 @@ def _stepping(
 
 
 def _held(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
-    plan = _applying(tx, report)
+    why, plan = report.detail or "no safe point came", _applying(tx, report)
     if plan is not None:
-        fail(tx, plan, report.detail or "no safe point came", settings=settings, now=now)
+        fail(tx, plan, why, settings=settings, now=now)
+    elif job.intent is Intent.SUSPEND:
+        return move_job(tx, job, job.state, f"it is to be suspended, but {why}", now)
     return tx.jobs.get(job.id)
 
 

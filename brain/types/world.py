@@ -20,7 +20,8 @@ class WorldWish:
     job: JobId
     #: Generation that this wish comes from.
     generation: int
-    #: Grows whenever anything here changes; the ETag.
+    #: Differs whenever anything here does, and grows with every stored change of the job or its
+    #: plans; the ETag.
     version: int
     intent: Intent
     #: Replicas wished for; 0 where ``intent`` is not run.
@@ -88,7 +89,7 @@ class WorldEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldReport:
-    """What the coordinator tells Brain about the world; reports are idempotent by (epoch, event)."""
+    """What the coordinator tells Brain about the world; idempotent by (epoch, event)."""
 
     v: int = 1
     job: JobId
