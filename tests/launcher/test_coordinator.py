@@ -1,0 +1,281 @@
+"""What a coordinator says to agents that are not real: frames in, frames out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from brain.types.world import Cause, WorldWish
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.coordinator import Coordinator
+from launcher.frames import Connection, digest
+from launcher.processes.values import ProbeEvent
+from launcher.replica import JobPlace, read
+from launcher.worlds.link import FixedWish, Reports
+from launcher.worlds.seats import SoleSeat
+from launcher.worlds.standing import Terms
+from tests.launcher.elastic import JOB, wish
+
+T = TypeVar("T", bound=frames.Frame)
+SECRET = "brn_secret"
+
+
+class Mute:
+    """An agent that only says what a test says."""
+
+    def __init__(self, connection: Connection, replica: int) -> None:
+        self.connection, self.replica = connection, replica
+
+    async def hear(self, kind: type[T]) -> T:
+        """The next frame of ``kind``; others are passed over."""
+        while True:
+            frame = await asyncio.wait_for(self.connection.receive(frames.Frame), 5)
+            assert frame is not None, f"the connection ended before a {kind.__name__}"
+            if isinstance(frame, kind):
+                return frame
+
+    def says(self, event: str, epoch: int = 1, **fields: Any) -> None:
+        """A probe of its rank announced something."""
+        said = ProbeEvent(rank=self.replica, local_rank=0, epoch=epoch, event=event, **fields)
+        self.connection.send(frames.Said(event=said))
+
+    def stopped(self, epoch: int) -> None:
+        """Its workers have ended."""
+        self.connection.send(frames.Stopped(epoch=epoch, now_ns=1, progress=(), port=1))
+
+    async def steps(self) -> WorldDocument:
+        """Be started in a world, and make the first step."""
+        world = (await self.hear(frames.Run)).world
+        self.connection.send(frames.Started(epoch=world.epoch))
+        self.says("stepping", world.epoch)
+        return world
+
+
+def hello(replica: int, **fields: Any) -> frames.Hello:
+    """The first words of an agent of the job."""
+    made = {
+        "job": JOB,
+        "token_sha256": digest(SECRET),
+        "node": "n0",
+        "address": f"127.0.0.1:{replica + 1}",
+        "processes": 1,
+        "generation": 0,
+        "last_epoch": 0,
+        "port": 29500 + replica,
+    }
+    return frames.Hello(replica=replica, **(made | fields))
+
+
+@asynccontextmanager
+async def coordinating(
+    place: Path, wanted: WorldWish
+) -> AsyncIterator[Callable[[frames.Hello], Awaitable[Mute]]]:
+    """A coordinator that listens; yields how to connect to it."""
+    place.mkdir(exist_ok=True)
+    coordinator = Coordinator(
+        Terms(job=JOB, run_id=JOB, token_sha256=digest(SECRET), address="127.0.0.1:0", node="n0"),
+        place=JobPlace(place),
+        seat=SoleSeat(),
+        wishes=FixedWish(wanted),
+        reports=Reports(place / "reports", None),
+        say=lambda text: None,
+    )
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        first = await connection.receive(frames.Hello)
+        if first is not None:
+            await coordinator.accept(first, connection)
+        await connection.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    running = asyncio.create_task(coordinator.run())
+    mutes: list[Mute] = []
+
+    async def connect(said: frames.Hello) -> Mute:
+        connection = await Connection.to(address)
+        connection.send(said)
+        mutes.append(Mute(connection, said.replica))
+        return mutes[-1]
+
+    try:
+        yield connect
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        for mute in mutes:
+            await mute.connection.close()
+        server.close()
+        await server.wait_closed()
+
+
+def run(test: Awaitable[None]) -> None:
+    """Run one test on a loop of its own."""
+
+    async def limited() -> None:
+        await asyncio.wait_for(test, 20)
+
+    asyncio.run(limited())
+
+
+def test_a_world_forms_when_all_have_said_hello(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            first, second = await connect(hello(0)), await connect(hello(1))
+            world = (await first.hear(frames.Run)).world
+
+            assert (await second.hear(frames.Run)).world == world
+            assert [member.replica for member in world.members] == [0, 1]
+            assert (world.epoch, world.cause, world.master_port) == (1, Cause.START, 29500)
+            assert read(tmp_path / "world.json", WorldDocument) == world
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"token_sha256": digest("guessed")}, "token: not that of the job"),
+        ({"job": "another"}, "job: this is"),
+        ({"v": 99}, "v: agent speaks 99, its coordinator 1"),
+    ],
+)
+def test_strangers_are_refused_with_the_reason(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(1)) as connect:
+            stranger = await connect(hello(0, **fields))
+            refused = await stranger.hear(frames.Refused)
+
+            assert reason in refused.reason
+            assert refused.final
+
+    run(story())
+
+
+def test_one_identity_has_one_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            await (await connect(hello(0))).hear(frames.Welcome)
+            refused = await (await connect(hello(0))).hear(frames.Refused)
+
+            assert not refused.final
+
+    run(story())
+
+
+def test_an_agent_without_an_id_is_given_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            welcomes = [await (await connect(hello(-1))).hear(frames.Welcome) for _ in range(2)]
+
+            assert [welcome.replica for welcome in welcomes] == [0, 1]
+
+    run(story())
+
+
+def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            first = await connect(hello(0))
+            await first.hear(frames.Welcome)
+            first.connection.send(_Unknown())
+
+            assert await asyncio.wait_for(first.connection.receive(frames.Frame), 5) is None
+            await (await connect(hello(0))).hear(frames.Welcome)
+
+    run(story())
+
+
+def test_epochs_go_on_from_the_highest_that_an_agent_heard_of(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(1)) as connect:
+            agent = await connect(hello(0, last_epoch=7))
+
+            assert (await agent.hear(frames.Run)).world.epoch == 8
+
+    run(story())
+
+
+def test_a_heartbeat_is_answered_with_a_lease(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(1)) as connect:
+            agent = await connect(hello(0))
+            world = (await agent.hear(frames.Run)).world
+            agent.connection.send(frames.Heartbeat(epoch=world.epoch, now_ns=77))
+            lease = await agent.hear(frames.Lease)
+
+            assert (lease.sent_ns, lease.seconds) == (77, world.lease_seconds)
+
+    run(story())
+
+
+def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "model.pt"
+    checkpoint.write_text("step 10")
+
+    async def story() -> None:
+        async with coordinating(tmp_path / "job", wish(2, patience_seconds=0)) as connect:
+            first = await connect(hello(0))
+            await first.steps()
+            first.says("saved", path=str(checkpoint), step=10, replaced=True)
+            await connect(hello(1))
+            park = await first.hear(frames.Parked)
+            first.says("parked", path=str(checkpoint), step=10)
+            await first.hear(frames.Halt)
+
+            assert park.mode == 1
+            assert (tmp_path / f".brain-pin-{JOB}-model.pt").samefile(checkpoint)
+
+            first.stopped(1)
+            grown = (await first.hear(frames.Run)).world
+            assert [member.replica for member in grown.members] == [0, 1]
+
+    run(story())
+
+
+def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            await (await connect(hello(0))).hear(frames.Welcome)
+            await (await connect(hello(1))).hear(frames.Run)
+        async with coordinating(tmp_path, wish(2)) as connect:
+            both = [await connect(hello(replica, epoch=1, last_epoch=1)) for replica in (0, 1)]
+            for agent in both:
+                await agent.hear(frames.Welcome)
+                agent.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
+
+            # A lease and no order to stop: the world goes on as it is.
+            said = await asyncio.wait_for(both[0].connection.receive(frames.Frame), 5)
+            assert isinstance(said, frames.Lease)
+
+    run(story())
+
+
+def test_workers_of_a_world_that_is_no_more_are_stopped(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            stale = await connect(hello(0, epoch=5, last_epoch=5))
+
+            assert (await stale.hear(frames.Halt)).epoch == 5
+
+    run(story())
+
+
+class _Unknown(frames.Frame, frozen=True, tag="Unknown"):
+    """A frame that nobody knows."""
+
+
+def test_unknown_fields_of_a_frame_are_tolerated() -> None:
+    body = msgspec.msgpack.encode({"type": "Started", "epoch": 3, "mood": "good"})
+
+    assert msgspec.msgpack.decode(body, type=frames.ANY) == frames.Started(epoch=3)
