@@ -10,8 +10,8 @@ from typing import Any
 from brain import wire
 from brain.client import Call, idempotency_key
 from brain.types.pool import Freeze, FreezeScope
-from brain.types.record import AuditEntry, Event
 from brain.types.recommendation import Recommendation
+from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node
 from brain.types.telemetry import Receipt, Sample
 from brain.types.world import ReplicaReport, WorldReport, WorldWish
@@ -155,12 +155,12 @@ def world(job: str, *, etag: str | None = None, wait_seconds: float = 0) -> Call
 
 def report_world(report: WorldReport) -> Call[None]:
     """Tell what a coordinator observed. Repeating a report changes nothing."""
-    return _post(f"/jobs/{report.job}/world", report, type(None))
+    return _tell(f"/jobs/{report.job}/world", report)
 
 
 def report_replicas(report: ReplicaReport) -> Call[None]:
     """Tell what a scaler observed. Repeating a report changes nothing."""
-    return _post(f"/jobs/{report.job}/replicas", report, type(None))
+    return _tell(f"/jobs/{report.job}/replicas", report)
 
 
 def wishes(
@@ -252,6 +252,11 @@ def _poll(path: str, reads: Any, etag: str | None, wait_seconds: float) -> Call[
         headers={"If-None-Match": etag} if etag else {},
         timeout_seconds=wait_seconds + 10.0,
     )
+
+
+def _tell(path: str, report: object) -> Call[None]:
+    """A report is the same whenever it comes again; no key is worth remembering for it."""
+    return Call(method="POST", path=V1 + path, reads=type(None), body=wire.encode(report))
 
 
 def _post(path: str, body: object, reads: Any, *, dry_run: bool = False) -> Call[Any]:
