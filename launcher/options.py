@@ -225,13 +225,20 @@ def _ask_devices(kind: str, interpreter: str, environment: Mapping[str, str]) ->
     command = [interpreter, script, "devices", kind]
     try:
         asked = subprocess.run(
-            command, env=dict(environment), capture_output=True, timeout=_ASK_SECONDS, check=True
+            command, env=dict(environment), capture_output=True, text=True, timeout=_ASK_SECONDS
         )
-        said = json.loads(asked.stdout)
-        return int(said["count"]), str(said["name"])
-    except (OSError, subprocess.SubprocessError, ValueError) as failed:
-        raise BadInput(
-            f"--nproc-per-node={kind}: {interpreter} has no torch to count devices with "
-            f"({failed}); give a number",
-            field="nproc_per_node",
-        ) from failed
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise _cannot_count(kind, interpreter, str(failed)) from failed
+    if asked.returncode != 0:
+        lines = asked.stderr.strip().splitlines()
+        raise _cannot_count(kind, interpreter, lines[-1] if lines else f"exit {asked.returncode}")
+    said = json.loads(asked.stdout)
+    return int(said["count"]), str(said["name"])
+
+
+def _cannot_count(kind: str, interpreter: str, why: str) -> BadInput:
+    return BadInput(
+        f"--nproc-per-node={kind}: the torch of {interpreter} cannot count devices ({why}); "
+        "give a number",
+        field="nproc_per_node",
+    )

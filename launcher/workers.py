@@ -7,7 +7,9 @@ ends the world is for ``launcher.membership``.
 
 import asyncio
 import contextlib
+import errno
 import os
+import random
 import shutil
 import signal
 import socket
@@ -42,6 +44,8 @@ _OUTPUT_SECONDS = 5.0
 #: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
 #: be longer, then the agent goes on without it.
 _KILL_SECONDS = 10.0
+#: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
+_QUIET_PORTS = range(15_000, 30_000)
 
 
 class Workers:
@@ -313,18 +317,28 @@ class Workers:
 def free_port(host: str) -> int:
     """A TCP port free at this moment on ``host``, for MASTER_PORT.
 
+    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to whoever
+    asks for any are avoided: one of those would be taken meanwhile on a busy machine.
+
     Raises:
         BadInput: ``host`` is no address of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(address)
-            return int(probe.getsockname()[1])
+        for port in [*random.SystemRandom().sample(_QUIET_PORTS, 20), 0]:
+            with socket.socket(family, kind, protocol) as probe:
+                try:
+                    probe.bind((address[0], port, *address[2:]))
+                except OSError as taken:
+                    if taken.errno == errno.EADDRINUSE:
+                        continue
+                    raise
+                return int(probe.getsockname()[1])
     except OSError as cannot:
         raise BadInput(
             f"{host} is no address of this machine: {cannot}", field="master_addr"
         ) from cannot
+    raise BadInput(f"{host} has no free port", field="master_addr")
 
 
 def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:

@@ -144,7 +144,8 @@ def test_workers_really_train_together(tmp_path: Path) -> None:
         "print('sum', mine.item(), flush=True); dist.destroy_process_group()\n",
     )
     ran = brain_run(tmp_path, "--nproc-per-node=2", "--no-probe", script)
-    assert (ran.returncode, sorted(ran.stdout.splitlines())) == (0, ["sum 3.0", "sum 3.0"])
+    said = (ran.returncode, sorted(ran.stdout.splitlines()))
+    assert said == (0, ["sum 3.0", "sum 3.0"]), ran.stderr
 
 
 def test_flags_without_effect_are_said(tmp_path: Path) -> None:
@@ -169,6 +170,14 @@ def test_processes_of_cpu_are_those_that_may_be_used() -> None:
 def test_devices_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"give (cpu or )?a number"):
         processes_of("xpu", sys.executable, dict(os.environ))
+
+
+def test_a_python_without_torch_cannot_count_devices(tmp_path: Path) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\necho 'no torch here' >&2; exit 1\n")
+    interpreter.chmod(0o755)
+    with pytest.raises(BadInput, match=r"cannot count devices \(no torch here\)"):
+        processes_of("gpu", str(interpreter), {})
 
 
 def test_flags_become_a_configuration(tmp_path: Path) -> None:
