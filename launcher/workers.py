@@ -317,8 +317,8 @@ class Workers:
 def free_port(host: str) -> int:
     """A TCP port free at this moment on ``host``, for MASTER_PORT.
 
-    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to whoever
-    asks for any are avoided: one of those would be taken meanwhile on a busy machine.
+    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
+    whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.
 
     Raises:
         BadInput: ``host`` is no address of this machine.
