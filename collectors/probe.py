@@ -46,6 +46,8 @@ SWITCH_STEPS = 50
 LOADS = 4096
 #: Seconds between looks at a declared checkpoint, and between attempts to send what is unsent.
 LOOK_SECONDS = 0.25
+#: Seconds between attempts while a listener's queue is full; some hold ten datagrams.
+BUSY_SECONDS = 0.01
 
 # 8-byte fields of the control file.
 _VERSION, _PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST = range(8)
@@ -402,29 +404,29 @@ class Sender:
         self.declared.seen(path)
 
     def flush(self) -> None:
-        """Send what is left, at exit; waits a tenth of a second at most."""
-        until = time.monotonic() + 0.1
-        self._turn()
-        while (self.unsent or self.untold) and time.monotonic() < until:
-            time.sleep(0.01)
-            self._turn()
+        """Send what is left, at exit; waits a second at most, for listeners that are busy."""
+        until = time.monotonic() + 1.0
+        while self._turn() and time.monotonic() < until:
+            time.sleep(BUSY_SECONDS)
 
     def _run(self) -> None:
         probe = self.probe
+        busy = False
         while probe.armed:
-            busy = self.unsent or self.untold or self.dropped or self.declared.path
-            self.wake.wait(LOOK_SECONDS if busy else None)
+            rest = self.unsent or self.untold or self.dropped or self.declared.path
+            self.wake.wait(BUSY_SECONDS if busy else LOOK_SECONDS if rest else None)
             self.wake.clear()
             try:
                 if not probe.writing and not probe.saves:
                     step = self.declared.changed(probe.steps)
                     if step is not None:
                         probe.wrote(self.declared.path, 0, step)
-                self._turn()
+                busy = self._turn()
             except Exception as error:  # noqa: BLE001 - a thread of ours must not print a traceback
                 probe.failed("sender", error)
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Encode and send; True where a listener is there, but its queue is full."""
         with self.lock:
             while self.handed:
                 for kind, at_ns, fields in _samples(self.handed.popleft()):
@@ -433,9 +435,9 @@ class Sender:
                 lost = {"where": "probe", "dropped": self.dropped}
                 self.dropped = 0
                 self.unsent.append(self._encode("loss", time.monotonic_ns(), lost))
-            self._drain(self.unsent, self.collector)
+            busy = self._drain(self.unsent, self.collector)
         with self.telling:
-            self._drain(self.untold, self.agent)
+            return self._drain(self.untold, self.agent) or busy
 
     def _keep(self, line: bytes) -> None:
         self.unsent.append(line)
@@ -443,13 +445,14 @@ class Sender:
             self.unsent.popleft()
             self.dropped += 1
 
-    def _drain(self, lines: collections.deque[bytes], address: str | None) -> None:
+    def _drain(self, lines: collections.deque[bytes], address: str | None) -> bool:
         while lines and address is not None:
             try:
                 self.socket.sendto(lines[0], address)
-            except OSError:
-                return
+            except OSError as error:
+                return isinstance(error, BlockingIOError)
             lines.popleft()
+        return False
 
     def _encode(self, kind: str, at_ns: int, fields: dict[str, Any]) -> bytes:
         probe, config = self.probe, self.probe.config

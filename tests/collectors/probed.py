@@ -1,9 +1,12 @@
 """Builders: a script run as a worker is, with sockets that stand for its agent and collector."""
 
+import atexit
+import functools
 import json
 import mmap
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -21,17 +24,48 @@ from brain.types.telemetry import LossSample, Sample, SaveSample, ThroughputSamp
 
 PROBE = Path(__file__).parents[2] / "collectors" / "probe.py"
 
+#: What an agent's ``sitecustomize`` does, and then the script.
 BOOTSTRAP = """
-import importlib.util, json, os, runpy, sys
-config = json.loads(os.environ["BRAIN_WORKER"])
-spec = importlib.util.spec_from_file_location("_brain_probe", config["probe"])
-probe = sys.modules["_brain_probe"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(probe)
-probe.start(config)
-sys.argv = sys.argv[1:]
-sys.path[0] = os.path.dirname(sys.argv[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
+def run(script):
+    import importlib.util, json, os, runpy, sys
+    config = json.loads(os.environ["BRAIN_WORKER"])
+    spec = importlib.util.spec_from_file_location("_brain_probe", config["probe"])
+    probe = sys.modules["_brain_probe"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(probe)
+    probe.start(config)
+    sys.argv = [script]
+    sys.path[0] = os.path.dirname(script)
+    runpy.run_path(script, run_name="__main__")
 """
+COLD = BOOTSTRAP + "import sys\nrun(sys.argv[1])\n"
+#: Imports torch once, and forks a worker for each line that it reads.
+WARM = (
+    BOOTSTRAP
+    + """
+import json, os, sys, warnings
+warnings.simplefilter("ignore")
+# The first optimizer of a process imports dynamo.
+import torch, torch._dynamo, torch.distributed.checkpoint, safetensors.torch
+torch.set_num_threads(1)
+warnings.simplefilter("error")
+for line in sys.stdin:
+    wish = json.loads(line)
+    if "wait" in wish:
+        pid, status = os.waitpid(wish["wait"], os.WNOHANG)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if pid else None), flush=True)
+        continue
+    pid = os.fork()
+    if pid == 0:
+        os.chdir(wish["directory"])
+        os.environ.update(wish["environment"])
+        output = os.open(wish["output"], os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        run(wish["script"])
+        break
+    print(pid, flush=True)
+"""
+)
 
 #: An ordinary small network; scripts of tests begin with it.
 NETWORK = """
@@ -44,6 +78,61 @@ def data(examples=400, batch=8, **more):
 def learn(x):
     net(x).sum().backward()
 """
+
+
+class _Forked:
+    """A worker that the nursery forked; used as a ``Popen`` is."""
+
+    def __init__(self, script: Path, output: Path, environment: dict[str, str]) -> None:
+        self._code: int | None = None
+        self.pid = _ask(
+            script=str(script),
+            output=str(output),
+            directory=str(script.parent),
+            environment=environment,
+        )
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+        if self._code is None:
+            self._code = _ask(wait=self.pid)
+        return self._code
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code."""
+        deadline = time.monotonic() + seconds
+        while (code := self.poll()) is None:
+            assert time.monotonic() < deadline, f"worker {self.pid} does not end"
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, if it runs."""
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _nursery() -> "subprocess.Popen[str]":
+    """The process that forks workers; it ends with its input, that is with us."""
+    nursery = subprocess.Popen(
+        [sys.executable, "-c", WARM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(nursery.communicate)
+    return nursery
+
+
+def _ask(**wish: Any) -> Any:
+    nursery = _nursery()
+    assert nursery.stdin is not None
+    assert nursery.stdout is not None
+    nursery.stdin.write(json.dumps(wish) + "\n")
+    nursery.stdin.flush()
+    return json.loads(nursery.stdout.readline())
 
 
 class Worker:
@@ -62,7 +151,7 @@ class Worker:
         self.control = memoryview(self._mapped).cast("Q")
         self.events: list[dict[str, Any]] = []
         self.samples: list[Sample] = []
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | _Forked | None = None
         self.config = {
             **{"v": 1, "job": "0190", "replica": 3, "epoch": 2, "generation": 5, "nodes": 1},
             **{"replicas": 2, "accelerator": "cpu", "checkpoint": checkpoint},
@@ -71,30 +160,46 @@ class Worker:
             **config,
         }
 
-    def start(self, script: str, *, python: str = sys.executable, **environment: str) -> None:
-        """Start a script; it sees ``directory`` as its own place."""
+    def start(
+        self, script: str, *, cold: bool = False, python: str = sys.executable, **environment: str
+    ) -> None:
+        """Start a script; it sees ``directory`` as its own place.
+
+        Args:
+            cold: in an interpreter of its own, so that the probe is there before torch is.
+        """
         path = self.directory / "train.py"
         path.write_text(textwrap.dedent(script))
+        output = self.sockets / "output"
         ranks = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [python, "-W", "error", "-c", BOOTSTRAP, str(path)],
-            cwd=self.directory,
-            env=os.environ | ranks | {"BRAIN_WORKER": json.dumps(self.config)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        told = ranks | {"BRAIN_WORKER": json.dumps(self.config)} | environment
+        if not cold and python == sys.executable:
+            self.process = _Forked(path, output, told)
+            return
+        with output.open("w") as file:
+            self.process = subprocess.Popen(
+                [python, "-W", "error", "-c", COLD, str(path)],
+                cwd=self.directory,
+                env=os.environ | told,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
 
-    def run(self, script: str, *, seconds: float = 60, **environment: str) -> "Worker":
+    def run(
+        self, script: str, *, cold: bool = False, seconds: float = 60, **environment: str
+    ) -> "Worker":
         """Run a script to its end; it must end with 0."""
-        self.start(script, **environment)
+        self.start(script, cold=cold, **environment)
         self.until(lambda: self.ended, "the script ends", seconds=seconds)
         self.listen()
         assert self.process is not None
-        output = self.process.communicate()[0]
-        assert self.process.returncode == 0, output
-        self.output = output
+        assert self.process.poll() == 0, self.output
         return self
+
+    @property
+    def output(self) -> str:
+        """What the script printed."""
+        return (self.sockets / "output").read_text()
 
     @property
     def ended(self) -> bool:
@@ -154,9 +259,7 @@ class Worker:
         """End the process, if it still runs, and let go of the sockets."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
+            self.process.wait(20)
         self.agent.close()
         self.collector.close()
         shutil.rmtree(self.sockets)

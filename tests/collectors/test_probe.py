@@ -10,7 +10,7 @@ from tests.collectors.probed import NETWORK, worker
 def test_every_step_is_counted_with_its_place(tmp_path: Path) -> None:
     script = NETWORK + "for (x,) in data():\n    learn(x); optimizer.step()\n"
     with worker(tmp_path) as job:
-        job.run(script)
+        job.run(script, cold=True)
         assert sum(window.steps for window in job.windows) == 50 == job.windows[-1].step
         place = job.windows[0].place
         assert (place.job, place.replica, place.rank, place.local_rank) == ("0190", 3, 1, 1)
@@ -183,7 +183,7 @@ def test_a_distributed_checkpoint_is_one_save(tmp_path: Path) -> None:
     dcp.load({"net": net.state_dict()}, checkpoint_id="ck-6")
     """
     with worker(tmp_path) as job:
-        job.run(NETWORK + _plain(script))
+        job.run(NETWORK + _plain(script), cold=True)
         [saved], [loaded] = job.told("saved"), job.told("loaded")
         assert saved["path"] == loaded["path"] == str(tmp_path / "ck-6")
         assert saved["bytes"] > 100
@@ -216,7 +216,7 @@ def test_safetensors_are_checkpoints(tmp_path: Path) -> None:
     load_file("ck.safetensors")
     """
     with worker(tmp_path) as job:
-        job.run(NETWORK + _plain(script))
+        job.run(NETWORK + _plain(script), cold=True)
         [saved], [loaded] = job.told("saved"), job.told("loaded")
         assert saved["path"] == loaded["path"] == str(tmp_path / "ck.safetensors")
 

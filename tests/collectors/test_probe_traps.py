@@ -145,7 +145,7 @@ def test_two_loaders_side_by_side_are_training(tmp_path: Path) -> None:
         assert {window.phase for window in job.windows} == {"warmup", "training"}
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_workers_of_a_loader_observe_nothing(tmp_path: Path, how: str) -> None:
     script = f"""
 import warnings; warnings.simplefilter("ignore")
@@ -166,7 +166,7 @@ if __name__ == "__main__":
         net(x).sum().backward(); optimizer.step()
 """
     with worker(tmp_path) as job:
-        job.run(script)
+        job.run(script, cold=how == "spawn")
         assert job.windows[-1].step == 20
         assert len({window.place.source for window in job.windows}) == 1
         assert len(job.told("started")) == 1
@@ -184,13 +184,13 @@ def test_a_script_keeps_its_own_packages_and_path(tmp_path: Path) -> None:
         "for (x,) in data():\n    learn(x); optimizer.step()\n"
     )
     with worker(tmp_path) as job:
-        job.run(script)
+        job.run(script, cold=True)
         assert job.windows[-1].step == 50
 
 
 def test_without_torch_it_is_silent(tmp_path: Path) -> None:
     with worker(tmp_path) as job:
-        job.run("import sys\nassert 'torch' not in sys.modules\nprint('done')\n")
+        job.run("import sys\nassert 'torch' not in sys.modules\nprint('done')\n", cold=True)
         assert job.output == "done\n"
         assert [event["event"] for event in job.events] == ["started"]
 
@@ -231,7 +231,8 @@ def test_errors_of_the_script_pass_unchanged(tmp_path: Path) -> None:
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     script = NETWORK + (
         "for (x,) in data():\n    learn(x); optimizer.step()\n"
-        "assert not torch.optim.optimizer._global_optimizer_post_hooks\n"
+        "from torch.optim.optimizer import _global_optimizer_post_hooks as hooks\n"
+        "assert not hooks\n"
     )
     with worker(tmp_path) as job:
         job.run(script, BRAIN_PROBE="0")
@@ -301,7 +302,7 @@ def test_while_nobody_listens_the_newest_are_kept_and_the_loss_is_told(tmp_path:
         "    torch.save(net, 'a.pt'); torch.save(net, 'b.pt')\n"
         "open('done', 'w').close()\n"
         "while not os.path.exists('listen'): time.sleep(0.01)\n"
-        "time.sleep(3)\n"
+        "time.sleep(1)\n"
     )
     with worker(tmp_path) as job:
         job.deaf()
@@ -309,11 +310,12 @@ def test_while_nobody_listens_the_newest_are_kept_and_the_loss_is_told(tmp_path:
         job.until_path(tmp_path / "done", seconds=60)
         job.listen_again()
         (tmp_path / "listen").touch()
-        job.until(lambda: job.losses, "the loss is told")
+        job.until(lambda: job.ended, "the script ends")
+        job.listen()
         told = sum(loss.dropped for loss in job.losses)
-        assert job.losses[0].where == "probe"
-        assert len(job.samples) - len(job.losses) >= 250
-        assert told >= 300 - 256
+        assert {loss.where for loss in job.losses} == {"probe"}
+        assert told + len(job.samples) == 1 + max(sample.sequence for sample in job.samples)
+        assert len(job.samples) > 256
 
 
 def test_the_file_is_plain_python_3_8_and_standard_library() -> None:
@@ -371,7 +373,7 @@ def test_it_works_under_every_python_here(tmp_path: Path, python: str) -> None:
         "for index in range(20):\n    optimizer.step()\ntorch.save('x', 'ck.pt')\n"
     )
     with worker(tmp_path) as job:
-        job.start(script, python=python)
+        job.start(script, python=python, cold=True)
         job.until(lambda: job.ended, "the script ends")
         job.listen()
         assert job.windows[-1].step == 20
