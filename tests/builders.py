@@ -40,7 +40,12 @@ def document(name: str = "digits", **fields: Any) -> JobDocument:
 
 def job(id: str = JOB, *, name: str = "digits", project: str = "default", **fields: Any) -> Job:
     """A queued job."""
-    made: dict[str, Any] = {"pool": PoolName("local"), "owner": "ada", "created_at": NOW, "updated_at": NOW}
+    made: dict[str, Any] = {
+        "pool": PoolName("local"),
+        "owner": "ada",
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
     return Job(id=JobId(id), document=document(name, project=project), **(made | fields))
 
 
@@ -199,7 +204,12 @@ def event(kind: str = "job.Running", *, job: str | None = JOB, **fields: Any) ->
 
 def token(id: str = "t1", **fields: Any) -> Token:
     """An operator's token."""
-    made: dict[str, Any] = {"name": id, "role": Role.OPERATOR, "sha256": f"hash of {id}", "created_at": NOW}
+    made: dict[str, Any] = {
+        "name": id,
+        "role": Role.OPERATOR,
+        "sha256": f"hash of {id}",
+        "created_at": NOW,
+    }
     return Token(id=id, **(made | fields))
 
 
