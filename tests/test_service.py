@@ -215,6 +215,17 @@ def test_settings_that_cannot_be_read_are_refused(
     assert says in capsys.readouterr().err
 
 
+def test_migrating_alone_makes_the_database_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    assert main([f"--home={home}", "--migrate-only"]) == 0
+    assert main([f"--home={home}", "--migrate-only"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("migrated the database from nothing")
+    assert said[1] == "nothing to do"
+
+
 def test_a_home_that_is_a_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = {name: value for name, value in options.items() if value is not None}
     try:
         settings = _settings(home, os.environ, flags)
+        _make(home)
         if only_migrate:
             _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
             return 0
@@ -93,17 +94,21 @@ def _database(home: Path, settings: Settings) -> str:
     return settings.database_url or f"sqlite:///{home.absolute() / 'brain.db'}"
 
 
-@contextmanager
-def _home_of_one(home: Path) -> Iterator[IO[str]]:
-    """Make the state directory, and refuse to share it with another service."""
+def _make(home: Path) -> None:
+    """Make the state directory, or see that it can be written."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (home / "service.lock").open("w")
+        (home / "service.lock").touch(mode=0o600)
     except OSError as bad:
         raise Unavailable(
             f"state directory {home}: {bad.strerror}; choose another with --home"
         ) from bad
-    with lock:
+
+
+@contextmanager
+def _home_of_one(home: Path) -> Iterator[IO[str]]:
+    """Refuse to share the state directory with another service."""
+    with (home / "service.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
