@@ -111,28 +111,37 @@ def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_workers_first(tmp_path: Path, signum: signal.Signals) -> None:
+def signalled(directory: Path, signum: signal.Signals) -> tuple[str, int]:
+    """What a job printed that was ended by ``signum`` when it was ready, and the launcher's code."""
     script = a_script(
-        tmp_path,
-        "import signal, sys, time\n"
+        directory,
+        "import signal, sys\n"
         "def leave(*_): print('saved', flush=True); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, leave); signal.signal(signal.SIGINT, leave)\n"
         "print('ready', flush=True)\n"
-        "while True: time.sleep(0.1)\n",
+        "while True: signal.pause()\n",
     )
     with subprocess.Popen(
         [*BRAIN_RUN, script],
-        cwd=tmp_path,
-        env=dict(os.environ) | {"HOME": str(tmp_path)},
+        cwd=directory,
+        env=dict(os.environ) | {"HOME": str(directory)},
         stdout=subprocess.PIPE,
         text=True,
     ) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == "ready\n"
         agent.send_signal(signum)
-        said, _ = agent.communicate(timeout=30)
-    assert (said, agent.returncode != 0) == ("saved\n", True)
+        said, _ = agent.communicate(timeout=60)
+    return said, agent.returncode
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_workers_first(tmp_path: Path, signum: signal.Signals) -> None:
+    assert signalled(tmp_path, signum)[0] == "saved\n"
+
+
+def test_a_run_that_was_interrupted_does_not_look_finished(tmp_path: Path) -> None:
+    assert signalled(tmp_path, signal.SIGINT)[1] == 128 + signal.SIGINT
 
 
 def test_workers_really_train_together(tmp_path: Path) -> None:
