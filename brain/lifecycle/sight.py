@@ -4,6 +4,7 @@ Worlds that ended are kept as points in the store of fits, so that a turn reads 
 the present world alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -20,9 +21,9 @@ from brain.types.world import World
 
 #: Kind of the stored fit; a new shape of ``Point`` gets a new one.
 KIND = "throughput-points/1"
-#: Seconds of the newest samples that a point rests on: what a job did long ago in this world
-#: says less than what it does now.
-WINDOW_SECONDS = 900.0
+#: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
+#: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
+WINDOWS_SECONDS = (60.0, 900.0)
 #: The point of the present world is stored again when it has so many more seconds of samples.
 KEEP_SECONDS = 30.0
 
@@ -86,18 +87,27 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     world = tx.worlds.latest(job.id)
     if world is None:
         return Sight(world=None, present=Undetermined("no world has formed yet"))
-    since = max(world.formed_at, now - timedelta(seconds=WINDOW_SECONDS))
-    samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
     earlier = tuple(point for point in points(tx, job) if point.epoch != world.epoch)
-    sight = Sight(world=world, samples=samples, earlier=earlier, present=Undetermined(""))
+    for seconds in WINDOWS_SECONDS:
+        since = max(world.formed_at, now - timedelta(seconds=seconds))
+        samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
+        present = _measured(samples, settings)
+        if isinstance(present, Point) or since == world.formed_at:
+            break
+    sight = Sight(world=world, samples=samples, earlier=earlier, present=present)
+    if not isinstance(present, Point):
+        return sight
+    declared = job.document.batch.global_size
+    return replace(sight, model=fit(present, earlier, declared=declared))
+
+
+def _measured(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:
     try:
-        present = measure(
+        return measure(
             samples, minimum_steps=settings.minimum_steps, spread_limit=settings.spread_limit
         )
     except Undetermined as unknown:
-        return replace(sight, present=unknown)
-    model = fit(present, earlier, declared=job.document.batch.global_size)
-    return replace(sight, present=present, model=model)
+        return unknown
 
 
 def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:

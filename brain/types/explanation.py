@@ -25,7 +25,7 @@ class Alternative:
 class Explanation:
     """The answer to *why*, in the order a person reads it."""
 
-    #: Machine-readable kind of the reason: ``scales-well``, ``stale-telemetry``, ``no-checkpoint`` …
+    #: Machine-readable kind of the reason: ``scales-well``, ``stale-telemetry`` …
     code: str
     #: One sentence with the dominant reason and its two numbers.
     reason: str
