@@ -42,12 +42,13 @@ COLD = BOOTSTRAP + "import sys\nrun(sys.argv[1])\n"
 WARM = (
     BOOTSTRAP
     + """
-import json, os, sys, warnings
+import atexit, gc, json, os, sys, traceback, warnings
 warnings.simplefilter("ignore")
 # The first optimizer of a process imports dynamo.
 import torch, torch._dynamo, torch.distributed.checkpoint, safetensors.torch
 torch.set_num_threads(1)
 warnings.simplefilter("error")
+gc.freeze()
 for line in sys.stdin:
     wish = json.loads(line)
     if "wait" in wish:
@@ -61,8 +62,18 @@ for line in sys.stdin:
         output = os.open(wish["output"], os.O_WRONLY | os.O_CREAT)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        run(wish["script"])
-        break
+        code = 1
+        try:
+            run(wish["script"])
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        except BaseException:
+            traceback.print_exc()
+        # What an exit does, but for taking torch down piece by piece, which needs a second.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)
     print(pid, flush=True)
 """
 )
