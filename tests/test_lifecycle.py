@@ -590,6 +590,13 @@ class TestReplicas:
 
         assert here.observe(exited(0, ReplicaExit.LOST)).state is JobState.FAILED
 
+    def test_a_loss_told_together_with_its_replacement_counts_all_the_same(self):
+        here = running()
+
+        job = here.observe(exited(0, ReplicaExit.LOST), builders.replica(1))
+
+        assert (job.state, job.failures) == (JobState.DEGRADED, 1)
+
     def test_a_success_whose_report_was_lost_is_still_a_success(self):
         here = running()
 

@@ -39,7 +39,7 @@ SHORTENED = {
     "patience_seconds": 40,
     "verify_seconds": 60,
     "stale_seconds": 20,
-    "restart_seconds": 10,
+    "restart_seconds": 5,
     "spread_limit": 0.1,
 }
 #: Seconds the job trains, restarts apart; enough for every stage on two busy cores.

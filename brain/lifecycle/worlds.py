@@ -67,13 +67,14 @@ def replicas_reported(
     if job.finished:
         return job
     everything = tx.worlds.replicas(job.id)
-    if any(replica.state is not ReplicaState.EXITED for replica in everything):
+    gone = _members(tx, everything, job.id)
+    if any(replica.state is not ReplicaState.EXITED for replica in gone):
         return _waiting(tx, job, report.waiting, now)
     if job.intent is not Intent.RUN and job.state is not JobState.SUSPENDED:
         _end_world(tx, job.id, now)
         return stopped(tx, job, now)
     if any(replica.state is ReplicaState.EXITED for replica in news):
-        return _all_gone(tx, job, everything, now)
+        return _all_gone(tx, job, gone, now)
     return _waiting(tx, job, report.waiting, now)
 
 
@@ -238,7 +239,7 @@ def _waiting(tx: Transaction, job: Job, waiting: str | None, now: datetime) -> J
 
 
 def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datetime) -> Job:
-    """No replica is left although the job should run: what the last one said decides.
+    """No replica of its world is left although it should run: what the last one said decides.
 
     Its coordinator may have died before it could tell; a world that it did tell about is not
     counted twice, because reports of an ended world are old news.
@@ -259,6 +260,18 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
     state = job.state if job.state is JobState.STARTING else JobState.DEGRADED
     why = f"replica {last.id} was lost; another is started from the checkpoint"
     return move_job(tx, job, state, why, now, failures=failures)
+
+
+def _members(tx: Transaction, replicas: Sequence[Replica], job: JobId) -> Sequence[Replica]:
+    """The replicas of the world that runs; all of them, where none does.
+
+    The first replacement may be told together with the loss; what it replaces is lost all the same.
+    """
+    world = tx.worlds.latest(job)
+    if world is None or world.ended_at is not None:
+        return replicas
+    ids = {member.replica for member in world.members}
+    return [replica for replica in replicas if replica.id in ids] or replicas
 
 
 def _end_world(tx: Transaction, job: JobId, now: datetime) -> bool:
