@@ -18,7 +18,7 @@ import sys
 _ACTIONS = {"env": "value", "check_env": "switch", "_StoreAction": "value"}
 
 
-def flags():
+def flags() -> "dict[str, object]":
     """Every flag of torchrun: names, destination, environment variable, type, default, choices."""
     for name in [name for name in os.environ if name.startswith("PET_")]:
         del os.environ[name]  # they are read when the parser is made
@@ -29,11 +29,11 @@ def flags():
     return {"torch": version, "flags": [flag for flag in described if flag]}
 
 
-def _described(action):
+def _described(action: "argparse.Action") -> "dict[str, object] | None":
     kind = type(action).__name__
     if kind not in _ACTIONS:
         return None
-    names = {str: "str", int: "int", float: "float", None: "str"}
+    names: "dict[object, str]" = {str: "str", int: "int", float: "float", None: "str"}
     return {
         "names": action.option_strings,
         "dest": action.dest,
@@ -47,7 +47,7 @@ def _described(action):
     }
 
 
-def devices(kind):
+def devices(kind: str) -> "dict[str, object]":
     """Devices of ``kind``; ``auto`` takes what there is, 0 where there is no accelerator."""
     torch = importlib.import_module("torch")
     if kind == "gpu":

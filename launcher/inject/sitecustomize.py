@@ -8,13 +8,17 @@ script would have found it (``sys.path``, ``PYTHONPATH``, the environment, the n
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself stays unimported: the script may have a module of that name
+    from typing import Any, Callable
+
 #: Exit code of a worker whose lease ran out.
 LEASE_OVER = 83
 _LEASE = slice(16, 24)
 _WATCH_SECONDS = 0.25
 
 
-def _withdraw():
+def _withdraw() -> "dict[str, Any] | None":
     """Take our directory off the path and our variables out of the environment; the latter's
     content is returned, None in processes that are no rank."""
     import json
@@ -26,7 +30,7 @@ def _withdraw():
     if text is None:
         _strip(here)
         return None
-    config = json.loads(text)
+    config: "dict[str, Any]" = json.loads(text)
     if config.get("pythonpath") is None:
         os.environ.pop("PYTHONPATH", None)
     else:
@@ -34,7 +38,7 @@ def _withdraw():
     return config
 
 
-def _strip(here):
+def _strip(here: str) -> None:
     """Somebody passed PYTHONPATH on without BRAIN_WORKER: at least children shall not find us."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [entry for entry in entries if entry != here]
@@ -44,7 +48,7 @@ def _strip(here):
         os.environ.pop("PYTHONPATH", None)
 
 
-def _watch_lease(path):
+def _watch_lease(path: str) -> None:
     """End this process when the agent has not renewed the lease in time."""
     import _thread
     import mmap
@@ -53,9 +57,12 @@ def _watch_lease(path):
     with open(path, "rb") as file:
         control = mmap.mmap(file.fileno(), 64, access=mmap.ACCESS_READ)
 
-    def watch(clock=time.monotonic_ns, sleep=time.sleep, leave=os._exit, number=int.from_bytes):
+    # Kept apart from the modules, whose names a script may give other meanings.
+    clock, sleep, leave = time.monotonic_ns, time.sleep, os._exit
+
+    def watch() -> None:
         while True:
-            until = number(control[_LEASE], "little")
+            until = int.from_bytes(control[_LEASE], "little")
             if until and clock() > until:
                 leave(LEASE_OVER)
             sleep(_WATCH_SECONDS)
@@ -64,11 +71,13 @@ def _watch_lease(path):
     _thread.start_new_thread(watch, ())
 
 
-def _start_probe(config):
+def _start_probe(config: "dict[str, Any]") -> None:
     """Load the probe under a private name and start it."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("_brain_probe", config["probe"])
+    if spec is None or spec.loader is None:
+        raise ImportError("no Python file: " + config["probe"])
     probe = importlib.util.module_from_spec(spec)
     sys.modules["_brain_probe"] = probe
     spec.loader.exec_module(probe)
@@ -76,7 +85,7 @@ def _start_probe(config):
     os.environ.pop("_BRAIN_PROBE_PID", None)  # children do not find us; the script need not either
 
 
-def _quietly(act, *arguments):
+def _quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
     try:
         return act(*arguments)
     except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
@@ -84,7 +93,7 @@ def _quietly(act, *arguments):
         return None
 
 
-def _chain():
+def _chain() -> None:
     """Run the ``sitecustomize`` that ours was in front of, as if ours had not been there.
 
     Raises:
@@ -93,7 +102,7 @@ def _chain():
     sys.modules.pop("sitecustomize", None)
     specs = (finder.find_spec("sitecustomize", None) for finder in sys.meta_path)
     spec = next((spec for spec in specs if spec is not None), None)
-    if spec is None:
+    if spec is None or spec.loader is None:
         raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
     module = type(sys)("sitecustomize")
     module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin

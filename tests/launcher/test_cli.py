@@ -112,7 +112,7 @@ def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
 
 
 def signalled(directory: Path, signum: signal.Signals) -> tuple[str, int]:
-    """What a job printed that was ended by ``signum`` when it was ready, and the launcher's code."""
+    """What a job printed that was signalled when it was ready, and the launcher's code."""
     script = a_script(
         directory,
         "import signal, sys\n"
