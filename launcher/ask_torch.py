@@ -33,7 +33,7 @@ def _described(action: "argparse.Action") -> "dict[str, object] | None":
     kind = type(action).__name__
     if kind not in _ACTIONS:
         return None
-    names: "dict[object, str]" = {str: "str", int: "int", float: "float", None: "str"}
+    names: dict[object, str] = {str: "str", int: "int", float: "float", None: "str"}
     return {
         "names": action.option_strings,
         "dest": action.dest,
