@@ -195,10 +195,14 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
         sys.stderr.write(f"{report}\n" if report else f"brain: {ended.detail}\n")
+    if ended.exit is ReplicaExit.LEFT and participant.leaving is not None:
+        return 128 + participant.leaving
     return ended.exit_code
 
 
 async def _with_collector(participant: Participant, config: LaunchConfig) -> Ended:
+    if config.brain_url is None:  # nobody would be told
+        return await participant.run()
     collecting = asyncio.create_task(keep_collector(config.home, _quietly))
     try:
         return await participant.run()

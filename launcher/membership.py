@@ -219,7 +219,8 @@ def _size(sight: Sight, world: WorldSeen, now: float) -> Action:
             return _short(sight, world, planned, here, goal)
     if target in (0, size) or (not planned and _resting(sight, world)):
         return _settled(sight, world)
-    if not world.stepping:
+    free = not world.saves.known and now - world.since < sight.rules.free_seconds
+    if not world.stepping and not free:
         until = max(sight.wished_since, world.since) + sight.rules.first_step_seconds
         late = Hold("I will not resize this job: it has not made a step yet")
         return Wait("the world has not stepped yet", until) if now < until else late

@@ -61,7 +61,7 @@ class Participant:
         self._connection: Connection | None = None
         self._orders: asyncio.Queue[frames.Run | frames.Halt] = asyncio.Queue()
         #: The signal that asked to end; asked twice, it hurries.
-        self._leaving: signal.Signals | None = None
+        self.leaving: signal.Signals | None = None
         self._hurry = asyncio.Event()
         self.exits: tuple[WorkerExit, ...] = ()
 
@@ -125,7 +125,7 @@ class Participant:
             if isinstance(connection, Ended):
                 return connection
             self._connection = connection
-            if self._leaving is not None:
+            if self.leaving is not None:
                 connection.send(frames.Leave())
             try:
                 while (frame := await connection.receive(frames.Frame)) is not None:
@@ -143,7 +143,7 @@ class Participant:
         while True:
             if self._coordinating is not None and self._coordinating.done():
                 self._coordinating.result()
-            if self._leaving is not None and self._coordinator is None:
+            if self.leaving is not None and self._coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
             answered = False
             mine = [self.address] if self._coordinator is not None else []
@@ -302,11 +302,10 @@ class Participant:
 
     def _asked_to_end(self, signum: signal.Signals) -> None:
         """Leave with notice; asked again, end at once."""
-        if self._leaving is not None:
+        if self.leaving is not None:
             self._hurry.set()
-        self._leaving = signum
+        self.leaving = signum
         self._tell(frames.Leave())
 
     def _gone(self, why: str) -> Ended:
-        code = 0 if self._leaving is None else 128 + self._leaving
-        return Ended(exit=ReplicaExit.LEFT, exit_code=code, detail=why)
+        return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher.agent import BUSY
 from launcher.replica import ReplicaStatus, read, started_ticks
+from launcher.workers import free_port
 from tests.launcher.elastic import JOB, eventually, job, wish
 
 SLEEPS = "import time; time.sleep(600)"
@@ -125,3 +128,61 @@ def test_reports_outlive_the_agent_that_could_not_deliver_them(tmp_path: Path) -
         it.start()
 
         assert it.brain.told(WorldEvent.LOST, epoch=1).cause is Cause.FAILURE
+
+
+MARKS = """
+import os, pathlib, time
+place = pathlib.Path(os.environ["MARKS"])
+(place / f"{os.environ['RANK']}-of-{os.environ['WORLD_SIZE']}-{os.getpid()}").touch()
+while not (place / "enough").exists():
+    time.sleep(0.05)
+"""
+
+
+@contextmanager
+def by_hand(tmp_path: Path, agents: int) -> Iterator[tuple[list["subprocess.Popen[bytes]"], Path]]:
+    """``brain-run`` as often as asked for, one after the other, meeting at a free endpoint."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    script = tmp_path / "marks.py"
+    script.write_text(MARKS)
+    endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
+    command = [sys.executable, "-m", "launcher.cli", "--nnodes=1:3", "--rdzv-backend=c10d"]
+    command += [f"--rdzv-endpoint={endpoint}", "--max-restarts=3", str(script)]
+    environment = {**os.environ, "MARKS": str(marks), "BRAIN_HOME": str(tmp_path / "home")}
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for size in range(1, agents + 1):
+            started.append(subprocess.Popen(command, env=environment, start_new_session=True))
+            eventually(lambda s=size: list(marks.glob(f"*-of-{s}-*")), f"a world of {size}")
+        yield started, marks
+    finally:
+        for agent in started:
+            agent.kill()
+            agent.wait(timeout=10)
+
+
+def test_agents_started_by_hand_meet_and_grow_without_a_brain(tmp_path: Path) -> None:
+    with by_hand(tmp_path, 3) as (agents, marks):
+        (marks / "enough").touch()
+
+        assert [agent.wait(20) for agent in agents] == [0, 0, 0]
+
+
+def test_the_endpoint_may_die_without_the_job(tmp_path: Path) -> None:
+    with by_hand(tmp_path, 2) as (agents, marks):
+        alone = set(marks.glob("0-of-1-*"))
+        agents[0].kill()
+        eventually(lambda: set(marks.glob("0-of-1-*")) - alone, "a world of the survivor")
+        (marks / "enough").touch()
+
+        assert agents[1].wait(20) == 0
+
+
+def test_a_signal_by_hand_ends_the_workers_and_then_the_agent(tmp_path: Path) -> None:
+    with by_hand(tmp_path, 1) as (agents, marks):
+        worker = int(next(marks.glob("0-of-1-*")).name.rpartition("-")[2])
+        agents[0].send_signal(signal.SIGTERM)
+
+        assert agents[0].wait(20) == 128 + signal.SIGTERM
+        assert not Path(f"/proc/{worker}").exists()
