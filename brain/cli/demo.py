@@ -27,6 +27,7 @@ from brain.client import BrainClient
 from brain.errors import BrainError
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.world import World
+from brain.typeset import count, resize
 from brain.views import JobDetail
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ SHORTENED = {
     "spread_limit": 0.1,
 }
 #: Seconds the job trains, restarts apart; enough for every stage on two busy cores.
-TRAINING_SECONDS = 95
+TRAINING_SECONDS = 85
 #: Seconds from the service's start within which the story must be over.
 LIMIT_SECONDS = 180
 
@@ -213,7 +214,8 @@ def play(story: Story, home: Path) -> None:
         raise NotReached(f"the verdict is inconclusive: {verified.outcome.detail}")
     if verified.outcome.verdict is Verdict.FELL_SHORT:
         back = story.until("the rollback", 60, _rolled_back)
-        story.tell(f"rolled back to {back.target.replicas} replicas, as a promise not kept must be")
+        size = count(back.target.replicas, "replica")
+        story.tell(f"rolled back to {size}, as a promise not kept must be")
     kill_a_replica(story, home)
     story.until("the end of training", 120, _finished)
     story.tell("training finished")
@@ -236,7 +238,10 @@ def kill_a_replica(story: Story, home: Path) -> None:
         return world if world.replicas == detail.job.replicas_wished else None
 
     world = story.until("recovery from the killed replica", 75, whole)
-    story.tell(f"recovered: {world.replicas} replicas train again in world {world.epoch}")
+    story.tell(
+        f"recovered: {count(world.replicas, 'replica')} in world {world.epoch}, down "
+        f"{output.seconds(world.downtime_seconds)}"
+    )
 
 
 def conclude(story: Story, url: str) -> None:
@@ -256,8 +261,9 @@ def conclude(story: Story, url: str) -> None:
         story.rows.append(
             (
                 f"world {world.epoch}, {world.cause}",
-                f"{world.replicas} replicas; down {output.seconds(world.downtime_seconds)}, "
-                f"{0 if world.steps_redone is None else world.steps_redone} steps redone",
+                f"{count(world.replicas, 'replica')}; "
+                f"down {output.seconds(world.downtime_seconds)}, "
+                f"{output.number(world.steps_redone)} steps redone",
             )
         )
     losses = detail.job.losses

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from brain.lifecycle.costs import estimated
 from brain.lifecycle.jobs import end, stopped
 from brain.lifecycle.plans import advise_only, fail, settle
 from brain.lifecycle.records import happened, move_job
@@ -44,7 +45,10 @@ def world_reported(
     known = tx.worlds.latest(job.id)
     if job.finished or not _news(tx, known, report):
         return job
-    tx.worlds.put(_world(known, report))
+    world = _world(known, report)
+    if report.event is WorldEvent.STEPPING:
+        world = estimated(tx, world)
+    tx.worlds.put(world)
     message = _sentence(report)
     happened(tx, f"world.{report.event}", message, job=job.id, now=now, subject=report.epoch)
     return _FOLLOW[report.event](tx, job, report, settings, now)
