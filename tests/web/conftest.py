@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from brain.db import SqlStores, prepare
 from brain.ports import Stores
 from tests.web import browser as chromium
 from tests.web import seed
 from tests.web.served import Served
+
+expect.set_options(timeout=chromium.PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +56,7 @@ def _supersede(stores: Stores, now: datetime) -> int:
         plans = tx.plans.of(seed.DIGITS)
     if plans[0].active:
         seed.supersede(stores, now, generation=plans[0].generation)
+    seed.settle(stores, now)
     return plans[0].generation
 
 

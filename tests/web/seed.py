@@ -10,7 +10,6 @@ from brain.types.allocation import Allocation, Bounds
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import Checkpoint, Job, JobDocument, JobId, JobState, Policy, PolicyMode
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
-from brain.types.pool import FreezeScope
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node, NodeName, PoolName, Resources
@@ -57,6 +56,14 @@ def supersede(stores: Stores, now: datetime, *, generation: int) -> None:
         plan = tx.plans.get(DIGITS, generation)
         tx.plans.put(plan.moved(PlanState.SUPERSEDED, now))
         event(tx, "plan.Superseded", "a newer plan came", now, generation)
+
+
+def settle(stores: Stores, now: datetime) -> None:
+    """Let the job digits run, whatever an approved plan began to change."""
+    with stores.transaction() as tx:
+        found = tx.jobs.get(DIGITS)
+        if found.state is not JobState.RUNNING:
+            tx.jobs.put(found.moved(JobState.RUNNING, "stepping", now))
 
 
 def event(tx: Transaction, kind: str, message: str, at: datetime, subject: int) -> None:
@@ -467,6 +474,3 @@ def _hold(tx: Transaction, id: JobId, now: datetime, code: str, why: str, then: 
 def _members(tx: Transaction, id: JobId) -> tuple[Member, ...]:
     world = tx.worlds.latest(id)
     return world.members if world else ()
-
-
-__all__ = ["DIGITS", "FreezeScope", "fleet", "propose", "supersede"]

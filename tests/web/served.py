@@ -17,6 +17,8 @@ from brain.db import SqlStores
 from brain.errors import BrainError
 from brain.ports import Stores
 
+#: A lease of hours, so that one held by another Brain is not taken for a wrong clock.
+LEASE = "--lease-seconds=36000"
 #: Seconds in which the service must answer after its start, and be gone after SIGTERM.
 STARTING, STOPPING = 30.0, 10.0
 
@@ -53,15 +55,15 @@ class Served:
         """Start it and wait until it answers."""
         record = self.home / "service.json"
         record.unlink(missing_ok=True)
-        log = (self.home / "test.log").open("ab")
         command = [sys.executable, "-m", "brain.service", f"--home={self.home}"]
         environment = {key: value for key, value in os.environ.items() if key[:6] != "BRAIN_"}
-        self._process = subprocess.Popen(
-            [*command, f"--port={self.port}", "--heartbeat-seconds=2"],
-            stdout=log,
-            stderr=log,
-            env=environment,
-        )
+        with (self.home / "test.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, f"--port={self.port}", "--heartbeat-seconds=2", LEASE],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
         deadline = time.monotonic() + STARTING
         while not self._answers(record):
             if self._process.poll() is not None or time.monotonic() > deadline:

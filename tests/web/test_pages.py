@@ -53,7 +53,8 @@ def test_the_crosshair_moves_by_the_arrow_keys(
         seen.page.get_by_label("Measured charts").focus(timeout=SLOW)
         seen.page.keyboard.press("ArrowLeft")
         expect(seen.page.locator(".reading").first).to_contain_text("measured")
-        before = seen.page.locator(".pillt").inner_text()
+        before = seen.page.locator(".pillt").text_content()
+        assert before
         seen.page.keyboard.press("Shift+ArrowLeft")
         expect(seen.page.locator(".pillt")).not_to_have_text(before)
 

@@ -1,6 +1,6 @@
 /** Keyboard: single keys and `g` followed by another; silent while someone types. */
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 export interface Binding {
   /** `a`, `g o`, `Enter`, `?`. */
@@ -15,7 +15,8 @@ let pending = "";
 let forget: ReturnType<typeof setTimeout> | undefined;
 
 export function useKeys(list: readonly Binding[], depends: readonly unknown[]): void {
-  useEffect(() => {
+  // Before paint: a key pressed at what is seen must already mean it.
+  useLayoutEffect(() => {
     bindings.value = [...bindings.peek(), ...list];
     return () => (bindings.value = bindings.peek().filter((one) => !list.includes(one)));
   }, depends);

@@ -1,7 +1,7 @@
 /** One dialog for every decision: it repeats what will happen and takes Enter. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failed } from "../api/http.ts";
 import { said } from "../state/session.ts";
 import { Message } from "./parts.tsx";
@@ -36,7 +36,7 @@ function Dialog({ first }: { first: Question }) {
   const [why, setWhy] = useState("");
   const [busy, setBusy] = useState(false);
   const [trouble, setTrouble] = useState<ComponentChildren>(null);
-  useEffect(() => host.current?.showModal(), []);
+  useLayoutEffect(() => host.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     if (busy || !asked) return;

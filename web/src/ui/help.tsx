@@ -1,6 +1,6 @@
 /** `?`: every key that works here. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { bindings } from "../state/keys.ts";
 
 const open = signal(false);
@@ -15,7 +15,7 @@ export function Help() {
 
 function Sheet() {
   const host = useRef<HTMLDialogElement>(null);
-  useEffect(() => host.current?.showModal(), []);
+  useLayoutEffect(() => host.current?.showModal(), []);
   const all = [{ keys: "⌘ k", does: "find a job, node, plan or action" }, ...bindings.value];
   return (
     <dialog ref={host} class="ask" aria-labelledby="help-title" onClose={() => (open.value = false)}>

@@ -1,6 +1,6 @@
 /** ⌘K: jobs, plans, nodes, pages and actions by a few letters. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { mayDecide } from "../state/access.ts";
 import { askFreeze } from "../state/decide.tsx";
 import { frozen, jobs, nodes, waiting } from "../state/fleet.ts";
@@ -49,7 +49,7 @@ function Finder() {
   const host = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  useEffect(() => host.current?.showModal(), []);
+  useLayoutEffect(() => host.current?.showModal(), []);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = entries()
     .filter((entry) => words.every((word) => `${entry.text} ${entry.kind}`.toLowerCase().includes(word)))

@@ -121,7 +121,7 @@ export function Shell({ crumbs, tabs, children }: { crumbs: ComponentChildren; t
           <FreezeControl />
           <button type="button" class="btn only-s" aria-label="Find and go" onClick={openPalette}><Icon name="menu" /></button>
         </header>
-        <main class="page" id="main" tabIndex={-1}>
+        <main class="page" id="main" tabIndex={0}>
           <Banners />
           {children}
         </main>
