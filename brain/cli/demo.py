@@ -192,9 +192,8 @@ def play(story: Story, home: Path) -> None:
     story.tell(f"measured: {measured}")
 
     plan = story.until("a plan", 45, _resize)
-    story.tell(
-        f"plan g{plan.generation}: {plan.current.replicas} → {plan.target.replicas} replicas"
-    )
+    sizes = resize(plan.current.replicas, plan.target.replicas)
+    story.tell(f"plan g{plan.generation}: {sizes}")
     story.tell(f"  because {plan.explanation.reason}")
     story.tell(f"  promised {output.rate(plan.promised)} examples/s")
 

@@ -1,9 +1,8 @@
 """What a kill cost, told from telemetry where its coordinator died with it."""
 
-from tests import builders
-
 from brain.lifecycle.costs import estimated
 from brain.memory import MemoryStores
+from tests import builders
 
 
 def stores_with(*samples) -> MemoryStores:
