@@ -190,6 +190,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         coordinate=coordinate,
         status=lambda address, phase: None,
         say=_quietly,
+        join_seconds=_join_seconds(config),
     )
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
@@ -238,6 +239,17 @@ def _fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
         patience_seconds=patience_seconds,
         restart_limit=config.max_restarts,
     )
+
+
+def _join_seconds(config: LaunchConfig) -> float:
+    """``--rdzv-conf join_timeout=``, as torchrun has it."""
+    said = config.rdzv_conf.get("join_timeout", "600")
+    try:
+        return float(said)
+    except ValueError as bad:
+        raise BadInput(
+            f"--rdzv-conf: join_timeout={said} is no number of seconds", field="rdzv_conf"
+        ) from bad
 
 
 async def _listen(endpoint: str, participant: Participant) -> bool:

@@ -51,6 +51,7 @@ class Coordinator:
             clock=clock,
         )
         self._it = Standing(terms, self._books, self._peers, say, clock)
+        self._waiting = ""
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -103,10 +104,10 @@ class Coordinator:
             if watch.phase is sight.Phase.RUNNING:
                 return
             watch.again(hello.replica)
-        if hello.epoch:
-            peer.connection.send(frames.Halt(epoch=hello.epoch, grace_seconds=0))
         elif watch is not None and hello.replica in watch.still:
             watch.without(hello.replica)
+        if hello.epoch:
+            peer.connection.send(frames.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, frame: frames.Frame) -> None:
         """Take what an agent says; what it says of another world is old."""
@@ -176,10 +177,16 @@ class Coordinator:
         match action:
             case sight.Stay():
                 await self._sleep(None)
-            case sight.Wait(until=until):
+            case sight.Wait(reason=reason, until=until):
+                self._explain(reason)
                 await self._sleep(until)
             case _:
                 await acts.carry_out(action, it)
+
+    def _explain(self, reason: str) -> None:
+        if reason != self._waiting:
+            self._waiting = reason
+            self._it.say(f"waiting: {reason}")
 
     async def _sleep(self, until: float | None) -> None:
         seconds = None if until is None else max(0.0, until - self._it.clock())

@@ -70,8 +70,10 @@ def hold(it: Standing, reason: str) -> None:
 async def swap(it: Standing, *, planned: bool) -> None:
     """At the safe point: keep the checkpoint, then stop the workers."""
     watch, wish = it.running, it.wish
+    checkpoints = watch.checkpoints()
+    it.books.note(folders=tuple(checkpoints) or it.books.ledger.folders)
     try:
-        kept = await asyncio.to_thread(pins.pin_all, watch.checkpoints(), job=it.terms.job)
+        kept = await asyncio.to_thread(pins.pin_all, checkpoints, job=it.terms.job)
     except pins.CannotPin as cannot:
         hold(it, f"I will not resize this job now: {cannot}")
         return
@@ -80,8 +82,7 @@ async def swap(it: Standing, *, planned: bool) -> None:
         from_generation=watch.generation,
         to_generation=wish.generation if wish is not None else watch.generation,
     )
-    folders = tuple(pin.kept for pin in kept) or it.books.ledger.folders
-    it.books.note(change=watch.change, pins=kept, folders=folders)
+    it.books.note(change=watch.change, pins=kept, pinned_epoch=watch.document.epoch)
     stop(it, Cause.PLAN if planned else Cause.MEMBERSHIP, quietly=True)
 
 
@@ -128,7 +129,11 @@ async def form(it: Standing, formed: sight.Form) -> None:
 
 async def _put_back(it: Standing, revert: bool) -> None:
     """Make sure that the next world finds the checkpoint that was kept for it."""
-    await asyncio.to_thread(pins.put_back, it.books.ledger.pins, job=it.terms.job, keep=not revert)
+    ledger, job = it.books.ledger, it.terms.job
+    if ledger.pins and ledger.pinned_epoch == ledger.epoch:
+        renewed = await asyncio.to_thread(pins.renew_all, ledger.pins, job=job)
+        it.books.note(pins=renewed)
+    await asyncio.to_thread(pins.put_back, it.books.ledger.pins, job=job, keep=not revert)
     if revert:
         it.confirm()
 

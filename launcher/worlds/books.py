@@ -81,7 +81,7 @@ class Books:
             steps_redone=None if past is None else past.redone(watch.loaded),
             loaded=watch.loaded[-1] if watch.loaded else None,
         )
-        self.note(stepped=True)
+        self.note(stepped=True, past=watch.past if watch.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
         """A full disk costs what a successor would read, never the training that goes on."""

@@ -4,6 +4,7 @@ Everything is an event: frames, exits and datagrams on one loop; only the heartb
 """
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,8 @@ from launcher.worlds.seats import Seat
 
 #: Seconds between two looks for a coordinator, and for one that does not answer.
 _SEEK_SECONDS, _ANSWER_SECONDS = 0.05, 2.0
+#: Seconds after which workers that were asked to end, and did not, run on to do so.
+_UNPARK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,15 @@ class Participant:
         coordinate: Callable[["Participant", Seat], Coordinator],
         status: Callable[[str, str], None],
         say: Callable[[str], None],
+        join_seconds: float = math.inf,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
         self.last: WorldDocument | None = None
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
         self._status, self.say = status, say
+        #: How long to look for a first coordinator.
+        self._join_seconds = join_seconds
         self._workers: Workers | None = None
         self._coordinator: Coordinator | None = None
         self._coordinating: asyncio.Task[None] | None = None
@@ -140,7 +146,11 @@ class Participant:
 
     async def _seek(self) -> Connection | Ended:
         """Connect to the coordinator, or become it."""
+        began = time.monotonic()
         while True:
+            if self.last is None and time.monotonic() - began > self._join_seconds:
+                late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
+                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             if self._coordinating is not None and self._coordinating.done():
                 self._coordinating.result()
             if self.leaving is not None and self._coordinator is None:
@@ -263,7 +273,11 @@ class Participant:
         workers = self._workers
         assert workers is not None
         self._status(self.address, "stopping")
-        self.exits = await workers.stop(grace_seconds)
+        stopping = asyncio.ensure_future(workers.stop(grace_seconds))
+        await asyncio.wait([stopping], timeout=_UNPARK_SECONDS)
+        if not stopping.done() and workers.running:
+            workers.park(Park.RUN)  # who still runs handles the signal, and may have to step for it
+        self.exits = await stopping
         self._tell_stopped(workers.world.epoch)
         self._workers = None
         self._status(self.address, "waiting")

@@ -71,6 +71,19 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
     return tuple(taken)
 
 
+def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
+    """Pin what was renamed into place since, by a script that saves when it is asked to end.
+
+    One that was overwritten in place may be torn: there the pin stays the better one.
+
+    Raises:
+        CannotPin: a new one cannot be kept.
+    """
+    return tuple(
+        pin(each.path, job=job, replaced=True) if _renamed_over(each) else each for each in kept
+    )
+
+
 def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
     """Restore all; ``keep`` pins anew what was put back.
 
@@ -129,6 +142,10 @@ def loads(kept: Pin, path: str, inode: int | None) -> bool:
     if inode == kept.inode or (inode is None and os.path.realpath(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
+
+
+def _renamed_over(kept: Pin) -> bool:
+    return os.path.isfile(kept.path) and os.stat(kept.path).st_ino != kept.inode
 
 
 def _beside(path: str, job: str) -> str:

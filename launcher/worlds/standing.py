@@ -118,7 +118,7 @@ class Standing:
         if watch.phase is Phase.STOPPING and not watch.still:
             watch.phase = Phase.ENDED
             self.gone |= watch.replicas
-            past = watch.past if watch.stepping else books.ledger.past
+            past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
             books.note(ended=True, ended_by=watch.ended_by, past=past)
         if watch.phase is not Phase.RUNNING or not watch.formed:
             return

@@ -40,6 +40,8 @@ class Ledger:
     held: Held | None = None
     change: Change | None = None
     pins: tuple[Pin, ...] = ()
+    #: World that wrote what is pinned; until another one forms, what it writes is good.
+    pinned_epoch: int = 0
     #: Where checkpoints were pinned last; leftovers of a crash can only be beside them.
     folders: tuple[str, ...] = ()
     #: No worker of the world runs any more, and why it was ended.

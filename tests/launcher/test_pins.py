@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.worlds.pins import CannotPin, loads, pin, pin_all, put_back, restore, sweep, unpin
+from launcher.worlds.pins import (
+    CannotPin,
+    loads,
+    pin,
+    pin_all,
+    put_back,
+    renew_all,
+    restore,
+    sweep,
+    unpin,
+)
 
 JOB = "job"
 
@@ -151,3 +161,22 @@ def test_letting_go_twice_is_letting_go_once(tmp_path: Path) -> None:
     unpin(kept)
 
     assert not Path(kept.kept).exists()
+
+
+def test_what_a_script_saves_when_asked_to_end_is_kept_instead(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    kept = pin(str(path), job=JOB, replaced=True)
+    (tmp_path / "new").write_text("step 12")
+    os.replace(tmp_path / "new", path)
+    (renewed,) = renew_all([kept], job=JOB)
+
+    assert loads(renewed, str(path), path.stat().st_ino)
+    assert Path(renewed.kept).read_text() == "step 12"
+
+
+def test_a_save_in_place_that_may_be_torn_does_not_replace_the_pin(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    kept = pin(str(path), job=JOB, replaced=False)
+    path.write_text("ste")
+
+    assert renew_all([kept], job=JOB) == (kept,)
