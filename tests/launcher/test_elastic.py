@@ -143,3 +143,35 @@ def test_a_suspended_job_stops_at_a_safe_point_and_goes_on_from_it(tmp_path: Pat
         assert exits(it, again) == [(ReplicaExit.SUCCEEDED, 0)]
 
     assert it.checkpoint() == undisturbed()
+
+
+SAVES_WHEN_ASKED = """
+import os, signal, sys, time, torch
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+first = os.environ["RANK"] == "0"
+weight = torch.nn.Parameter(torch.zeros(1))
+optimizer = torch.optim.SGD([weight], lr=1.0)
+step = torch.load("counted.pt") if os.path.exists("counted.pt") else 0
+while not asked:
+    weight.sum().backward()
+    optimizer.step()
+    step += 1
+    time.sleep(0.05)
+    if first and (asked or step % 5 == 0):
+        torch.save(step, "counted.tmp")
+        os.replace("counted.tmp", "counted.pt")
+"""
+
+
+def test_what_a_script_saves_when_it_is_asked_to_end_is_what_the_next_world_loads(
+    tmp_path: Path,
+) -> None:
+    with job(tmp_path, first=wish(1), script=SAVES_WHEN_ASKED) as it:
+        it.begin(1)
+        it.brain.wishes(2, generation=1)
+        it.start(generation=1)
+        grown = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+    assert grown.loaded == str(it.work / "counted.pt")
+    assert WorldEvent.CHANGE_FAILED not in {report.event for report in it.brain.reports()}
