@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -76,7 +76,7 @@ def visit(
     browser: Browser,
     served: Served,
     *,
-    theme: str = "light",
+    theme: Literal["light", "dark"] = "light",
     width: int = 1440,
     height: int = 900,
     signed_in: bool = True,

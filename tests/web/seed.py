@@ -73,13 +73,17 @@ def event(tx: Transaction, kind: str, message: str, at: datetime, subject: int) 
 
 def job(id: JobId, name: str, now: datetime, state: JobState, **fields: Any) -> Job:
     """A job that began an hour ago, with a document of one to four replicas of one core."""
-    document = {
+    document: dict[str, Any] = {
         "command": ("python", "examples/digits.py", "--seconds", "7200"),
         "replicas": Bounds(min=1, max=4),
         "resources": Resources(cpu_millis=1000, memory_bytes=2 << 30),
         "checkpoint": Checkpoint(path="runs/digits.pt"),
     } | fields.pop("document", {})
-    made = {"owner": "ada", "created_at": now - timedelta(minutes=64), "updated_at": now}
+    made: dict[str, Any] = {
+        "owner": "ada",
+        "created_at": now - timedelta(minutes=64),
+        "updated_at": now,
+    }
     return Job(
         id=id,
         document=JobDocument(name=name, **document),

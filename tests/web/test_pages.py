@@ -1,7 +1,9 @@
 """Every page shows real data in both themes, says what is missing, and complains of nothing."""
 
+from typing import Literal
+
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, expect
 
 from tests.web.browser import visit
@@ -27,7 +29,7 @@ SLOW = 30_000
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("address", PAGES)
 def test_a_page_shows_its_data_and_is_accessible(
-    browser: Browser, served: Served, proposal: int, address: str, theme: str
+    browser: Browser, served: Served, proposal: int, address: str, theme: Literal["light", "dark"]
 ) -> None:
     with visit(browser, served, theme=theme) as seen:
         seen.page.goto(f"{served.url}/#/{address}")
@@ -62,7 +64,7 @@ def test_the_crosshair_moves_by_the_arrow_keys(
 def test_an_empty_service_says_what_to_do(browser: Browser, empty: Served) -> None:
     with visit(browser, empty) as seen:
         expect(seen.page.get_by_text("No jobs yet, because nothing was submitted")).to_be_visible()
-        expect(seen.page.get_by_role("button", name="Copy: brain submit job.yaml")).to_be_visible()
+        expect(seen.page.get_by_role("button", name="Copy: brain submit -f job.yaml")).to_be_visible()
         assert _violations(seen.page) == []
         seen.page.goto(f"{empty.url}/#/nodes")
         expect(seen.page.get_by_text("because no scaler has registered one")).to_be_visible()

@@ -65,7 +65,7 @@ export function panels(measures: Measures, job: JobView, promises: readonly Prom
   const wait = [line("", "data_wait_share")];
   const promised = [...promises.map(({ prediction }) => prediction.high), next?.high ?? 0];
   // Three charts get the height of four.
-  const [tall, low] = some(gpu) ? [144, 72] : [184, 92];
+  const [tall, low] = some(gpu) ? [144, 72] : [176, 84];
   return [
     panel("Throughput", job.unit_of_throughput, tall, throughput, promised),
     ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, low, gpu, [100])] : []),

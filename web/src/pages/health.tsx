@@ -25,7 +25,7 @@ export function HealthPage() {
   const bad = found.filter((check) => !check.ok).length;
   return (
     <Shell crumbs={<h1>Health</h1>}>
-      <div class="lower spec">
+      <div class="lower spec doctor">
         <section>
           <Heading title="Doctor" sub={bad === 0 ? `${found.length} checks, nothing to mend` : `${bad} of ${found.length} checks need you`} />
           {found.sort((one, other) => Number(one.ok) - Number(other.ok)).map((check) => (

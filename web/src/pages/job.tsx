@@ -96,15 +96,15 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
             more={<span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span>}
           />
           <ChartStack job={job} worlds={worlds} plans={plans.map(({ plan }) => plan)} range={range?.seconds ?? 3600} />
+          <div class="lower">
+            <Sizes job={job} />
+            <Workers detail={detail} />
+          </div>
         </section>
         <section class="side">
           <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
           <PlanList plans={plans} />
         </section>
-      </div>
-      <div class="lower">
-        <Sizes job={job} />
-        <Workers detail={detail} />
       </div>
     </>
   );

@@ -25,7 +25,7 @@ export function Welcome() {
         <Step icon="queued" tone="brain" title="Watch the whole loop once" command="make demo">
           Trains a small network, resizes it and verifies the gain, within three minutes.
         </Step>
-        <Step icon="queued" tone="mut" title="Submit a script you already have" command="brain submit job.yaml">
+        <Step icon="queued" tone="mut" title="Submit a script you already have" command="brain submit -f job.yaml">
           The document names the command and between how many replicas it may run.
         </Step>
         <Step icon="queued" tone="mut" title="Something should be here?" command="brain doctor">

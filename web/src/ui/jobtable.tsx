@@ -5,7 +5,7 @@ import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { go, link } from "../state/route.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
-import { JobBadge, PlanBadge } from "./badges.tsx";
+import { JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
 import { Sparkline } from "./sparkline.tsx";
 
@@ -182,5 +182,5 @@ function Brain({ job: { plan, decision } }: { job: JobView }) {
   if (held && (!plan || (decided > plan.updated_at && !["Proposed", "Approved", "Applying", "Applied", "Verified", "RolledBack"].includes(plan.state))))
     return <PlanBadge state="Hold"><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></PlanBadge>;
   if (!plan) return <span class="dim">—</span>;
-  return <PlanBadge state={plan.state}>{plan.state === "RolledBack" ? "Rolled back" : plan.state} <Time at={plan.updated_at} /></PlanBadge>;
+  return <PlanBadge state={plan.state}><span class="clip">{planLook(plan.state).word} <Time at={plan.updated_at} /></span></PlanBadge>;
 }
