@@ -134,8 +134,7 @@ def samples(job: JobId, now: datetime) -> list[ThroughputSample | SaveSample]:
 def world_latencies_seconds(brain: Brain) -> tuple[list[float], list[float]]:
     """For each of several resizes: approval to first step of the new world, and the downtime."""
     job = brain.submit("counted.py", "--steps=100000", replicas={"min": 1, "max": 2})
-    brain.until("the first step", 60, job, lambda d: (d.world and d.world.stepping_at) or None)
-    time.sleep(3)
+    brain.saved(job)
     changed, down = [], []
     for turn in range(RESIZES):
         epoch = brain.detail(job).world.epoch

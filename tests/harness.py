@@ -59,12 +59,17 @@ class Brain:
                     raise
                 time.sleep(0.2)
 
+    def work(self, name: str) -> Path:
+        """The directory of the job of this name."""
+        return self.home / "work" / name
+
     def submit(self, *script: str, **document: Any) -> str:
         """Start a job that runs a script of ``tests/scripts`` in its own directory."""
-        work = self.home / "work"
-        work.mkdir(exist_ok=True)
         command = [sys.executable, str(SCRIPTS / script[0]), *script[1:]]
-        body = {"name": "job", "command": command, "directory": str(work)} | document
+        body = {"name": "job", "command": command} | document
+        work = self.work(str(body["name"]))
+        work.mkdir(parents=True, exist_ok=True)
+        body["directory"] = str(work)
         return str(self.send(calls.submit(body)).id)
 
     def detail(self, job: str) -> JobDetail:
@@ -97,6 +102,12 @@ class Brain:
                     f"decision {why}\n{self.logs()}"
                 )
             time.sleep(0.1)
+
+    def saved(self, job: str, *, seconds: float = 60) -> None:
+        """Wait until the script's first checkpoint is there: before it, a resize is held."""
+        path = self.work(self.detail(job).job.name) / "counted.pt"
+        self.until("the first checkpoint", seconds, job, lambda _: path.exists() or None)
+        time.sleep(0.3)  # The probe tells of a save at the step that follows it.
 
     def finished(self, job: str, *, seconds: float = 90) -> JobDetail:
         """Wait until the job ended."""

@@ -16,7 +16,7 @@ import torch
 
 from brain import calls
 from brain.views import ResizeRequest
-from tests.end_to_end.test_loop import checkpoint, stepping, undisturbed
+from tests.end_to_end.test_loop import checkpoint, undisturbed
 from tests.harness import Brain, running
 
 SEED = int(os.environ.get("BRAIN_CHAOS_SEED", "1"))
@@ -70,7 +70,7 @@ def kill_and_check(home: Path, victim: str, *, times: int, rng: random.Random) -
             replicas={"min": 1, "max": 2},
             restarts={"limit": 50},
         )
-        brain.until("the first step", 60, job, stepping)
+        brain.saved(job)
         brain.send(calls.resize(job, ResizeRequest(replicas=2)))
         for _ in range(times):
             time.sleep(rng.uniform(0.2, 6.0))
