@@ -140,10 +140,25 @@ class Point:
 
 
 class TelemetryStore(Protocol):
-    """Samples, exactly once by (source, measured_at), whatever order they come in."""
+    """Samples, exactly once by (source, measured_at as it was sent), in whatever order they come.
 
-    def add(self, samples: Sequence[Sample], *, received_at: datetime) -> Receipt:
-        """Store what is new; ``duplicates`` counts what was known. Nothing is rejected here."""
+    Instants go in as the sender's clock had them and come out on service time. The store keeps
+    both: by the first it knows a sample again; by the second it selects, sorts and retires, and
+    ``measured_at`` of a sample that it hands out is the second.
+    """
+
+    def add(
+        self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
+    ) -> Receipt:
+        """Store what is new; ``duplicates`` counts what was known. Nothing is rejected here.
+
+        ``offset_seconds`` is service time less the sender's when the batch was sent, as measured;
+        ``brain.clocks`` says what becomes of it. Each source keeps its own offset, begins with
+        none, and moves to a measured one from which it differs by more than ``clocks.TOLERANCE``;
+        what is within that of zero counts as none. Samples newer than all of their source get the
+        offset it has then, and stand after those that came before; samples that come late get
+        the one it had. What is stored is not moved again.
+        """
         ...
 
     def throughput(

@@ -5,12 +5,14 @@ refuse unknown fields and name the nearest known one; their keys are camelCase, 
 ElasticJob that they map to. Everything else is snake_case.
 """
 
+import json
 import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -32,6 +34,8 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
     "host": HostSample,
     "loss": LossSample,
 }
+#: No line without this holds what a store cannot; looking at each value costs as much as parsing.
+_SUSPECT = re.compile(rb"\\u0000|[0-9]{19}")
 _KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
 
 
@@ -57,6 +61,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         raise BadInput(_said(bad), field=_field(bad)) from bad
     except msgspec.DecodeError as bad:
         raise BadInput(f"not JSON: {bad}") from bad
+    except RecursionError as bad:
+        raise BadInput("it is nested too deeply to be a message") from bad
 
 
 def convert(data: object, kind: type[T]) -> T:
@@ -107,7 +113,15 @@ def decode_envelope(data: bytes) -> Envelope:
         BadInput: the body is no batch.
         UnknownVersion: it is one of a version not spoken here.
     """
-    envelope = decode(data, Envelope)
+    try:
+        envelope = decode(data, Envelope)
+    except BadInput:
+        lenient = _with_no_numbers(data)
+        if not isinstance(lenient, dict) or not isinstance(lenient.get("samples"), list):
+            raise
+        envelope = convert(lenient | {"samples": []}, Envelope)
+        samples = [msgspec.Raw(json.dumps(each).encode()) for each in lenient["samples"]]
+        envelope = msgspec.structs.replace(envelope, samples=samples)
     check_version(envelope.v, sender="the collector")
     return envelope
 
@@ -121,18 +135,52 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     """Parse one sample.
 
     Raises:
-        BadInput: its kind is unknown, or a field is missing, of another type, or naive.
+        BadInput: its kind is unknown, or a field is missing, of another type, naive, or nothing
+            that every store can hold: not a finite number, an integer of more than 64 bits, a NUL.
     """
-    kind = decode(bytes(data), _Kind).kind
+    line = bytes(data)
+    try:
+        kind = decode(line, _Kind).kind
+    except BadInput:
+        _refuse_unstorable(_with_no_numbers(line))
+        raise
     if kind not in SAMPLE_KINDS:
         raise BadInput(f"kind {kind!r} is none of {', '.join(SAMPLE_KINDS)}", field="kind")
-    sample = decode(bytes(data), SAMPLE_KINDS[kind])
+    sample = decode(line, SAMPLE_KINDS[kind])
+    if _SUSPECT.search(line):
+        _refuse_unstorable(plain(sample))
     if sample.measured_at.tzinfo is None:
         raise BadInput(
             f"measured_at {sample.measured_at.isoformat()} has no time zone; append Z",
             field="measured_at",
         )
     return sample
+
+
+def _with_no_numbers(data: bytes) -> object:
+    """What is JSON but for NaN and Infinity, which Python writes and JSON has not; else None."""
+    if b"NaN" not in data and b"Infinity" not in data:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_unstorable(value: object, name: str = "") -> None:
+    match value:
+        case dict():
+            for key, inner in value.items():
+                _refuse_unstorable(inner, f"{name}.{key}" if name else str(key))
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                _refuse_unstorable(inner, f"{name}[{index}]")
+        case float() if not isfinite(value):
+            raise BadInput(f"{name} {value} is no finite number; leave it out", field=name)
+        case int() if not -(2**63) <= value < 2**63:
+            raise BadInput(f"{name} {value} has more than 64 bits", field=name)
+        case str() if "\0" in value:
+            raise BadInput(f"{name} {value!r} holds a NUL character; leave it out", field=name)
 
 
 def job_document(data: object) -> JobDocument:

@@ -338,3 +338,13 @@ def test_it_settles_and_does_not_oscillate(exponent: float):
     laptop.live(600, every=20)
 
     assert len(laptop.plans) == changes <= 6
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+def test_senders_whose_clock_is_off_are_measured_as_others_are(minutes: float):
+    laptop = Laptop(scaling_by(0.9), behind_seconds=60 * minutes).start()
+
+    laptop.live(60)
+
+    assert laptop.plans[-1].outcome.verdict is Verdict.KEPT
+    assert laptop.sight.samples[-1].measured_at == laptop.now

@@ -42,11 +42,14 @@ class Laptop:
         cpus: int = 2,
         global_batch: int | None = 64,
         noise: float = 0.0,
+        behind_seconds: float = 0.0,
         stores: Stores | None = None,
         **document: Any,
     ) -> None:
         self.step_seconds, self.settings = step_seconds, settings
         self.global_batch, self.noise = global_batch, noise
+        #: How far the clock of its senders is behind Brain's.
+        self.behind_seconds = behind_seconds
         self.now = builders.NOW
         self.stores: Stores = stores or MemoryStores()
         self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
@@ -113,7 +116,7 @@ class Laptop:
             "epoch": epoch if epoch is not None else (known.epoch if known else 1),
             "generation": self.wish().generation,
             "cause": Cause.START,
-            "at": self.now,
+            "at": self.now - timedelta(seconds=self.behind_seconds),
         }
         report = WorldReport(job=self.id, event=event, members=members, **(made | more))
         with self.stores.transaction() as tx:
@@ -135,7 +138,7 @@ class Laptop:
             self._sequence += 1
             samples = [self._sample(world, rank, rank == slow_rank) for rank in range(self.size)]
             with self.stores.transaction() as tx:
-                tx.telemetry.add(samples, received_at=self.now)
+                tx.telemetry.add(samples, received_at=self.now, offset_seconds=self.behind_seconds)
         return self
 
     def live(self, seconds: float, *, every: int = 2) -> list[cycle.Turn]:
@@ -201,7 +204,7 @@ class Laptop:
         local = None if self.global_batch is None else self.global_batch // world.processes
         steps = max(1, round(1 / truth))
         made: dict[str, Any] = {
-            "measured_at": self.now,
+            "measured_at": self.now - timedelta(seconds=self.behind_seconds),
             "replicas": world.replicas,
             "processes": world.processes,
             "local_batch": local,

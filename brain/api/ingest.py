@@ -18,10 +18,10 @@ from brain.errors import BadInput, BrainError, TooLarge
 from brain.types.job import JobId
 from brain.types.telemetry import RejectedSample, Sample, SaveSample, ThroughputSample
 
-#: A sample further in the future than this, on corrected time, is a clock gone wrong.
+#: A sample further than this after the batch that brings it is a clock gone wrong.
 FUTURE = timedelta(minutes=5)
-#: Offsets below this are the network's, not the clock's.
-_NOISE = timedelta(seconds=2)
+#: Clocks that forgot the time begin at 1970; no further off can an offset be reckoned with.
+_CENTURY = timedelta(days=36525)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Judged:
     #: (position in the batch, sample)
     good: tuple[tuple[int, Sample], ...]
     rejected: tuple[RejectedSample, ...]
-    #: Service time minus the sender's when it was sent; 0 below two seconds.
+    #: Service time minus the sender's when it was sent, as measured.
     offset: timedelta
 
 
@@ -89,23 +89,25 @@ def judge(
     """Parse each sample and say which may be stored.
 
     ``allowed`` tells why samples of a job are not taken from this sender, None where they are.
-    Ages are judged on service time: the sender's instants plus ``offset``.
+    Ages are judged by the clock that measured them, which is that of ``sent_at``.
+
+    Raises:
+        BadInput: ``sent_at`` has no time zone, or no clock could ever be so wrong.
     """
-    offset = now - _aware(envelope.sent_at)
-    offset = timedelta(0) if abs(offset) < _NOISE else offset
+    sent_at = _possible(envelope.sent_at, now)
     good: list[tuple[int, Sample]] = []
     rejected: list[RejectedSample] = []
     for index, raw in enumerate(envelope.samples):
         try:
             sample = wire.decode_sample(raw)
-            reason = _refusal(sample.measured_at + offset, now, keep) or allowed(job_of(sample))
+            reason = _refusal(sample.measured_at, sent_at, keep) or allowed(job_of(sample))
         except BrainError as bad:
             reason = str(bad)
         if reason is None:
             good.append((index, sample))
         else:
             rejected.append(RejectedSample(index=index, reason=reason))
-    return Judged(good=tuple(good), rejected=tuple(rejected), offset=offset)
+    return Judged(good=tuple(good), rejected=tuple(rejected), offset=now - sent_at)
 
 
 def job_of(sample: Sample) -> JobId:
@@ -120,19 +122,25 @@ def samples_of(judged: Judged) -> Sequence[Sample]:
     return [sample for _, sample in judged.good]
 
 
-def _refusal(at: datetime, now: datetime, keep: timedelta) -> str | None:
-    if at < now - keep:
+def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
+    if at < sent_at - keep:
         hours = keep / timedelta(hours=1)
         return f"measured_at {at.isoformat()} is older than the {hours:g} h that are kept"
-    if at > now + FUTURE:
-        return f"measured_at {at.isoformat()} is more than 5 min ahead; set the sender's clock"
+    if at > sent_at + FUTURE:
+        return (
+            f"measured_at {at.isoformat()} is more than 5 min ahead of sent_at; "
+            "set the sender's clock"
+        )
     return None
 
 
-def _aware(instant: datetime) -> datetime:
-    if instant.tzinfo is None:
-        raise BadInput(f"sent_at {instant.isoformat()} has no time zone; append Z", field="sent_at")
-    return instant
+def _possible(sent_at: datetime, now: datetime) -> datetime:
+    said = f"sent_at {sent_at.isoformat()}"
+    if sent_at.tzinfo is None:
+        raise BadInput(f"{said} has no time zone; append Z", field="sent_at")
+    if abs(now - sent_at) > _CENTURY:
+        raise BadInput(f"{said} is over 100 years off; set the sender's clock", field="sent_at")
+    return sent_at
 
 
 def _as_is(body: bytes, limit: int) -> bytes:

@@ -85,7 +85,7 @@ def series(
         return ((Microseconds(at) - start) // width).label("bucket")
 
     raw = METRICS[metric]
-    when = raw.table.c.measured_at
+    when = raw.table.c.corrected_at
     from_raw = sa.select(bucket(when), *_joined(raw.value, raw.value, raw.value, raw.weight)).where(
         raw.table.c.job == job, when >= since, when < until, raw.says
     )
@@ -106,11 +106,11 @@ def retire(connection: sa.Connection, *, raw_before: datetime, means_before: dat
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
     old = [
-        (throughput_samples.c.measured_at, raw_before),
-        (host_samples.c.measured_at, raw_before),
-        (loss_samples.c.measured_at, raw_before),
+        (throughput_samples.c.corrected_at, raw_before),
+        (host_samples.c.corrected_at, raw_before),
+        (loss_samples.c.corrected_at, raw_before),
         # Saves are few and tell how a job checkpoints; they stay as long as the means.
-        (save_samples.c.measured_at, means_before),
+        (save_samples.c.corrected_at, means_before),
         (minute_means.c.minute, means_before),
     ]
     return sum(
@@ -125,7 +125,7 @@ def _joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Nu
 
 def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime) -> Any:
     rows = metric.table.c
-    minute = Minute(rows.measured_at)
+    minute = Minute(rows.corrected_at)
     folded = (
         sa.select(
             rows.job,
@@ -133,7 +133,7 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
             sa.type_coerce(minute, Instant).label("minute"),
             *_joined(metric.value, metric.value, metric.value, metric.weight),
         )
-        .where(rows.measured_at < before, metric.says)
+        .where(rows.corrected_at < before, metric.says)
         # The minute first: grouped by job first, SQLite would read every row in that order.
         .group_by(minute, rows.job)
     )

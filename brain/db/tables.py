@@ -125,29 +125,32 @@ def _samples(kind: str, *columns: sa.Column[object]) -> sa.Table:
         f"{kind}_samples",
         metadata,
         sa.Column("source", Name, primary_key=True),
+        # As the sender's clock had it; for what it is known again by.
         sa.Column("measured_at", Instant, primary_key=True),
+        # The same on service time (``brain.clocks``); for everything else.
+        sa.Column("corrected_at", Instant, nullable=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
         sa.Column("job", Name, nullable=False),
         *columns,
         # What a job did since.
-        sa.Index(f"ix_{kind}_samples_job_measured_at", "job", "measured_at"),
+        sa.Index(f"ix_{kind}_samples_job_corrected_at", "job", "corrected_at"),
         # What is old enough to retire; rows come nearly in this order, so BRIN is all it needs.
-        sa.Index(f"ix_{kind}_samples_measured_at", "measured_at", postgresql_using="brin"),
+        sa.Index(f"ix_{kind}_samples_corrected_at", "corrected_at", postgresql_using="brin"),
     )
 
 
 def _place() -> tuple[sa.Column[object], ...]:
     names = ("replica", "local_rank", "rank", "epoch", "generation")
-    return tuple(sa.Column(name, sa.Integer, nullable=False) for name in names)
+    return tuple(sa.Column(name, sa.BigInteger, nullable=False) for name in names)
 
 
 throughput_samples = _samples(
     "throughput",
     *_place(),
     sa.Column("phase", Word(Phase), nullable=False),
-    sa.Column("nodes", sa.Integer, nullable=False),
-    sa.Column("replicas", sa.Integer, nullable=False),
-    sa.Column("processes", sa.Integer, nullable=False),
+    sa.Column("nodes", sa.BigInteger, nullable=False),
+    sa.Column("replicas", sa.BigInteger, nullable=False),
+    sa.Column("processes", sa.BigInteger, nullable=False),
     sa.Column("accelerator", sa.String, nullable=False),
     sa.Column("local_batch", sa.BigInteger),
     sa.Column("accumulation", sa.BigInteger, nullable=False),
@@ -194,7 +197,7 @@ loss_samples = _samples(
     sa.Column("dropped", sa.BigInteger, nullable=False),
 )
 
-#: What came of each source: gaps stay known after the samples retired.
+#: What came of each source, and its clock: both stay known after the samples retired.
 sources = sa.Table(
     "sources",
     metadata,
@@ -204,6 +207,10 @@ sources = sa.Table(
     sa.Column("stored", sa.BigInteger, nullable=False),
     sa.Column("dropped", sa.BigInteger, nullable=False),
     sa.Column("heard_at", Instant, nullable=False),
+    sa.Column("offset_seconds", sa.Double, nullable=False),
+    # Of its newest sample.
+    sa.Column("measured_at", Instant, nullable=False),
+    sa.Column("corrected_at", Instant, nullable=False),
 )
 
 minute_means = sa.Table(

@@ -1,12 +1,13 @@
-"""Samples: one table per kind, each exactly once by (source, measured_at)."""
+"""Samples: one table per kind, each once by (source, measured_at), read by corrected_at."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from brain.clocks import SourceClock, corrected
 from brain.db import retention
 from brain.db.columns import insert, insert_new, row, value
 from brain.db.tables import host_samples, loss_samples, save_samples, sources, throughput_samples
@@ -24,6 +25,12 @@ from brain.types.telemetry import (
     ThroughputSample,
 )
 
+S = TypeVar("S", bound=Sample)
+
+#: Job and source.
+_Source = tuple[str, str]
+_Row = dict[str, Any]
+
 
 def _placed_row(sample: ThroughputSample | SaveSample) -> dict[str, Any]:
     given = row(sample)
@@ -33,6 +40,13 @@ def _placed_row(sample: ThroughputSample | SaveSample) -> dict[str, Any]:
 def _host_row(sample: HostSample) -> dict[str, Any]:
     shares = {"gpu_share": gpu_share(sample), "gpu_memory_share": gpu_memory_share(sample)}
     return row(sample) | shares
+
+
+class _Clocks(NamedTuple):
+    """What a batch makes of its sources' clocks."""
+
+    instants: Mapping[_Source, Mapping[datetime, datetime]]
+    after: Mapping[_Source, SourceClock]
 
 
 class _Kind(NamedTuple):
@@ -56,12 +70,19 @@ class SqlTelemetry:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def add(self, samples: Sequence[Sample], *, received_at: datetime) -> Receipt:
-        by_kind: dict[type[Sample], list[Sample]] = defaultdict(list)
+    def add(
+        self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
+    ) -> Receipt:
+        by_kind: dict[type[Sample], list[_Row]] = defaultdict(list)
         for sample in samples:
-            by_kind[type(sample)].append(sample)
+            by_kind[type(sample)].append(_KINDS[type(sample)].row(sample))
+        clocks = self._corrected(
+            [each for rows in by_kind.values() for each in rows], timedelta(seconds=offset_seconds)
+        )
+        for each in (each for rows in by_kind.values() for each in rows):
+            each["corrected_at"] = clocks.instants[_whose(each)][each["measured_at"]]
         fresh = [each for kind, mine in by_kind.items() for each in self._store(kind, mine)]
-        self._count(fresh, received_at)
+        self._count(fresh, clocks.after, received_at)
         return Receipt(stored=len(fresh), duplicates=len(samples) - len(fresh))
 
     def throughput(
@@ -77,10 +98,11 @@ class SqlTelemetry:
         ]
 
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
-        return [value(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
+        return [_seen(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
 
     def losses(self, job: JobId) -> Losses:
-        missing = sources.c.highest + 1 - sources.c.stored
+        # In this order, which the highest of numbers does not overflow.
+        missing = sources.c.highest - sources.c.stored + 1
         totals = sa.select(
             sa.func.sum(sa.case((missing > 0, missing), else_=0)), sa.func.sum(sources.c.dropped)
         )
@@ -97,20 +119,57 @@ class SqlTelemetry:
     def retire(self, *, raw_before: datetime, means_before: datetime) -> int:
         return retention.retire(self._connection, raw_before=raw_before, means_before=means_before)
 
+    def _corrected(self, rows: Iterable[_Row], offset: timedelta) -> _Clocks:
+        """The instants of samples, and the clocks of their sources after them."""
+        stamps: defaultdict[_Source, list[datetime]] = defaultdict(list)
+        for each in rows:
+            stamps[_whose(each)].append(each["measured_at"])
+        known = self._clocks(stamps)
+        made = {
+            whose: corrected(known.get(whose, SourceClock()), mine, offset)
+            for whose, mine in stamps.items()
+        }
+        return _Clocks(
+            {whose: instants for whose, (instants, _) in made.items()},
+            {whose: clock for whose, (_, clock) in made.items()},
+        )
+
+    def _clocks(self, wanted: Iterable[_Source]) -> Mapping[_Source, SourceClock]:
+        """The clocks of sources that were heard before, locked until the transaction ends."""
+        by_job: defaultdict[str, list[str]] = defaultdict(list)
+        for job, source in sorted(wanted):
+            by_job[job].append(source)
+        of, found = sources.c, {}
+        columns = of.job, of.source, of.offset_seconds, of.measured_at, of.corrected_at
+        for job, mine in by_job.items():
+            heard = sa.select(*columns).where(of.job == job, of.source.in_(mine))
+            # Two batches of one source take turns, or the later could stand before the earlier.
+            ordered = heard.order_by(of.source).with_for_update()
+            for *whose, seconds, stamp, instant in self._connection.execute(ordered):
+                found[tuple(whose)] = SourceClock(
+                    offset=timedelta(seconds=seconds), newest=(stamp, instant)
+                )
+        return found
+
     def _store(
-        self, kind: type[Sample], samples: Iterable[Sample]
+        self, kind: type[Sample], rows: Iterable[_Row]
     ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
         """Store samples of one kind and return the rows that are new."""
-        table, as_row = _KINDS[kind]
+        table = _KINDS[kind].table
         # In one order for everybody, so that two batches of the same samples cannot wait for
         # each other in a circle.
-        rows = sorted(map(as_row, samples), key=lambda each: (each["source"], each["measured_at"]))
+        rows = sorted(rows, key=lambda each: (each["source"], each["measured_at"]))
         dropped = table.c.dropped if kind is LossSample else sa.literal(0)
         counted = (table.c.job, table.c.source, table.c.sequence, dropped)
         return insert_new(self._connection, table, rows, *counted)
 
-    def _count(self, fresh: Iterable[sa.Row[*tuple[Any, ...]]], received_at: datetime) -> None:
-        counted: dict[tuple[str, str], dict[str, Any]] = {}
+    def _count(
+        self,
+        fresh: Iterable[sa.Row[*tuple[Any, ...]]],
+        clocks: Mapping[_Source, SourceClock],
+        received_at: datetime,
+    ) -> None:
+        counted: dict[_Source, _Row] = {}
         for job, source, sequence, dropped in fresh:
             seen = counted.setdefault(
                 (job, source), {"highest": sequence, "stored": 0, "dropped": 0}
@@ -122,6 +181,8 @@ class SqlTelemetry:
             return
         statement = insert(self._connection, sources)
         new, known = statement.excluded, sources.c
+        newer = new.measured_at > known.measured_at
+        clock = ("offset_seconds", "measured_at", "corrected_at")
         added = statement.on_conflict_do_update(
             index_elements=[known.job, known.source],
             set_={
@@ -129,11 +190,14 @@ class SqlTelemetry:
                 "stored": known.stored + new.stored,
                 "dropped": known.dropped + new.dropped,
                 "heard_at": new.heard_at,
+                **{name: sa.case((newer, new[name]), else_=known[name]) for name in clock},
             },
         )
         rows = [
-            {"job": job, "source": source, "heard_at": received_at, **seen}
-            for (job, source), seen in sorted(counted.items())
+            {"job": whose[0], "source": whose[1], "heard_at": received_at}
+            | seen
+            | _clock_row(clocks[whose])
+            for whose, seen in sorted(counted.items())
         ]
         self._connection.execute(added, rows)
 
@@ -142,9 +206,24 @@ class SqlTelemetry:
 
 
 def _since(table: sa.Table, job: JobId, since: datetime) -> sa.Select[Any]:
-    recent = sa.select(table).where(table.c.job == job, table.c.measured_at >= since)
-    return recent.order_by(table.c.measured_at, table.c.source)
+    recent = sa.select(table).where(table.c.job == job, table.c.corrected_at >= since)
+    return recent.order_by(table.c.corrected_at, table.c.source)
 
 
-def _placed(kind: type[Any], found: Mapping[Any, Any]) -> Any:
-    return value(kind, {**found, "place": value(Place, found)})
+def _whose(row: Mapping[Any, Any]) -> _Source:
+    return row["job"], row["source"]
+
+
+def _clock_row(clock: SourceClock) -> _Row:
+    assert clock.newest is not None, "something was heard"
+    stamp, instant = clock.newest
+    seconds = clock.offset.total_seconds()
+    return {"offset_seconds": seconds, "measured_at": stamp, "corrected_at": instant}
+
+
+def _seen(kind: type[S], found: Mapping[Any, Any]) -> S:
+    return value(kind, {**found, "measured_at": found["corrected_at"]})
+
+
+def _placed(kind: type[S], found: Mapping[Any, Any]) -> S:
+    return _seen(kind, {**found, "place": value(Place, found)})

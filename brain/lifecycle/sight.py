@@ -89,10 +89,10 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
         return Sight(world=None, present=Undetermined("no world has formed yet"))
     earlier = tuple(point for point in points(tx, job) if point.epoch != world.epoch)
     for seconds in WINDOWS_SECONDS:
-        since = max(world.formed_at, now - timedelta(seconds=seconds))
+        since = now - timedelta(seconds=seconds)
         samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
         present = _measured(samples, settings)
-        if isinstance(present, Point) or since == world.formed_at:
+        if isinstance(present, Point) or since <= world.formed_at:
             break
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present)
     if not isinstance(present, Point):

@@ -41,6 +41,8 @@ def world_reported(
     Raises:
         UnknownJob: no such job.
     """
+    # What was told was seen before: a clock that is ahead must not hold the loop up until then.
+    report = replace(report, at=min(report.at, now))
     job = tx.jobs.get(report.job)
     known = tx.worlds.latest(job.id)
     if job.finished or not _news(tx, known, report):

@@ -1,10 +1,12 @@
 """Samples and their 1-minute means, on dictionaries."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
+from brain.clocks import SourceClock, corrected
 from brain.memory.rows import Rows
 from brain.ports import Point
 from brain.series import METRICS, Reading, buckets
@@ -22,24 +24,25 @@ from brain.types.telemetry import (
 
 S = TypeVar("S", bound=Sample)
 
-#: Identity of a sample within its job.
+#: Identity of a sample within its job; the instant is as it was sent.
 Identity = tuple[type[Sample], SourceId, datetime]
 Minute = tuple[JobId, str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What came of one source: enough to see gaps after the samples themselves retired."""
+    """What came of one source: its clock, and enough to see gaps after its samples retired."""
 
     highest: int = -1
     stored: int = 0
     dropped: int = 0
+    clock: SourceClock = field(default_factory=SourceClock)
 
-    def with_one(self, sample: Sample) -> "Counted":
+    def with_one(self, sample: Sample, clock: SourceClock) -> "Counted":
         """Count ``sample``, too."""
         told = sample.dropped if isinstance(sample, LossSample) else 0
         highest = max(self.highest, sample.sequence)
-        return Counted(highest, self.stored + 1, self.dropped + told)
+        return Counted(highest, self.stored + 1, self.dropped + told, clock)
 
 
 class MemoryTelemetry:
@@ -55,7 +58,10 @@ class MemoryTelemetry:
         self._sources = sources
         self._means = means
 
-    def add(self, samples: Sequence[Sample], *, received_at: datetime) -> Receipt:
+    def add(
+        self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
+    ) -> Receipt:
+        clocks = self._corrected(samples, timedelta(seconds=offset_seconds))
         fresh: dict[JobId, dict[Identity, Sample]] = {}
         stored = 0
         for sample in samples:
@@ -64,8 +70,9 @@ class MemoryTelemetry:
             identity = (type(sample), source, sample.measured_at)
             if identity in mine or identity in self._samples.get(job, {}):
                 continue
-            mine[identity] = sample
-            self._sources[job, source] = self._counted(job, source).with_one(sample)
+            instants, clock = clocks[job, source]
+            mine[identity] = replace(sample, measured_at=instants[sample.measured_at])
+            self._sources[job, source] = self._counted(job, source).with_one(sample, clock)
             stored += 1
         for job, new in fresh.items():
             self._samples[job] = {**self._samples.get(job, {}), **new}
@@ -103,6 +110,17 @@ class MemoryTelemetry:
         for minute in old:
             del self._means[minute]
         return gone + len(old)
+
+    def _corrected(
+        self, samples: Iterable[Sample], offset: timedelta
+    ) -> Mapping[tuple[JobId, SourceId], tuple[Mapping[datetime, datetime], SourceClock]]:
+        stamps: defaultdict[tuple[JobId, SourceId], list[datetime]] = defaultdict(list)
+        for sample in samples:
+            stamps[origin(sample)].append(sample.measured_at)
+        return {
+            whose: corrected(self._counted(*whose).clock, mine, offset)
+            for whose, mine in stamps.items()
+        }
 
     def _counted(self, job: JobId, source: SourceId) -> Counted:
         return self._sources.get((job, source), Counted())

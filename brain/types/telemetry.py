@@ -1,7 +1,8 @@
 """What is measured, with time and place.
 
 Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly
-rising per source); the pair is its identity. Sequence numbers only count gaps.
+rising per source); the pair is its identity. Sequence numbers only count gaps. ``measured_at``
+is of the sender's clock until a store has it, then of the service's (``brain.clocks``).
 """
 
 from dataclasses import dataclass

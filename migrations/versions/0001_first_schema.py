@@ -137,17 +137,18 @@ def _worker_samples() -> None:
         "throughput_samples",
         sa.Column("source", NAME, nullable=False),
         sa.Column("measured_at", INSTANT, nullable=False),
+        sa.Column("corrected_at", INSTANT, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("job", NAME, nullable=False),
-        sa.Column("replica", sa.Integer(), nullable=False),
-        sa.Column("local_rank", sa.Integer(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("epoch", sa.Integer(), nullable=False),
-        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("replica", sa.BigInteger(), nullable=False),
+        sa.Column("local_rank", sa.BigInteger(), nullable=False),
+        sa.Column("rank", sa.BigInteger(), nullable=False),
+        sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("phase", sa.String(), nullable=False),
-        sa.Column("nodes", sa.Integer(), nullable=False),
-        sa.Column("replicas", sa.Integer(), nullable=False),
-        sa.Column("processes", sa.Integer(), nullable=False),
+        sa.Column("nodes", sa.BigInteger(), nullable=False),
+        sa.Column("replicas", sa.BigInteger(), nullable=False),
+        sa.Column("processes", sa.BigInteger(), nullable=False),
         sa.Column("accelerator", sa.String(), nullable=False),
         sa.Column("local_batch", sa.BigInteger(), nullable=True),
         sa.Column("accumulation", sa.BigInteger(), nullable=False),
@@ -160,34 +161,35 @@ def _worker_samples() -> None:
         sa.PrimaryKeyConstraint("source", "measured_at", name="pk_throughput_samples"),
     )
     op.create_index(
-        "ix_throughput_samples_job_measured_at", "throughput_samples", ["job", "measured_at"]
+        "ix_throughput_samples_job_corrected_at", "throughput_samples", ["job", "corrected_at"]
     )
     op.create_index(
-        "ix_throughput_samples_measured_at",
+        "ix_throughput_samples_corrected_at",
         "throughput_samples",
-        ["measured_at"],
+        ["corrected_at"],
         postgresql_using="brin",
     )
     op.create_table(
         "save_samples",
         sa.Column("source", NAME, nullable=False),
         sa.Column("measured_at", INSTANT, nullable=False),
+        sa.Column("corrected_at", INSTANT, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("job", NAME, nullable=False),
-        sa.Column("replica", sa.Integer(), nullable=False),
-        sa.Column("local_rank", sa.Integer(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("epoch", sa.Integer(), nullable=False),
-        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("replica", sa.BigInteger(), nullable=False),
+        sa.Column("local_rank", sa.BigInteger(), nullable=False),
+        sa.Column("rank", sa.BigInteger(), nullable=False),
+        sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("path", sa.String(), nullable=False),
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("save_seconds", sa.Double(), nullable=False),
         sa.Column("size_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("source", "measured_at", name="pk_save_samples"),
     )
-    op.create_index("ix_save_samples_job_measured_at", "save_samples", ["job", "measured_at"])
+    op.create_index("ix_save_samples_job_corrected_at", "save_samples", ["job", "corrected_at"])
     op.create_index(
-        "ix_save_samples_measured_at", "save_samples", ["measured_at"], postgresql_using="brin"
+        "ix_save_samples_corrected_at", "save_samples", ["corrected_at"], postgresql_using="brin"
     )
 
 
@@ -196,6 +198,7 @@ def _other_samples() -> None:
         "host_samples",
         sa.Column("source", NAME, nullable=False),
         sa.Column("measured_at", INSTANT, nullable=False),
+        sa.Column("corrected_at", INSTANT, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("job", NAME, nullable=False),
         sa.Column("node", NAME, nullable=False),
@@ -215,23 +218,24 @@ def _other_samples() -> None:
         sa.Column("unavailable", JSON, nullable=False),
         sa.PrimaryKeyConstraint("source", "measured_at", name="pk_host_samples"),
     )
-    op.create_index("ix_host_samples_job_measured_at", "host_samples", ["job", "measured_at"])
+    op.create_index("ix_host_samples_job_corrected_at", "host_samples", ["job", "corrected_at"])
     op.create_index(
-        "ix_host_samples_measured_at", "host_samples", ["measured_at"], postgresql_using="brin"
+        "ix_host_samples_corrected_at", "host_samples", ["corrected_at"], postgresql_using="brin"
     )
     op.create_table(
         "loss_samples",
         sa.Column("source", NAME, nullable=False),
         sa.Column("measured_at", INSTANT, nullable=False),
+        sa.Column("corrected_at", INSTANT, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("job", NAME, nullable=False),
         sa.Column("where", sa.String(), nullable=False),
         sa.Column("dropped", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("source", "measured_at", name="pk_loss_samples"),
     )
-    op.create_index("ix_loss_samples_job_measured_at", "loss_samples", ["job", "measured_at"])
+    op.create_index("ix_loss_samples_job_corrected_at", "loss_samples", ["job", "corrected_at"])
     op.create_index(
-        "ix_loss_samples_measured_at", "loss_samples", ["measured_at"], postgresql_using="brin"
+        "ix_loss_samples_corrected_at", "loss_samples", ["corrected_at"], postgresql_using="brin"
     )
     op.create_table(
         "sources",
@@ -241,6 +245,9 @@ def _other_samples() -> None:
         sa.Column("stored", sa.BigInteger(), nullable=False),
         sa.Column("dropped", sa.BigInteger(), nullable=False),
         sa.Column("heard_at", INSTANT, nullable=False),
+        sa.Column("offset_seconds", sa.Double(), nullable=False),
+        sa.Column("measured_at", INSTANT, nullable=False),
+        sa.Column("corrected_at", INSTANT, nullable=False),
         sa.PrimaryKeyConstraint("job", "source", name="pk_sources"),
     )
     op.create_table(

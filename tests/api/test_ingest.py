@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from datetime import datetime, timedelta
 
 import httpx2
@@ -12,9 +13,9 @@ from brain import calls, wire
 from brain.errors import Overloaded, TooLarge, UnknownVersion
 from brain.settings import Settings
 from brain.types.record import Role
-from brain.types.telemetry import Receipt, Sample
+from brain.types.telemetry import GpuReading, Receipt, Sample
 from tests.api.app import Api, digits
-from tests.builders import NOW, at, throughput
+from tests.builders import NOW, at, host, throughput
 
 
 def _job(api: Api) -> str:
@@ -83,6 +84,65 @@ def test_the_age_is_judged_on_service_time(api: Api) -> None:
     assert "clock" in health.degraded[0]
 
 
+@pytest.mark.parametrize("minutes", [10, -10])
+def test_a_sender_whose_clock_is_off_is_fresh(api: Api, minutes: float) -> None:
+    job, off = _job(api), timedelta(minutes=minutes)
+    sample = throughput(job=job, measured_at=NOW - off)
+    _send(api, sample, job=job, sent_at=NOW - off)
+    with api.stores.transaction() as tx:
+        stored = tx.telemetry.throughput(wire.convert(job, str), since=at(-1))  # type: ignore[arg-type]
+    assert [each.measured_at for each in stored] == [NOW]
+
+
+def test_a_batch_sent_again_by_a_clock_that_was_set_is_absorbed(api: Api) -> None:
+    job, off = _job(api), timedelta(minutes=10)
+    sample = throughput(job=job, measured_at=NOW - off)
+    _send(api, sample, job=job, sent_at=NOW - off)
+    assert _send(api, sample, job=job, sent_at=NOW) == Receipt(stored=0, duplicates=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("step", "9223372036854775808", "step 9223372036854775808 has more than 64 bits"),
+        ("nodes", "-9223372036854775809", "nodes -9223372036854775809 has more than 64 bits"),
+        ("step", "1" + "0" * 6000, "step: Integer value out of range"),
+        ("step_seconds", "NaN", "step_seconds nan is no finite number"),
+        ("examples_per_second", "-Infinity", "examples_per_second -inf is no finite number"),
+        ("step_seconds", "1e999", "step_seconds: Number out of range"),
+        ("accelerator", r'"c\u0000pu"', r"accelerator 'c\x00pu' holds a NUL"),
+    ],
+)
+@pytest.mark.parametrize("ndjson", [False, True])
+def test_what_no_store_can_hold_is_rejected_by_name(
+    api: Api, field: str, value: str, says: str, *, ndjson: bool
+) -> None:
+    job = _job(api)
+    lines = [wire.encode_sample(throughput(n, job=job)).decode() for n in range(2)]
+    lines[0] = re.sub(rf'"{field}":[^,}}]+', lambda _: f'"{field}":{value}', lines[0])
+    head = '{"v": 1, "sent_at": "2026-01-01T12:00:00Z"'
+    whole = f'{head}, "samples": [{",".join(lines)}]}}'
+    body = "\n".join([head + "}", *lines]) if ndjson else whole
+    kind = "application/x-ndjson" if ndjson else "application/json"
+    answer = _post(api, job, body.encode(), content_type=kind).json()
+    assert (answer["stored"], [bad["index"] for bad in answer["rejected"]]) == (1, [0])
+    assert says in answer["rejected"][0]["reason"]
+
+
+def test_numbers_of_64_bits_are_stored(api: Api) -> None:
+    job = _job(api)
+    assert _send(api, throughput(job=job, nodes=2**63 - 1, step=2**63 - 1), job=job).stored == 1
+
+
+def test_a_nested_reading_is_named_by_its_path(api: Api) -> None:
+    job = _job(api)
+    gpu = GpuReading(
+        index=0, name="L\0", utilization=0.5, memory_used_bytes=1, memory_total_bytes=2
+    )
+    receipt = _send(api, host(job=job, gpus=(gpu,)), job=job)
+    assert "gpus[0].name" in receipt.rejected[0].reason
+
+
 def test_an_agent_writes_its_own_job_only(api: Api) -> None:
     job = _job(api)
     receipt = _send(api, throughput(job="another"), throughput(job=job), job=job)
@@ -136,6 +196,10 @@ def test_a_bomb_is_refused_before_it_is_parsed(api: Api, pack: object) -> None:
         (b'{"v": 1}', {}, 422, "missing"),
         (b'{"v": 9, "sent_at": "2026-01-01T12:00:00Z", "samples": []}', {}, 426, "v 9"),
         (b'{"v": 1, "sent_at": "2026-01-01T12:00:00", "samples": []}', {}, 422, "time zone"),
+        (b'{"v": 1, "sent_at": "0001-01-01T00:00:00Z", "samples": []}', {}, 422, "100 years"),
+        (b'{"v": 1, "samples": ' + b"[" * 100_000, {}, 422, "nested"),
+        (b'{"v": 1, "samples": [NaN]}', {}, 422, "sent_at"),
+        (b'{"v": NaN}', {}, 422, "not JSON"),
         (b"x", {"content_encoding": "br"}, 422, "gzip, zstd"),
         (b"x", {"content_encoding": "gzip"}, 422, "no gzip"),
         (b"x", {"content_encoding": "zstd"}, 422, "no zstd"),

@@ -22,10 +22,10 @@ GPU = GpuReading(
 )
 
 
-def kept(stores: Stores, *samples: Sample) -> Receipt:
-    """Commit samples."""
+def kept(stores: Stores, *samples: Sample, offset: float = 0.0) -> Receipt:
+    """Commit samples of a sender whose clock is ``offset`` seconds behind."""
     with stores.transaction() as t:
-        return t.telemetry.add(samples, received_at=NOW)
+        return t.telemetry.add(samples, received_at=NOW, offset_seconds=offset)
 
 
 def drawn(stores: Stores, metric: str, *, seconds: float = 60, points: int = 1) -> Sequence[Point]:
@@ -95,6 +95,61 @@ class TestTelemetryStore:
     def test_stores_a_batch_larger_than_one_statement_can_carry(self, stores: Stores) -> None:
         receipt = kept(stores, *(throughput(n) for n in range(3000)))
         assert receipt == Receipt(stored=3000, duplicates=0)
+
+
+class TestInstants:
+    @pytest.mark.parametrize("offset", [600.0, -600.0])
+    def test_are_those_of_service_time(self, stores: Stores, offset: float) -> None:
+        off = at(-offset)
+        kept(stores, throughput(measured_at=off), save(measured_at=off), offset=offset)
+        kept(stores, host(measured_at=off), offset=offset)
+        with stores.transaction() as t:
+            assert t.telemetry.throughput(JOB, since=NOW) == [throughput()]
+            assert t.telemetry.saves(JOB, since=NOW) == [save()]
+            assert t.telemetry.hosts(JOB, since=NOW) == [host()]
+            assert not t.telemetry.throughput(JOB, since=at(0.001))
+
+    def test_are_left_where_latency_explains_the_offset(self, stores: Stores) -> None:
+        kept(stores, throughput(0), offset=0.9)
+        with stores.transaction() as t:
+            assert t.telemetry.throughput(JOB, since=NOW) == [throughput(0)]
+
+    def test_know_samples_again_after_the_clock_was_set(self, stores: Stores) -> None:
+        behind = [throughput(n, measured_at=at(n - 600)) for n in range(2)]
+        kept(stores, *behind, offset=600.0)
+        receipt = kept(stores, *behind, throughput(2), offset=0.01)
+        with stores.transaction() as t:
+            found = t.telemetry.throughput(JOB, since=NOW)
+        assert (receipt.stored, receipt.duplicates) == (1, 2)
+        assert found == [throughput(n) for n in range(3)]
+
+    def test_sort_workers_whose_clocks_differ(self, stores: Stores) -> None:
+        kept(stores, *(throughput(n, measured_at=at(n - 600)) for n in range(3)), offset=600.0)
+        kept(stores, *(throughput(n, rank=1) for n in range(3)))
+        with stores.transaction() as t:
+            found = t.telemetry.throughput(JOB, since=NOW)
+        seen = [(each.sequence, each.place.rank) for each in found]
+        assert seen == [(n, rank) for n in range(3) for rank in range(2)]
+
+    @pytest.mark.parametrize("offsets", [(600.4, 600.0), (5.0, 0.0), (0.0, 5.0), (1.2, 0.8)])
+    def test_rise_however_offsets_change(
+        self, stores: Stores, offsets: tuple[float, float]
+    ) -> None:
+        for batch, offset in enumerate(offsets):
+            some = [throughput(n, measured_at=at(n / 100)) for n in range(3 * batch, 3 * batch + 3)]
+            kept(stores, *some, offset=offset)
+        with stores.transaction() as t:
+            found = t.telemetry.throughput(JOB, since=NOW)
+        assert [each.sequence for each in found] == list(range(6))
+        assert len({each.measured_at for each in found}) == 6
+
+    def test_are_what_is_retired_and_drawn_by(self, stores: Stores) -> None:
+        kept(stores, throughput(0, measured_at=at(-600)), offset=600.0)
+        assert retired(stores, raw_before=0) == 0
+        before = drawn(stores, "replicas")
+        assert retired(stores, raw_before=1) == 1
+        assert [point.at for point in before] == [NOW]
+        assert drawn(stores, "replicas") == before
 
 
 class TestLosses:

@@ -69,7 +69,11 @@ acts: st.SearchStrategy[Act] = st.one_of(
     ),
     st.builds(lambda who: lambda t: t.leases.release(POOL, who), ids),
     st.builds(
-        lambda some: lambda t: t.telemetry.add(some, received_at=NOW), st.lists(samples, max_size=6)
+        lambda some, offset: (
+            lambda t: t.telemetry.add(some, received_at=NOW, offset_seconds=offset)
+        ),
+        st.lists(samples, max_size=6),
+        st.sampled_from([0.0, 0.7, 2.5, 60.0, -30.0]),
     ),
     st.builds(
         lambda raw, means: (

@@ -8,6 +8,7 @@ from brain import errors
 from brain.api import ingest
 from brain.api.deps import Body, Context, Here, Who, answer
 from brain.api.problems import problems
+from brain.clocks import beyond_latency
 from brain.errors import Overloaded, TooLarge, UnknownJob
 from brain.ports import Transaction
 from brain.types.job import JobId
@@ -58,7 +59,11 @@ def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Rec
 
         keep = timedelta(seconds=here.settings.raw_seconds)
         judged = ingest.judge(envelope, now=now, keep=keep, allowed=allowed)
-        receipt = tx.telemetry.add(ingest.samples_of(judged), received_at=now)
+        receipt = tx.telemetry.add(
+            ingest.samples_of(judged),
+            received_at=now,
+            offset_seconds=judged.offset.total_seconds(),
+        )
     _note(here, who, judged, receipt)
     return Receipt(stored=receipt.stored, duplicates=receipt.duplicates, rejected=judged.rejected)
 
@@ -75,7 +80,7 @@ def _refusal(tx: Transaction, who: Principal, job: JobId) -> str | None:
 
 def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
     here.condition.mend("database")
-    here.condition.note_offset(who.name, judged.offset.total_seconds())
+    here.condition.note_offset(who.name, beyond_latency(judged.offset).total_seconds())
     here.metrics.samples.labels("stored").inc(receipt.stored)
     here.metrics.samples.labels("duplicate").inc(receipt.duplicates)
     here.metrics.samples.labels("rejected").inc(len(judged.rejected))
