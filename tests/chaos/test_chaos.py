@@ -20,7 +20,7 @@ from tests.end_to_end.test_loop import checkpoint, undisturbed
 from tests.harness import Brain, running
 
 SEED = int(os.environ.get("BRAIN_CHAOS_SEED", "1"))
-STEPS = 360
+STEPS = 240
 
 
 def agent(brain: Brain) -> int | None:
