@@ -2336,7 +2336,7 @@ export interface components {
         WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped";
         /**
          * WorldReport
-         * @description What the coordinator tells Brain about the world; reports are idempotent by (epoch, event).
+         * @description What the coordinator tells Brain about the world; idempotent by (epoch, event).
          */
         WorldReport: {
             /**

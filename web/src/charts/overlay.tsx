@@ -6,6 +6,7 @@ import { clock, compared, fixed, seconds, uncertainty } from "../words/format.ts
 import { nearest } from "../words/ticks.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
 import { EDGE, type Frame } from "./plot.tsx";
+import { STALE_SECONDS } from "./freshness.ts";
 
 /** Heights that the style sheet gives these boxes. */
 const LANE = 22;
@@ -22,7 +23,8 @@ interface OverlayProps {
   next: ScalePlan | null;
   /** The present, or when the job ended; seconds. */
   end: number;
-  stale: number | null;
+  /** Whether samples should still come in: then an old end is hatched. */
+  expected: boolean;
   cursor: number | null;
   times: readonly number[];
   onCursor: (at: number | null) => void;
@@ -30,14 +32,16 @@ interface OverlayProps {
 
 interface Placed {
   panel: Panel;
+  /** When its samples ended, where they should go on. */
+  stale: number | null;
   top: number;
   bottom: number;
   y: (value: number) => number;
 }
 
 export function Overlay(props: OverlayProps) {
-  const { frame, panels, cursor, end, stale, times, onCursor } = props;
-  const placed = place(panels);
+  const { frame, panels, cursor, end, expected, times, onCursor } = props;
+  const placed = place(panels, expected ? end - STALE_SECONDS : Number.NEGATIVE_INFINITY);
   const bottom = (placed.at(-1)?.bottom ?? 0) + EDGE.bottom;
   const right = frame.width - frame.right;
   const x = (at: number): number =>
@@ -54,7 +58,7 @@ export function Overlay(props: OverlayProps) {
       onPointerMove={point} onPointerLeave={() => onCursor(null)}
     >
       <Times {...props} x={x} y={bottom} />
-      {stale !== null && <Hatch from={x(stale)} to={x(end)} placed={placed} />}
+      <Hatch x={x} to={x(end)} placed={placed} />
       <Markers {...props} x={x} bottom={placed.at(-1)?.bottom ?? 0} right={right} />
       {placed[0] && <Shortfalls bands={props.bands} x={x} y={placed[0].y} right={right} />}
       {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
@@ -68,13 +72,15 @@ export function Overlay(props: OverlayProps) {
   );
 }
 
-function place(panels: readonly Panel[]): Placed[] {
+function place(panels: readonly Panel[], fresh: number): Placed[] {
   let top = LANE;
   return panels.map((panel) => {
     const first = top + CAPTION + EDGE.top;
     top = first + panel.height + EDGE.bottom;
     const high = panel.ticks.at(-1) ?? 1;
-    return { panel, top: first, bottom: first + panel.height, y: (value: number) => first + panel.height * (1 - value / high) };
+    const last = Math.max(...panel.lines.map((line) => line.points.at(-1)?.at ?? 0));
+    const stale = panel.lines.length > 0 && last < fresh ? last : null;
+    return { panel, stale, top: first, bottom: first + panel.height, y: (value: number) => first + panel.height * (1 - value / high) };
   });
 }
 
@@ -82,9 +88,10 @@ type Scale = (value: number) => number;
 
 function Times({ frame, end, cursor, x, y }: OverlayProps & { x: Scale; y: number }) {
   const label = clock(end * 1000, end * 1000);
+  const room = tickTime(end, frame).length > 5 ? 46 : 34;
   return (
     <>
-      {frame.times.filter((at) => Math.abs(x(at) - x(end)) > 34).map((at) => (
+      {frame.times.filter((at) => Math.abs(x(at) - x(end)) > room).map((at) => (
         <text class="ax m" key={at} x={x(at)} y={y + 12}>{tickTime(at, frame)}</text>
       ))}
       <text class="lb m med" x={x(end)} y={y + 12}>{label}</text>
@@ -105,8 +112,9 @@ function tickTime(at: number, frame: Frame): string {
 }
 
 /** Missing telemetry is hatched: known to be unknown. */
-function Hatch({ from, to, placed }: { from: number; to: number; placed: readonly Placed[] }) {
-  const [top, bottom] = [placed[0]?.top ?? 0, placed.at(-1)?.bottom ?? 0];
+function Hatch({ x, to, placed }: { x: Scale; to: number; placed: readonly Placed[] }) {
+  const old = placed.flatMap((one) => (one.stale === null ? [] : [{ ...one, from: Math.max(EDGE.left, x(one.stale)) }]));
+  if (old.length === 0) return null;
   return (
     <g>
       <defs>
@@ -114,11 +122,13 @@ function Hatch({ from, to, placed }: { from: number; to: number; placed: readonl
           <line class="hatch" x1="0" x2="0" y1="0" y2="7" />
         </pattern>
       </defs>
-      {placed.map(({ panel, top: first, bottom: last }) => (
-        <rect key={panel.title} x={from} y={first} width={Math.max(0, to - from)} height={last - first} fill="url(#hatch)" />
+      {old.map(({ panel, top, bottom, from }) => (
+        <g key={panel.title}>
+          <rect x={from} y={top} width={Math.max(0, to - from)} height={bottom - top} fill="url(#hatch)" />
+          <line class="nowline" x1={to} x2={to} y1={top} y2={bottom} />
+        </g>
       ))}
-      <line class="nowline" x1={to} x2={to} y1={top} y2={bottom} />
-      <text class="wt e" x={to} y={top - 6}>no samples</text>
+      <text class="wt e" x={to} y={(old[0]?.top ?? 0) - 6}>no samples</text>
     </g>
   );
 }
@@ -191,17 +201,16 @@ function Next({ plan, frame, end, panels, x, y, right }: OverlayProps & { plan: 
     <g>
       <rect class="band" x={from} y={y(promise.high)} width={right - from} height={Math.max(2, y(promise.low) - y(promise.high))} />
       <path class="pr" d={`M${x(end)} ${y(last)}L${from} ${y(promise.examples_per_second)}H${right}`} />
-      <text class="btb" x={right + 8} y={label}>
-        {compared(promise.examples_per_second)}
-        {frame.right > 90 && <tspan class="reg"> {uncertainty(promise)}</tspan>}
-      </text>
-      <text class="bt" x={right + 8} y={label + 14}>if approved</text>
+      <text class="btb" x={right + 8} y={label - 14}>{compared(promise.examples_per_second)}</text>
+      {frame.right > 90 && <text class="bt" x={right + 8} y={label}>{uncertainty(promise)}</text>}
+      <text class="bt" x={right + 8} y={label + (frame.right > 90 ? 14 : 0)}>if approved</text>
     </g>
   );
 }
 
 /** Lines are labelled at their right end with the current value. */
-function Ends({ placed, next, stale, frame, x, right }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
+function Ends({ placed, next, frame, x, right }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
+  const { stale } = placed;
   const promise = placed.panel.title === "Throughput" ? next?.promised : null;
   const taken: number[] = promise ? [placed.y(promise.examples_per_second) + 11] : [];
   return (

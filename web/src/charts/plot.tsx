@@ -8,7 +8,7 @@ import { palette, type Palette } from "./colours.ts";
 import type { Panel, Promised } from "./measures.ts";
 
 /** Space around the plotting area, shared with the overlay. */
-export const EDGE = { left: 40, top: 6, bottom: 6 };
+export const EDGE = { left: 46, top: 6, bottom: 6 };
 
 export interface Frame {
   width: number;

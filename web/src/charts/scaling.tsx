@@ -6,7 +6,7 @@ import { compared, fixed, decimalsFor, uncertainty } from "../words/format.ts";
 import { valueTicks } from "../words/ticks.ts";
 
 const HEIGHT = 232;
-const EDGE = { left: 40, right: 14, top: 16, bottom: 56 };
+const EDGE = { left: 46, right: 14, top: 16, bottom: 56 };
 
 interface ScalingProps {
   scaling: Scaling;
@@ -53,7 +53,7 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
         <circle key={one.replicas} class="dot" cx={x(one.replicas)} cy={y(one.measured.examples_per_second)} r="2.5" />
       ))}
       {here && middle(here) !== null && <Here one={here} x={x} y={y} low={wish !== undefined && wish.replicas > current} />}
-      {wish && wish.prediction && <Wish one={wish} x={x} y={y} edge={width - EDGE.right} />}
+      {wish && wish.prediction && <Wish one={wish} x={x} y={y} edge={width - EDGE.right} base={base} />}
       {sizes.map((one) => (
         <Size key={one.replicas} one={one} scaling={scaling} x={x(one.replicas)} y={base} chosen={chosen === one.replicas} onChoose={onChoose} />
       ))}
@@ -115,18 +115,20 @@ function Here({ one, x, y, low }: { one: WhatIf; x: Scale; y: Scale; low: boolea
   );
 }
 
-function Wish({ one, x, y, edge }: { one: WhatIf; x: Scale; y: Scale; edge: number }) {
+function Wish({ one, x, y, edge, base }: { one: WhatIf; x: Scale; y: Scale; edge: number; base: number }) {
   const value = one.prediction;
   if (!value) return null;
   const [cx, cy] = [x(one.replicas), y(value.examples_per_second)];
   const flip = cx + 84 > edge;
+  // Under the band, so that neither lies on the other.
+  const under = Math.min(base - 18, Math.max(cy, y(value.low)) + 16);
   return (
     <g>
       <path class="bd" d={`M${cx} ${cy - 6}l6 6-6 6-6-6Z`} />
-      <text class={`btb ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={cy + 24}>
+      <text class={`btb ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={under}>
         {compared(value.examples_per_second)}<tspan class="reg"> {uncertainty(value)}</tspan>
       </text>
-      <text class={`bt ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={cy + 38}>recommended</text>
+      <text class={`bt ${flip ? "e" : ""}`} x={flip ? cx + 10 : cx - 4} y={under + 13}>recommended</text>
     </g>
   );
 }

@@ -9,12 +9,10 @@ import { useWidth } from "../ui/width.ts";
 import { clock, compared, promised, seconds } from "../words/format.ts";
 import { nearest, timeTicks } from "../words/ticks.ts";
 import { load, markers, type Measures, type Panel, panels, promises } from "./measures.ts";
+import { expected } from "./freshness.ts";
 import { Overlay } from "./overlay.tsx";
 import { type Frame, Plot } from "./plot.tsx";
 import { StackTable } from "./table.tsx";
-
-/** Samples older than this are stale; the service holds at the same age by default. */
-export const STALE_SECONDS = 60;
 
 interface StackProps {
   job: JobView;
@@ -107,7 +105,7 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
         <div class="times" />
         <Overlay
           frame={frame} panels={shown} bands={bands} markers={markers(worlds, plans)} next={next}
-          end={span.until} stale={staleSince(job, shown)} cursor={cursor} times={times} onCursor={setCursor}
+          end={span.until} expected={expected(job)} cursor={cursor} times={times} onCursor={setCursor}
         />
       </div>
       <StackTable panels={shown} gap={frame.gap} />
@@ -155,13 +153,6 @@ function gapLimit(measures: Measures): number {
   const at = measures.throughput.points.map((point) => Date.parse(point.at) / 1000);
   const steps = at.slice(1).map((one, index) => one - (at[index] ?? one)).sort((one, other) => one - other);
   return Math.max(10, 3 * (steps[Math.floor(steps.length / 2)] ?? 0));
-}
-
-/** When the samples of a job that should send some end; null while they are fresh. */
-function staleSince(job: JobView, shown: readonly Panel[]): number | null {
-  if (job.finished_at || job.telemetry_age_seconds === null) return null;
-  if (job.state === "Suspended" || job.telemetry_age_seconds < STALE_SECONDS) return null;
-  return shown[0]?.lines[0]?.points.at(-1)?.at ?? null;
 }
 
 function Nothing({ job }: { job: JobView }) {

@@ -5,7 +5,7 @@ import { askSteer } from "../state/decide.tsx";
 import { now } from "../state/now.ts";
 import { JobBadge } from "../ui/badges.tsx";
 import { Button, FromTo } from "../ui/parts.tsx";
-import { bytes, clock, compared, cores, count, duration, fixed, percent, promised } from "../words/format.ts";
+import { bytes, clock, compared, cores, count, duration, fixed, measuredOf, percent } from "../words/format.ts";
 
 export function Head({ detail: { job, world } }: { detail: JobDetail }) {
   return (
@@ -68,7 +68,7 @@ function Figures({ job }: { job: JobView }) {
 
 function throughputNote(job: JobView): string {
   if (!job.throughput) return "";
-  return job.promised ? `of ${promised(job.promised)} ${job.unit_of_throughput}` : job.unit_of_throughput;
+  return job.promised ? `of ${measuredOf(null, job.promised)} ${job.unit_of_throughput}` : job.unit_of_throughput;
 }
 
 function Figure({ label, unit, children }: { label: string; unit: string; children: preact.ComponentChildren }) {

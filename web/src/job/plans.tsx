@@ -24,7 +24,7 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
                 <td><PlanBadge state={plan.state} /></td>
                 <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
                 <td><PlanStrip plan={plan} width={72} /></td>
-                <td class={`num ${undecided ? "brain" : plan.state === "RolledBack" ? "bad" : "mut"}`}>{measuredOf(plan.outcome.measured, plan.promised)}</td>
+                <td class={`num ${undecided ? "brain" : plan.state === "RolledBack" ? "bad" : "mut"}`}>{plan.outcome.verdict === "inconclusive" ? "inconclusive" : measuredOf(plan.outcome.measured, plan.promised)}</td>
               </tr>
             );
           })}

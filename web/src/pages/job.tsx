@@ -1,7 +1,8 @@
 /** One job: what it does now, what Brain says of it, what happened. */
 import * as calls from "../api/calls.ts";
 import type { JobDetail, PlanView } from "../api/types.ts";
-import { ChartStack, STALE_SECONDS } from "../charts/stack.tsx";
+import { expected, STALE_SECONDS } from "../charts/freshness.ts";
+import { ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
 import { Head } from "../job/head.tsx";
@@ -112,7 +113,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
 
 function Stale({ detail: { job, world } }: { detail: JobDetail }) {
   const age = job.telemetry_age_seconds;
-  if (age === null || age < STALE_SECONDS || job.finished_at || job.state === "Suspended") return null;
+  if (age === null || age < STALE_SECONDS || !expected(job)) return null;
   const nodes = [...new Set(world?.members.map((member) => member.node))].join(", ");
   return (
     <Message icon="holding" title={`Telemetry is ${duration(age)} old: holding.`}>

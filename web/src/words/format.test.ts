@@ -46,7 +46,7 @@ test("percent has a space before its sign", () => {
 test("uncertainty is a half width, or two ends where they differ", () => {
   const even = { examples_per_second: 2555, low: 2445, high: 2665 };
   assert.equal(plain(f.promised(even)), "2_555 ±110");
-  assert.equal(f.uncertainty({ examples_per_second: 100, low: 95, high: 120 }), "−5 … +20");
+  assert.equal(f.uncertainty({ examples_per_second: 100, low: 95, high: 120 }), "−5.0 … +20");
 });
 
 test("measured against promised reads of", () => {

@@ -77,11 +77,13 @@ export function uncertainty(promise: Interval): string {
   const [below, above] = [centre - low, high - centre];
   const half = (below + above) / 2;
   if (half <= 0) return "±0";
-  if (Math.abs(above - below) > 0.25 * half) {
-    const decimals = decimalsFor(Math.max(below, above), 2);
-    return `${signed(-below, decimals)} … ${signed(above, decimals)}`;
-  }
-  return `±${quantity(half, 2)}`;
+  if (symmetric(promise)) return `±${quantity(half, 2)}`;
+  return `${MINUS}${quantity(below, 2)} … +${quantity(above, 2)}`;
+}
+
+/** Whether both sides of the interval are about as long. */
+function symmetric({ examples_per_second: centre, low, high }: Interval): boolean {
+  return Math.abs(high + low - 2 * centre) <= 0.125 * (high - low);
 }
 
 /** `2 555 ±110`. */
@@ -90,9 +92,10 @@ export function promised(promise: Maybe<Interval>): string {
   return `${compared(promise.examples_per_second)} ${uncertainty(promise)}`;
 }
 
-/** `2 310 of 2 900`: measured against promised. */
+/** `2 310 of 2 900`: measured against promised; a promise alone keeps its ± where that is short. */
 export function measuredOf(measured: Maybe<Interval>, promise: Maybe<Interval>): string {
-  if (!measured) return promise ? promised(promise) : UNKNOWN;
+  if (!measured && promise) return symmetric(promise) ? promised(promise) : compared(promise.examples_per_second);
+  if (!measured) return UNKNOWN;
   if (!promise) return compared(measured.examples_per_second);
   return `${compared(measured.examples_per_second)} of ${compared(promise.examples_per_second)}`;
 }
