@@ -23,7 +23,15 @@ from launcher.options import launch_config
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import failure_report
 from launcher.worlds.collecting import keep_collector
-from launcher.worlds.link import Brain, BrainWish, FixedWish, Reports, WishSource, read_token
+from launcher.worlds.link import (
+    Brain,
+    BrainWish,
+    FixedWish,
+    Reports,
+    WishSource,
+    read_token,
+    service_url,
+)
 from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.worlds.sight import Rules
@@ -114,9 +122,9 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
 async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     config = replica_config(intent, place)
     job = JobPlace(place.directory.parent)
-    brain = None if intent.brain_url is None else Brain(intent.brain_url, intent.token_file)
+    asked = _brain(intent)
     wishes: WishSource = (
-        FixedWish(_fixed_wish(config, 0.0)) if brain is None else BrainWish(brain, intent.job, job)
+        FixedWish(_fixed_wish(config, 0.0)) if asked is None else BrainWish(asked, intent.job, job)
     )
     token = digest(read_token(intent.token_file))
 
@@ -124,7 +132,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         return LocalSeat(job)
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
-        reports = Reports(job.directory / "reports", brain)
+        reports = Reports(job.directory / "reports", _brain(intent))
         terms = replace(_terms(agent, token), linger_seconds=600.0)
         return Coordinator(
             terms, place=job, seat=seat, wishes=wishes, reports=reports, say=_say, last=agent.last
@@ -148,6 +156,13 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         say=_say,
     )
     return await _with_collector(participant, config)
+
+
+def _brain(intent: ReplicaIntent) -> Brain | None:
+    given = intent.brain_url
+    if given is None:
+        return None
+    return Brain(lambda: service_url(intent.home, given), intent.token_file)
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:

@@ -6,12 +6,14 @@ Both survive a Brain that is away: the last wish is on disk, reports wait there 
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from brain import calls
 from brain.client import AsyncBrainClient, Call
 from brain.errors import (
+    BadInput,
     BrainError,
     NotAllowed,
     NotSignedIn,
@@ -54,20 +56,37 @@ class FixedWish:
         await asyncio.Event().wait()
 
 
-class Brain:
-    """Sends operations with the job's token, which is read anew whenever it was refused."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """``service.json``, as far as it matters here."""
 
-    def __init__(self, url: str, token_file: str | None) -> None:
+    url: str
+
+
+def service_url(home: str, given: str) -> str:
+    """Where the service of this machine listens now; ``given`` where none says so."""
+    try:
+        found = replica.read(Path(home) / "service.json", _Service)
+    except (BadInput, OSError):
+        found = None
+    return given if found is None else found.url
+
+
+class Brain:
+    """Sends operations, one after the other; where to and with which token is asked anew after
+    each failure: the service may have come back on another port."""
+
+    def __init__(self, url: Callable[[], str], token_file: str | None) -> None:
         self._url, self._token_file = url, token_file
         self._client: AsyncBrainClient | None = None
 
     async def send(self, call: Call[T]) -> T:
         """Do one operation; errors as in ``AsyncBrainClient.send``."""
         if self._client is None:
-            self._client = AsyncBrainClient(self._url, read_token(self._token_file))
+            self._client = AsyncBrainClient(self._url(), read_token(self._token_file))
         try:
             return await self._client.send(call)
-        except NotSignedIn:
+        except BrainError:
             await self.close()
             raise
 

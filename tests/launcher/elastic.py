@@ -142,6 +142,8 @@ class ElasticJob:
     brain: WishingBrain
     command: tuple[str, ...]
     minimum: int = 1
+    #: Where agents are told that Brain is; None: where it is.
+    url: str | None = None
     agents: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     @property
@@ -168,7 +170,7 @@ class ElasticJob:
             directory=str(self.work),
             minimum=self.minimum,
             restart_limit=3,
-            brain_url=self.brain.url,
+            brain_url=self.url or self.brain.url,
             token_file=str(self.directory / "token"),
             home=str(self.home),
         )

@@ -1,5 +1,6 @@
 """One agent as a program: what it starts, what it leaves behind, how it ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -114,6 +115,16 @@ def test_a_job_heals_while_brain_is_away_and_tells_it_later(tmp_path: Path) -> N
         assert it.brain.told(WorldEvent.FORMED, epoch=2).cause is Cause.FAILURE
         told = [report.event for report in it.brain.reports()]
         assert told == [WorldEvent.FORMED, WorldEvent.LOST, WorldEvent.FORMED]
+
+
+def test_a_brain_that_comes_back_on_another_port_is_found(tmp_path: Path) -> None:
+    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+        it.url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+        it.start()
+        eventually(lambda: "cannot be reached" in it.logs(), "an agent that finds no Brain")
+        (tmp_path / "service.json").write_text(json.dumps({"pid": 1, "url": it.brain.url}))
+
+        assert it.brain.told(WorldEvent.FORMED).epoch == 1
 
 
 def test_reports_outlive_the_agent_that_could_not_deliver_them(tmp_path: Path) -> None:
