@@ -277,11 +277,15 @@ class Workers:
 
     def _ask(self, signum: signal.Signals) -> None:
         ended = {exit.pid for exit in self._exits}
-        for pid in self.pids:
-            if pid in ended:
+        for worker in self._started:
+            if (pid := worker.process.pid) in ended:
                 continue
             catches = process.catches(pid, signum)
             os.killpg(pid, signum)
+            if catches:
+                # Its handler runs while it is parked; one that only sets a flag has to step on to
+                # see it. Whoever does not catch it would make a step that is lost.
+                worker.control.park(Park.RUN)
             # One that does not catch it has died of it already, unless it is stopped or blocks it.
             os.killpg(pid, signal.SIGCONT if catches else signal.SIGKILL)
 

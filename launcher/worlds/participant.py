@@ -24,8 +24,6 @@ from launcher.worlds.seats import Seat
 
 #: Seconds between two looks for a coordinator, and for one that does not answer.
 _SEEK_SECONDS, _ANSWER_SECONDS = 0.05, 2.0
-#: Seconds after which workers that were asked to end, and did not, run on to do so.
-_UNPARK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,11 +271,7 @@ class Participant:
         workers = self._workers
         assert workers is not None
         self._status(self.address, "stopping")
-        stopping = asyncio.ensure_future(workers.stop(grace_seconds))
-        await asyncio.wait([stopping], timeout=_UNPARK_SECONDS)
-        if not stopping.done() and workers.running:
-            workers.park(Park.RUN)  # who still runs handles the signal, and may have to step for it
-        self.exits = await stopping
+        self.exits = await workers.stop(grace_seconds)
         self._tell_stopped(workers.world.epoch)
         self._workers = None
         self._status(self.address, "waiting")

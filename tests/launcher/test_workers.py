@@ -147,6 +147,39 @@ def test_who_catches_the_signal_gets_its_grace(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+#: A parked worker; argument: what it does with SIGTERM.
+PARKED = ANNOUNCE + (
+    "import mmap, pathlib, signal, struct, sys, time\n"
+    "with open(told['control'], 'r+b') as file: control = mmap.mmap(file.fileno(), 64)\n"
+    "asked = []\n"
+    "%s\n"
+    "say(event='started')\n"
+    "while struct.unpack_from('<Q', control, 8) == (0,): time.sleep(0.002)\n"
+    "say(event='parked')\n"
+    "while struct.unpack_from('<Q', control, 8) == (1,): time.sleep(0.002)\n"
+    "pathlib.Path('stepped').write_text('asked' if asked else 'not asked')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("handling", "stepped"),
+    [("signal.signal(signal.SIGTERM, lambda *_: asked.append(1))", ["asked"]), ("", [])],
+)
+def test_a_parked_worker_goes_on_only_if_it_heard_that_it_shall_end(
+    handling: str, stepped: list[str], tmp_path: Path
+) -> None:
+    async def story() -> None:
+        config = a_config(tmp_path, (*AS_PROGRAM, PARKED % handling))
+        async with running(config) as watched:
+            await watched.until(lambda: bool(watched.events))
+            watched.workers.park(Park.AT_SAVE)
+            await watched.until(lambda: len(watched.events) == 2)
+            await soon(watched.workers.stop(20))
+        assert [path.read_text() for path in tmp_path.glob("stepped")] == stepped
+
+    asyncio.run(story())
+
+
 def test_who_outlives_its_grace_is_killed(tmp_path: Path) -> None:
     script = (
         "import pathlib, signal\n"
