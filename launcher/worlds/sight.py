@@ -31,7 +31,7 @@ class AgentSeen:
 class Saves:
     """What is known of the script's checkpoints."""
 
-    #: The job document names one.
+    #: The job document names one, or this world loaded one.
     declared: bool = False
     #: Completed saves seen in this world.
     count: int = 0

@@ -239,7 +239,9 @@ class Watch:
         at = self._saved_at
         known = max(len(at), any(p.saved_step for p, _ in self._progress.values()))
         interval = at[-1] - at[-2] if len(at) > 1 else None
-        return Saves(declared=self._declared, count=known, interval_seconds=interval)
+        # A world that loaded a checkpoint is one of a script that saves.
+        told = self._declared or bool(self.loaded)
+        return Saves(declared=told, count=known, interval_seconds=interval)
 
     def _reached(self) -> bool:
         """Everyone who saves has parked; a script whose steps are not seen has only to save."""

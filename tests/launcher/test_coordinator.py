@@ -243,6 +243,21 @@ def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
     run(story())
 
 
+def test_a_world_that_loaded_a_checkpoint_waits_for_its_first_save(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2, patience_seconds=0)) as connect:
+            first = await connect(hello(0))
+            world = (await first.hear(frames.Run)).world
+            first.connection.send(frames.Started(epoch=world.epoch))
+            first.says("loaded", path=str(tmp_path / "model.pt"), inode=1)
+            first.says("stepping")
+            await connect(hello(1))
+
+            assert (await first.hear(frames.Parked)).mode == 1
+
+    run(story())
+
+
 def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
