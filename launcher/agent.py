@@ -21,7 +21,7 @@ from launcher.entrypoint import parse_command
 from launcher.frames import digest
 from launcher.options import launch_config
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
-from launcher.workers import failure_report
+from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
 from launcher.worlds.link import (
     Brain,
@@ -211,6 +211,10 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
         sys.stderr.write(f"{report}\n" if report else f"brain: {ended.detail}\n")
+        try:
+            hand_on_error(participant.exits, os.environ)
+        except OSError as cannot:  # who started us reads less, the exit code is the same
+            _say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
     if ended.exit is ReplicaExit.LEFT and participant.leaving is not None:
         return 128 + participant.leaving
     return ended.exit_code

@@ -97,6 +97,27 @@ def test_it_ends_with_the_code_of_the_worker_that_failed(tmp_path: Path) -> None
     assert (ran.returncode, "exitcode  : 7" in ran.stderr) == (7, True)
 
 
+FAILS_ON_RECORD = (
+    "from torch.distributed.elastic.multiprocessing.errors import record\n"
+    "@record\n"
+    "def main():\n"
+    "    raise ValueError('the loss is a banana')\n"
+    "main()\n"
+)
+
+
+def test_whoever_started_us_finds_the_root_cause_in_our_error_file(tmp_path: Path) -> None:
+    ours = {"TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json")}
+    brain_run(tmp_path, a_script(tmp_path, FAILS_ON_RECORD), environment=ours)
+    assert "the loss is a banana" in (tmp_path / "error.json").read_text()
+
+
+def test_an_error_file_that_cannot_be_written_does_not_change_the_code(tmp_path: Path) -> None:
+    ours = {"TORCHELASTIC_ERROR_FILE": str(tmp_path / "missing" / "error.json")}
+    ran = brain_run(tmp_path, a_script(tmp_path, FAILS_ON_RECORD), environment=ours)
+    assert (ran.returncode, "FILE cannot be written" in ran.stderr) == (1, True)
+
+
 def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
     script = a_script(
         tmp_path,
