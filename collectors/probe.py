@@ -60,17 +60,15 @@ _probe: Probe | None = None
 def start(config: dict[str, Any]) -> None:
     """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
 
-    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is not observed: it may have
-    inherited the environment (DataLoader workers do), but it is not the rank.
+    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: one that was forked
+    is disarmed, any other does not find BRAIN_WORKER in its environment.
     """
     global _probe
     try:
-        owner = os.environ.get("_BRAIN_PROBE_PID", str(os.getpid()))
-        if os.environ.get("BRAIN_PROBE") == "0" or owner != str(os.getpid()):
+        if os.environ.get("BRAIN_PROBE") == "0":
             return
         if config.get("v") != VERSION or not hasattr(socket, "AF_UNIX") or _probe is not None:
             return
-        os.environ["_BRAIN_PROBE_PID"] = owner
         _probe = Probe(config, os.environ)
         _probe.install()
     except Exception:  # noqa: BLE001 - a failing probe costs the telemetry, never the job

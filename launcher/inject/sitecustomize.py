@@ -82,7 +82,6 @@ def _start_probe(config: "dict[str, Any]") -> None:
     sys.modules["_brain_probe"] = probe
     spec.loader.exec_module(probe)
     probe.start(config)
-    os.environ.pop("_BRAIN_PROBE_PID", None)  # children do not find us; the script need not either
 
 
 def _quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
