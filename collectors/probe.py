@@ -60,8 +60,8 @@ _probe: Probe | None = None
 def start(config: dict[str, Any]) -> None:
     """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
 
-    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: one that was forked
-    is disarmed, any other does not find BRAIN_WORKER in its environment.
+    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: one that was
+    forked is disarmed, any other does not find BRAIN_WORKER in its environment.
     """
     global _probe
     try:
