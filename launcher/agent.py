@@ -238,6 +238,7 @@ def _terms(agent: Participant, token: str) -> Terms:
         token_sha256=token,
         address=agent.address,
         node=config.node,
+        lease_seconds=_lease_seconds(config),
         grace_seconds=config.grace_seconds,
         declared=config.checkpoint.path is not None,
         blind=not (config.probe and config.entrypoint.python),
@@ -262,13 +263,25 @@ def _fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
 
 def _join_seconds(config: LaunchConfig) -> float:
     """``--rdzv-conf join_timeout=``, as torchrun has it."""
-    said = config.rdzv_conf.get("join_timeout", "600")
+    return _rendezvous(config, "join_timeout", 600.0)
+
+
+def _lease_seconds(config: LaunchConfig) -> float:
+    """How long an agent may be silent: ``--rdzv-conf``'s missed keep-alives, as torchrun has them.
+
+    Heartbeats come once a second, whatever is said; fewer than two seconds would be a dead network
+    at every hiccup.
+    """
+    attempts = _rendezvous(config, "keep_alive_max_attempt", 2.0)
+    return max(2.0, attempts * _rendezvous(config, "keep_alive_interval", 5.0))
+
+
+def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:
+    said = config.rdzv_conf.get(name, str(default))
     try:
         return float(said)
     except ValueError as bad:
-        raise BadInput(
-            f"--rdzv-conf: join_timeout={said} is no number of seconds", field="rdzv_conf"
-        ) from bad
+        raise BadInput(f"--rdzv-conf: {name}={said} is no number", field="rdzv_conf") from bad
 
 
 async def _listen(endpoint: str, participant: Participant) -> bool:

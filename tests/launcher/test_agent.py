@@ -70,6 +70,20 @@ def test_a_killed_agent_takes_its_workers_with_it_and_the_others_heal(tmp_path: 
         eventually(lambda: len(it.workers()) == 1, "an end of the killed agent's worker")
 
 
+def test_an_agent_that_hangs_is_lost_with_its_lease_and_the_others_go_on(tmp_path: Path) -> None:
+    short = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"
+    with job(tmp_path, first=wish(2), script=SLEEPS) as it:
+        it.command = (sys.executable, "-m", "torch.distributed.run", short, it.command[1])
+        it.start(), it.start()
+        it.brain.told(WorldEvent.FORMED, epoch=1)
+        hung = 1 - it.coordinator()
+        it.agents[hung].send_signal(signal.SIGSTOP)
+        after = it.brain.told(WorldEvent.FORMED, epoch=2)
+
+        assert it.brain.told(WorldEvent.LOST, epoch=1).cause is Cause.MEMBERSHIP
+        assert [member.replica for member in after.members] == [1 - hung]
+
+
 def test_a_single_replica_that_was_killed_is_replaced_by_the_next(tmp_path: Path) -> None:
     with job(tmp_path, first=wish(1), script=SLEEPS) as it:
         it.kill(it.start_and_wait())
@@ -178,6 +192,7 @@ def test_agents_started_by_hand_meet_and_grow_without_a_brain(tmp_path: Path) ->
         (marks / "enough").touch()
 
         assert [agent.wait(20) for agent in agents] == [0, 0, 0]
+    assert not (tmp_path / "home").exists()  # no collector was started: nobody would read it
 
 
 def test_the_endpoint_may_die_without_the_job(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--local-ranks-filter=a", "train.py"], "--local-ranks-filter=a"),
         (["--signals-to-handle=SIGKILL", "train.py"], "SIGKILL is no signal"),
         (["--rdzv-conf=a", "train.py"], "--rdzv-conf=a is not KEY=VALUE"),
+        (["--rdzv-conf=keep_alive_interval=a", "train.py"], "keep_alive_interval=a is no number"),
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
         (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
         (["--node_unit=0", "train.py"], "--node-unit=0 must be at least 1"),
