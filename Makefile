@@ -22,7 +22,7 @@ demo: $(READY)
 	@$(BIN)/brain demo
 
 test: $(READY)
-	$(BIN)/pytest -m "not chaos"
+	$(BIN)/pytest -m "not chaos" --numprocesses 3 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

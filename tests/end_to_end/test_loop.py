@@ -1,5 +1,7 @@
 """The closed loop with real processes: service, scaler, agents, workers, probe, collector."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -200,10 +202,8 @@ def test_more_than_the_machine_has_is_refused_with_what_it_has(brain: Brain):
         brain.submit("counted.py", name="huge", replicas={"min": 64, "max": 64})
 
 
-def test_the_command_line_lists_what_the_api_says(brain: Brain, tmp_path: Path):
-    import os
-    import subprocess
-
+def test_the_command_line_lists_what_the_api_says(brain: Brain):
+    job = brain.submit("idle.py", name="listed")
     listed = subprocess.run(
         [sys.executable, "-m", "brain.cli", "jobs", "-o", "name"],
         env=os.environ | {"BRAIN_HOME": str(brain.home)},
@@ -211,4 +211,5 @@ def test_the_command_line_lists_what_the_api_says(brain: Brain, tmp_path: Path):
         text=True,
         check=True,
     )
-    assert "missing" in listed.stdout.split()
+    brain.send(calls.cancel(job))
+    assert "listed" in listed.stdout.split()
