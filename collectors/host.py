@@ -22,7 +22,7 @@ from collectors.stamps import Stamps
 try:
     import psutil
 except ImportError:
-    psutil = None  # type: ignore[assignment]
+    psutil = None  # type: ignore[assignment]  # no type says: a module, or none
 
 _MISSING = "psutil is not installed; pip install 'elastic-brain[host]'"
 #: Processes are told apart by pid and start, because pids are reused.

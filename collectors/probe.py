@@ -568,7 +568,7 @@ def _hook_optimizers(probe: Probe, module: Any) -> None:
 
     for hook in (brain_before_step, brain_after_step):
         # torch.compile runs such functions as they are instead of tracing them.
-        hook._torchdynamo_disable = True  # type: ignore[attr-defined]
+        hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch's mark
     module.register_optimizer_step_pre_hook(brain_before_step)
     module.register_optimizer_step_post_hook(brain_after_step)
 
