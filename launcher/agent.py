@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from brain.errors import BadInput, BrainError
-from brain.types.job import Intent, JobId
+from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit, WorldWish
 from launcher.config import LaunchConfig
@@ -42,6 +42,8 @@ BUSY = 75
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
 _REPLICA_GRACE_SECONDS = 10.0
+#: Seconds that a script has to save when it gets the signal of its job document for that.
+_SAVE_SECONDS = 30.0
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(
     {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
@@ -93,6 +95,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     directory = intent.directory or os.getcwd()
     entrypoint = parse_command(intent.command, environment, directory)
     options = {key: value for key, value in entrypoint.options.items() if key not in _DECIDED}
+    options["checkpoint_signal"] = intent.checkpoint.signal
     config = launch_config(replace(entrypoint, options=options), environment, directory)
     return replace(
         config,
@@ -179,11 +182,12 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+        terms = _terms(agent, token)
         terms = replace(
-            _terms(agent, token),
+            terms,
             master_addr=config.master_addr if config.nodes_max == 1 else None,
             master_port=config.master_port if config.nodes_max == 1 else None,
-            rules=Rules(free_seconds=_FREE_SECONDS, leave_seconds=0.0),
+            rules=replace(terms.rules, free_seconds=_FREE_SECONDS, leave_seconds=0.0),
         )
         return Coordinator(
             terms,
@@ -240,8 +244,9 @@ def _terms(agent: Participant, token: str) -> Terms:
         node=config.node,
         lease_seconds=_lease_seconds(config),
         grace_seconds=config.grace_seconds,
-        declared=config.checkpoint.path is not None,
+        declared=config.checkpoint != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
+        rules=Rules(signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None),
     )
 
 

@@ -24,6 +24,8 @@ from launcher.worlds.sight import (
     Relabel,
     Release,
     Revert,
+    Rules,
+    Saves,
     Sight,
     Stop,
     Swap,
@@ -249,12 +251,19 @@ def _at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, w
         return STAY if _resting(sight, world) else Park()
     if world.parking.reached:
         return action
-    interval = saves.interval_seconds
-    limit = sight.rules.safe_point_seconds if interval is None else max(2 * interval, 1.0)
+    limit = _patience_for(saves, sight.rules)
     until = world.parking.since + limit
     if now < until:
         return Wait("a safe point", until)
     return Hold(f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s")
+
+
+def _patience_for(saves: Saves, rules: Rules) -> float:
+    """Seconds to wait for a safe point."""
+    if rules.signal_seconds is not None:
+        return rules.signal_seconds
+    interval = saves.interval_seconds
+    return rules.safe_point_seconds if interval is None else max(2 * interval, 1.0)
 
 
 def _settled(sight: Sight, world: WorldSeen) -> Action:

@@ -67,7 +67,7 @@ def launch_config(
         checkpoint=Checkpoint(
             path=options.get("checkpoint") or None,
             every=options.get("checkpoint_every"),
-            signal=options.get("checkpoint_signal"),
+            signal=_one_signal(options.get("checkpoint_signal"), "checkpoint-signal"),
         ),
         accelerator=options.get("accelerator") or accelerator,
         brain_url=options.get("brain"),
@@ -141,7 +141,7 @@ def pairs(said: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in found}
 
 
-def signals(said: str) -> tuple[str, ...]:
+def signals(said: str, flag: str = "signals-to-handle") -> tuple[str, ...]:
     """``--signals-to-handle``: names, checked."""
     import signal
 
@@ -149,10 +149,13 @@ def signals(said: str) -> tuple[str, ...]:
     for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
             raise BadInput(
-                f"--signals-to-handle: {name} is no signal that can be handled",
-                field="signals_to_handle",
+                f"--{flag}: {name} is no signal that can be handled", field=flag.replace("-", "_")
             )
     return given
+
+
+def _one_signal(said: str | None, flag: str) -> str | None:
+    return next(iter(signals(said or "", flag)), None)
 
 
 def _rendezvous(options: Mapping[str, Any], most: int) -> tuple[str, str, str]:

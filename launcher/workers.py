@@ -75,6 +75,7 @@ class Workers:
         #: Error files, by which stray children are found.
         self._marks: set[bytes] = set()
         self._ended = asyncio.Event()
+        self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._guard = process.start_guard(self._directory)
@@ -134,8 +135,20 @@ class Workers:
 
     def park(self, mode: Park) -> None:
         """Ask all workers to park, or to run on."""
+        self._mode = mode
         for worker in self._started:
             worker.control.park(mode)
+
+    def ask_to_save(self, signum: signal.Signals) -> None:
+        """Send the signal upon which the script saves and ends, to those that catch it.
+
+        Whoever ends while they are to park has done as asked; later only who ends well.
+        """
+        self._asked = True
+        ended = {exit.pid for exit in self._exits}
+        for pid in self.pids:
+            if pid not in ended and process.catches(pid, signum):
+                os.kill(pid, signum)
 
     def extend_lease(self, until_ns: int) -> None:
         """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end."""
@@ -253,7 +266,8 @@ class Workers:
         self._loop.remove_reader(worker.pidfd)
         os.close(worker.pidfd)
         self._hear()  # what it said before it ended comes first
-        ended = worker.ended(code, stopped=self._stopping is not None)
+        asked = self._asked and (code == 0 or self._mode is not Park.RUN)
+        ended = worker.ended(code, stopped=asked or self._stopping is not None)
         self._exits.append(ended)
         if not self.running:
             self._ended.set()

@@ -62,7 +62,7 @@ class WorkerExit:
     code: int
     #: CLOCK_MONOTONIC nanoseconds.
     at_ns: int
-    #: True where ``stop`` ended it, so that its code says nothing about the script.
+    #: True where we asked it to end, so that its code says nothing about the script.
     stopped: bool
     #: When it failed, by its error file where it left one, else when it was seen; local time.
     failed_at: datetime

@@ -232,6 +232,8 @@ class Participant:
                 self._orders.put_nowait(frame)
             case frames.Parked(epoch=at, mode=mode) if workers is not None and at == epoch:
                 workers.park(Park(mode))
+                if mode == Park.AT_SAVE and (name := self.config.checkpoint.signal):
+                    workers.ask_to_save(signal.Signals[name])
             case frames.Lease(epoch=at) if workers is not None and at == epoch:
                 workers.extend_lease(frame.sent_ns + int(frame.seconds * 1e9))
 

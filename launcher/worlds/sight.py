@@ -123,6 +123,8 @@ class Rules:
 
     #: Seconds to wait for a safe point before an interval was seen.
     safe_point_seconds: float = 120.0
+    #: The same where the script is signalled to save; None: it is not.
+    signal_seconds: float | None = None
     #: A world without checkpoints may be restarted while it is younger than so many seconds;
     #: more than 0 only where nobody asked for elasticity but by starting another agent.
     free_seconds: float = 0.0

@@ -217,7 +217,7 @@ class Watch:
             formed=self.formed,
             stepping=self.stepping,
             failed=failed[0] if failed else None,
-            dispersed=self._dispersed or any(exit.code == LEASE_EXIT for exit in self.exits),
+            dispersed=self._scattered(),
             finished=done == self.document.processes,
             unloaded=self.unloaded,
             change=self.change,
@@ -243,8 +243,15 @@ class Watch:
         told = self._declared or bool(self.loaded)
         return Saves(declared=told, count=known, interval_seconds=interval)
 
+    def _scattered(self) -> bool:
+        """Workers went whose end says nothing about the script."""
+        late = self._parking is None and any(exit.stopped for exit in self.exits)
+        return self._dispersed or late or any(exit.code == LEASE_EXIT for exit in self.exits)
+
     def _reached(self) -> bool:
-        """Everyone who saves has parked; a script whose steps are not seen has only to save."""
-        if self._parked:
-            return self._parked >= self._savers
+        """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has
+        only to save."""
+        done = self._parked | {exit.rank for exit in self.exits if exit.stopped}
+        if done:
+            return done >= (self._savers or set(range(self.document.processes)))
         return bool(self._fresh) and not self._stepping

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brain import wire
-from brain.types.job import Intent, JobId
+from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.world import WorldEvent, WorldReport, WorldWish
 from launcher.replica import ReplicaEnd, ReplicaIntent, held, read, write
 
@@ -142,6 +142,7 @@ class ElasticJob:
     brain: WishingBrain
     command: tuple[str, ...]
     minimum: int = 1
+    declares: Checkpoint = field(default_factory=Checkpoint)
     #: Where agents are told that Brain is; None: where it is.
     url: str | None = None
     agents: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
@@ -169,6 +170,7 @@ class ElasticJob:
             command=self.command,
             directory=str(self.work),
             minimum=self.minimum,
+            checkpoint=self.declares,
             restart_limit=3,
             brain_url=self.url or self.brain.url,
             token_file=str(self.directory / "token"),

@@ -75,6 +75,7 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--tee=7", "train.py"], "--tee=7 is neither"),
         (["--local-ranks-filter=a", "train.py"], "--local-ranks-filter=a"),
         (["--signals-to-handle=SIGKILL", "train.py"], "SIGKILL is no signal"),
+        (["--checkpoint-signal=USR1", "train.py"], "--checkpoint-signal: USR1 is no signal"),
         (["--rdzv-conf=a", "train.py"], "--rdzv-conf=a is not KEY=VALUE"),
         (["--rdzv-conf=keep_alive_interval=a", "train.py"], "keep_alive_interval=a is no number"),
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),

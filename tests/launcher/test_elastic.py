@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from brain.types.job import Intent
+from brain.types.job import Checkpoint, Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from tests.launcher.elastic import ElasticJob, job, steps_of, wish
 
@@ -162,6 +162,28 @@ while not asked:
         torch.save(step, "counted.tmp")
         os.replace("counted.tmp", "counted.pt")
 """
+
+
+SAVES_ON_SIGNAL = SAVES_WHEN_ASKED.replace("SIGTERM", "SIGUSR1").replace(
+    "asked or step % 5 == 0", "asked"
+)
+
+
+def test_a_job_makes_its_own_safe_point_by_the_signal_that_it_declared(tmp_path: Path) -> None:
+    with job(tmp_path, first=wish(1), script=SAVES_ON_SIGNAL) as it:
+        it.declares = Checkpoint(signal="SIGUSR1")
+        it.start()
+        it.brain.told(WorldEvent.STEPPING, epoch=1)
+        it.brain.wishes(2, generation=1)
+        it.start(generation=1)
+        grown = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+    assert (len(grown.members), grown.steps_redone) == (2, 0)
+    assert grown.loaded == str(it.work / "counted.pt")
+    assert {report.event for report in it.brain.reports()} == {
+        WorldEvent.FORMED,
+        WorldEvent.STEPPING,
+    }
 
 
 def test_what_a_script_saves_when_it_is_asked_to_end_is_what_the_next_world_loads(

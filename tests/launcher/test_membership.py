@@ -19,6 +19,7 @@ from launcher.worlds.sight import (
     Relabel,
     Release,
     Revert,
+    Rules,
     Saves,
     Stop,
     Swap,
@@ -187,6 +188,14 @@ def test_before_an_interval_was_seen_the_safe_point_is_waited_for_two_minutes() 
     young = parked(0, since=NOW, reached=False, saves=Saves(count=1))
 
     assert decide(planned(2, sight(1, 0, 1, world=young)), NOW) == Wait("a safe point", NOW + 120)
+
+
+def test_a_script_that_was_signalled_to_save_has_the_time_of_the_rules() -> None:
+    rules = Rules(signal_seconds=30)
+    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False), rules=rules))
+
+    assert decide(seen, NOW + 29) == Wait("a safe point", NOW + 30)
+    assert isinstance(decide(seen, NOW + 30), Hold)
 
 
 def test_a_held_generation_is_not_tried_again() -> None:

@@ -180,6 +180,38 @@ def test_a_parked_worker_goes_on_only_if_it_heard_that_it_shall_end(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("handler", "code", "then", "stopped"),
+    [
+        ("lambda *_: None", 3, Park.AT_SAVE, True),
+        ("lambda *_: None", 3, Park.RUN, False),
+        ("lambda *_: None", 0, Park.RUN, True),
+        ("signal.SIG_DFL", 0, Park.AT_SAVE, True),
+    ],
+)
+def test_who_ends_because_it_was_signalled_to_save_has_neither_failed_nor_finished(
+    handler: str, code: int, then: Park, stopped: bool, tmp_path: Path
+) -> None:
+    script = (
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal(signal.SIGUSR1, {handler}); pathlib.Path('ready').write_text('yes')\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        f"sys.exit({code})\n"
+    )
+
+    async def story() -> None:
+        async with running(a_config(tmp_path, python(script))) as watched:
+            await file_appears(tmp_path / "ready")
+            watched.workers.park(Park.AT_SAVE)
+            watched.workers.ask_to_save(signal.SIGUSR1)
+            watched.workers.park(then)
+            (tmp_path / "go").touch()
+            (exit,) = await watched.all()
+            assert (exit.code, exit.stopped) == (code, stopped)
+
+    asyncio.run(story())
+
+
 def test_who_outlives_its_grace_is_killed(tmp_path: Path) -> None:
     script = (
         "import pathlib, signal\n"
