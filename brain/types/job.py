@@ -5,7 +5,7 @@ Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -219,6 +219,7 @@ class JobDocument:
             )
         if not self.command and not self.image:
             raise BadInput("command is empty; give what to run", field="command")
+        _check_process(self.command, self.environment)
         for name, value in self.environment.items():
             if isinstance(value, Secret) and (value.from_file is None) == (
                 value.from_secret is None
@@ -227,6 +228,18 @@ class JobDocument:
                     f"environment.{name} needs exactly one of fromFile, fromSecret",
                     field=f"environment.{name}",
                 )
+
+
+def _check_process(command: Sequence[str], environment: Mapping[str, str | Secret]) -> None:
+    if any("\0" in word for word in command):
+        raise BadInput("command has a NUL character; take it out", field="command")
+    for name, value in environment.items():
+        if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
+            raise BadInput(
+                f"environment.{name!r} is what no process can have; give a name that is not "
+                "empty and has no `=`, and no NUL character in name or value",
+                field=f"environment.{name}",
+            )
 
 
 def _check_name(field: str, name: str) -> None:

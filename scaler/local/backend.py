@@ -139,8 +139,10 @@ class LocalBackend:
             child = directory.launch(
                 self._agent, self._environment(environment, intent), intent.directory
             )
-        except OSError as why:
-            detail = f"no agent can be started in {intent.directory}: {why.strerror}"
+        except (OSError, ValueError) as why:
+            # ValueError: what no process can be given, such as a NUL in its environment.
+            said = why.strerror if isinstance(why, OSError) else why
+            detail = f"no agent can be started in {intent.directory}: {said}"
             directory.close(Ending(exit=ReplicaExit.FAILED, detail=detail, at=now))
             return
         if child is not None:

@@ -161,6 +161,17 @@ def test_a_directory_that_does_not_exist_fails_with_its_name(backend: LocalBacke
     assert "/no/such/place: No such file or directory" in seen.detail
 
 
+@pytest.mark.parametrize("environment", [{"A=B": "1"}, {"A": "1\0"}])
+def test_an_environment_that_no_process_can_have_fails_that_replica_alone(
+    backend: LocalBackend, environment: dict[str, str]
+):
+    backend.start(wish(), 0, environment, NOW)
+
+    seen = reaching(backend, Phase.ENDED)
+    assert seen.exit is ReplicaExit.FAILED
+    assert "no agent can be started" in (seen.detail or "")
+
+
 def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 

@@ -37,7 +37,11 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
     [
         ({"command": ()}, "command"),
         ({"processes_per_replica": 0}, "processesPerReplica"),
+        ({"command": ("a\0b",)}, "command"),
         ({"environment": {"KEY": Secret()}}, "environment.KEY"),
+        ({"environment": {"KEY": "a\0b"}}, "environment.KEY"),
+        ({"environment": {"A=B": "1"}}, "environment.A=B"),
+        ({"environment": {"": "1"}}, "environment."),
     ],
 )
 def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):
