@@ -193,7 +193,9 @@ class Coordinator:
         if self._it.missing:
             seconds = min(_PROOF_SECONDS, seconds or _PROOF_SECONDS)
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
             return
 

@@ -169,8 +169,7 @@ class Scaler:
         while True:
             self._wake.clear()
             self.look(self._clock())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._pace.look)
+            await _at_most(self._pace.look, self._wake)
 
     async def _listen(self) -> None:
         while True:
@@ -213,8 +212,7 @@ class Scaler:
                 await self._ask_about(job)
             if away is not None:
                 raise away
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), self._pace.look)
+            await _at_most(self._pace.look, self._wanted)
 
     async def _ask_about(self, job: JobId) -> None:
         """Whether an agent's job is finished. One that Brain does not know is left alone."""
@@ -237,8 +235,7 @@ class Scaler:
             for job, report in list(self._reports.items()):
                 if self._due(job, report):
                     await self._send_report(job, report)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self._pace.look)
+            await _at_most(self._pace.look, self._changed)
 
     def _due(self, job: JobId, report: ReplicaReport) -> bool:
         told = self._told.get(job)
@@ -278,6 +275,13 @@ class Scaler:
                 log.warning("%s: %s; next attempt after %.1f s", work.__name__, why, pause)
                 await asyncio.sleep(pause)
                 pause, since = min(2 * pause, self._pace.retry_longest), now
+
+
+async def _at_most(seconds: float, event: asyncio.Event) -> None:
+    # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with the event.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:

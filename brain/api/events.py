@@ -151,7 +151,9 @@ async def _pause(bell: Bell, heard: asyncio.Event) -> None:
 
 async def _wait(heard: asyncio.Event, seconds: float) -> bool:
     try:
-        await asyncio.wait_for(heard.wait(), seconds)
+        # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
+        async with asyncio.timeout(seconds):
+            await heard.wait()
     except TimeoutError:
         return False
     return True

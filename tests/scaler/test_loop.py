@@ -14,7 +14,7 @@ from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit, ReplicaState
 from brain.views import JobWish
-from scaler.loop import Pace, Scaler
+from scaler.loop import Pace, Scaler, _at_most
 from scaler.memory import MemoryBackend
 from scaler.ports import Phase
 from scaler.wishes import WishFile, answered
@@ -335,3 +335,23 @@ def test_damaged_wishes_on_disk_are_none(tmp_path: Path, damage: str):
     (tmp_path / "wishes.json").write_text(damage)
 
     assert WishFile(tmp_path / "wishes.json").load() is None
+
+
+def test_a_task_ends_although_its_event_comes_together_with_the_cancellation():
+    async def act() -> bool:
+        event = asyncio.Event()
+
+        async def work() -> None:
+            while True:
+                event.clear()
+                await _at_most(60, event)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        event.set()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        return task.cancelled()
+
+    assert asyncio.run(act())
