@@ -80,7 +80,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; the exit code says what kind of error it was."""
     try:
-        cli.main(standalone_mode=False)
+        # `Exit` comes back as its code in this mode; commands return nothing.
+        sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as misuse:
         misuse.show()
         sys.exit(misuse.exit_code)

@@ -51,6 +51,11 @@ def test_a_script_that_is_not_there_is_refused_before_anything_starts(tmp_path: 
         check_script(document)
 
 
+def test_the_doctor_ends_with_1_where_something_is_broken(tmp_path: Path):
+    done = brain("doctor", home=tmp_path / "none")
+    assert (done.returncode, "no Brain runs here" in done.stdout) == (1, True)
+
+
 def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
     path = tmp_path / "job.yaml"
     path.write_text("- just\n- a list\n")
