@@ -18,6 +18,17 @@ from launcher.workers import ProbeEvent, WorkerExit, Workers
 T = TypeVar("T")
 #: Longer than anything here takes on a busy machine.
 DEADLINE_SECONDS = 30.0
+#: A worker that announces itself like a probe does.
+ANNOUNCE = """
+import json, os, socket
+told = json.loads(os.environ['BRAIN_WORKER'])
+def say(**event):
+    known = {'v': 1, 'rank': int(os.environ['RANK']), 'local_rank': 0, 'epoch': told['epoch']}
+    datagram = json.dumps(dict(known, **event)).encode()
+    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(datagram, told['agent'])
+"""
+#: Keeps BRAIN_WORKER in the environment, where a rank's Python would take it away.
+AS_PROGRAM = (sys.executable, "-S", "-u", "-c")
 
 
 def a_world(*processes: int, **changes: Any) -> WorldDocument:
