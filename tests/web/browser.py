@@ -26,7 +26,7 @@ ARGUMENTS = [
 ]
 REMEDY = "install one with: sudo apt-get install --yes chromium"
 #: Milliseconds that a page may take for anything.
-PATIENCE = 15_000
+PATIENCE = 30_000
 
 
 def chromium() -> str:

@@ -1,6 +1,5 @@
 """A small fleet with a past, as its programs would have reported it, written through the stores."""
 
-import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,17 +12,10 @@ from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, 
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node, NodeName, PoolName, Resources
-from brain.types.telemetry import HostSample, Phase, Place, SourceId, ThroughputSample
 from brain.types.world import Cause, Member, Replica, ReplicaState, World
+from tests.web.measured import AHEAD, NODE, RATE, machine_of, steps_of
 
 LOCAL = PoolName("local")
-NODE = NodeName("laptop")
-#: Seconds of a throughput sample's window.
-WINDOW = 5
-#: Samples are stored so far ahead that a job is fresh as long as the tests run.
-AHEAD = timedelta(minutes=12)
-#: Examples per second at each size of the job digits.
-RATE = {1: 512.0, 2: 968.0, 3: 1370.0, 4: 1405.0}
 
 DIGITS, TINY, RANKS, VOLUME, WAVES, OLD, BROKEN = (
     JobId(f"0197f000-0000-7000-8000-00000000000{number}") for number in range(1, 8)
@@ -111,9 +103,9 @@ def _digits(tx: Transaction, now: datetime) -> None:
         begin, end = now - since, now - until
         tx.worlds.put(_world(epoch, size, begin, None if epoch == len(ago) else end))
         last = end if until else now + AHEAD
-        _samples(tx, DIGITS, epoch, size, begin + timedelta(seconds=8), last, now)
+        steps_of(tx, DIGITS, epoch, size, begin + timedelta(seconds=8), last, now)
     tx.worlds.put_replicas(DIGITS, [_replica(number, now - ago[1]) for number in range(2)])
-    _hosts(tx, DIGITS, now - ago[0], now, sizes, ago)
+    machine_of(tx, DIGITS, now - ago[0], now, sizes, ago)
     for plan in _past(now, ago):
         tx.plans.add(plan)
     tx.plans.add(_proposal(4, 3, now - timedelta(minutes=11)))
@@ -310,98 +302,11 @@ def _replica(number: int, at: datetime) -> Replica:
     return Replica(id=number, node=NODE, state=ReplicaState.RUNNING, generation=1, started_at=at)
 
 
-def _samples(
-    tx: Transaction,
-    id: JobId,
-    epoch: int,
-    size: int,
-    begin: datetime,
-    end: datetime,
-    now: datetime,
-    *,
-    slow: dict[int, float] | None = None,
-) -> None:
-    """Windows of every rank; the noise is a sum of sines, the same in every run."""
-    count = int((end - begin).total_seconds() // WINDOW)
-    found = []
-    for rank in range(size):
-        place = Place(
-            job=id, source=SourceId(f"{id}-{epoch}-{rank}"), replica=rank, local_rank=0,
-            rank=rank, epoch=epoch, generation=epoch - 1,
-        )  # fmt: skip
-        for number in range(count):
-            seconds = 256 / RATE[size] * (1 + _noise(number + 7 * rank) * 0.012)
-            seconds *= (slow or {}).get(rank, 1.0)
-            steps = max(1, round(WINDOW / seconds))
-            wait = 0.04 + 0.02 * (size == 4) * 10 + 0.006 * _noise(number)
-            found.append(
-                ThroughputSample(
-                    place=place,
-                    measured_at=begin + timedelta(seconds=(number + 1) * WINDOW),
-                    sequence=number,
-                    phase=Phase.TRAINING,
-                    nodes=1,
-                    replicas=size,
-                    processes=size,
-                    accelerator="cpu",
-                    local_batch=256 // size,
-                    accumulation=1,
-                    steps=steps,
-                    step=number * steps,
-                    step_seconds=seconds,
-                    step_seconds_mean=seconds,
-                    data_wait_seconds=seconds * wait,
-                    examples_per_second=256 / size / seconds,
-                )
-            )
-    tx.telemetry.add(found, received_at=now)
-
-
-def _hosts(
-    tx: Transaction,
-    id: JobId,
-    begin: datetime,
-    end: datetime,
-    sizes: tuple[int, ...],
-    ago: list[timedelta],
-) -> None:
-    found = []
-    for number in range(int((end + AHEAD - begin).total_seconds() // 10)):
-        at = begin + timedelta(seconds=10 * number)
-        size = [size for size, since in zip(sizes, ago, strict=True) if end - since <= at][-1]
-        used = int(1000 * size * (0.86 + 0.03 * _noise(number)))
-        memory = int((1.1 + 0.45 * size + 0.02 * _noise(number)) * (1 << 30))
-        found.append(
-            HostSample(
-                job=id,
-                source=SourceId(f"host-{id}"),
-                node=NODE,
-                measured_at=at,
-                sequence=number,
-                cpu_millis=used + 300,
-                cpu_capacity_millis=8000,
-                memory_bytes=memory + (6 << 30),
-                memory_capacity_bytes=32 << 30,
-                job_cpu_millis=used,
-                job_memory_bytes=memory,
-                network_receive_bytes_per_second=0.0,
-                network_send_bytes_per_second=0.0,
-                disk_read_bytes_per_second=0.0,
-                disk_write_bytes_per_second=0.0,
-            )
-        )
-    tx.telemetry.add(found, received_at=end)
-
-
-def _noise(number: int) -> float:
-    return math.sin(number * 1.7) * 0.6 + math.sin(number * 0.31) + math.sin(number * 4.1) * 0.5
-
-
 def _silent(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(TINY, "tiny-lm", now, JobState.RUNNING, reason="stepping", owner="grace"))
     begin, end = now - timedelta(minutes=40), now - timedelta(minutes=4)
     tx.worlds.put(_other_world(TINY, 1, begin))
-    _samples(tx, TINY, 1, 1, begin, end, now)
+    steps_of(tx, TINY, 1, 1, begin, end, now)
     _hold(
         tx, TINY, now, "stale-telemetry",
         "The newest sample is 240 s old, the limit is 60 s: the world stays as it was.",
@@ -414,7 +319,7 @@ def _straggling(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(RANKS, "ranker", now, JobState.RUNNING, reason="stepping", document=four))
     begin = now - timedelta(minutes=30)
     tx.worlds.put(_other_world(RANKS, 4, begin))
-    _samples(tx, RANKS, 1, 4, begin, now + AHEAD, now, slow={2: 1.3})
+    steps_of(tx, RANKS, 1, 4, begin, now + AHEAD, now, slow={2: 1.3})
     _hold(
         tx, RANKS, now, "straggler",
         "Rank 2 is 30 % slower than its peers; more replicas would wait for it too.",
@@ -426,7 +331,7 @@ def _held(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(VOLUME, "volume-seg", now, JobState.RUNNING, reason="stepping"))
     begin = now - timedelta(minutes=25)
     tx.worlds.put(_other_world(VOLUME, 1, begin))
-    _samples(tx, VOLUME, 1, 1, begin, now + AHEAD, now)
+    steps_of(tx, VOLUME, 1, 1, begin, now + AHEAD, now)
     _hold(
         tx, VOLUME, now, "no-checkpoint",
         "I will not resize this job: no checkpoint was seen, it would lose 25 minutes.",

@@ -22,8 +22,6 @@ PAGES = {
     "audit": "ada",
     "health": "workbench silent",
 }
-#: Cold caches of a busy machine.
-SLOW = 30_000
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -41,7 +39,7 @@ def test_a_page_shows_its_data_and_is_accessible(
 def test_the_charts_draw_what_was_measured(browser: Browser, served: Served, proposal: int) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/jobs/digits")
-        expect(seen.page.locator(".plot canvas")).to_have_count(3, timeout=SLOW)
+        expect(seen.page.locator(".plot canvas")).to_have_count(3)
         seen.page.get_by_text("View as table").click()
         row = seen.page.locator(".astable tbody tr").first
         assert 900 < _number(row.locator("td").nth(1).inner_text()) < 1050
@@ -52,7 +50,7 @@ def test_the_crosshair_moves_by_the_arrow_keys(
 ) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/jobs/digits")
-        seen.page.get_by_label("Measured charts").focus(timeout=SLOW)
+        seen.page.get_by_label("Measured charts").focus()
         seen.page.keyboard.press("ArrowLeft")
         expect(seen.page.locator(".reading").first).to_contain_text("measured")
         before = seen.page.locator(".pillt").text_content()
@@ -64,7 +62,9 @@ def test_the_crosshair_moves_by_the_arrow_keys(
 def test_an_empty_service_says_what_to_do(browser: Browser, empty: Served) -> None:
     with visit(browser, empty) as seen:
         expect(seen.page.get_by_text("No jobs yet, because nothing was submitted")).to_be_visible()
-        expect(seen.page.get_by_role("button", name="Copy: brain submit -f job.yaml")).to_be_visible()
+        expect(
+            seen.page.get_by_role("button", name="Copy: brain submit -f job.yaml")
+        ).to_be_visible()
         assert _violations(seen.page) == []
         seen.page.goto(f"{empty.url}/#/nodes")
         expect(seen.page.get_by_text("because no scaler has registered one")).to_be_visible()

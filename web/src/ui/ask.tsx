@@ -39,7 +39,8 @@ function Dialog({ first }: { first: Question }) {
   useLayoutEffect(() => host.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
-    if (busy || !asked) return;
+    // A dialog that Escape just closed answers nothing any more.
+    if (busy || !asked || !host.current?.open) return;
     setBusy(true);
     try {
       tell(await asked.run(why.trim()));
