@@ -32,7 +32,7 @@ def test_a_page_shows_its_data_and_is_accessible(
     with visit(browser, served, theme=theme) as seen:
         seen.page.goto(f"{served.url}/#/{address}")
         words = seen.page.get_by_role("main").get_by_text(PAGES[address]).first
-        expect(words).to_be_visible(timeout=SLOW)
+        expect(words).to_be_visible()
         assert _violations(seen.page) == []
 
 
