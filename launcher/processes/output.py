@@ -5,6 +5,7 @@ everything else runs through a pipe and a thread, so that a console which does n
 stops the agent's loop.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from launcher.config import LogConfig, Std
 
 INHERIT = None
 #: Progress bars end their lines with a carriage return alone.
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 #: A line longer than this is passed on in pieces.
 _LINE_LIMIT_BYTES = 65536
 
@@ -168,8 +169,10 @@ class Stream:
 
 def _split(data: bytes) -> list[bytes]:
     """Complete lines, and last what is not complete yet."""
-    lines = _LINE.findall(data)
-    rest = data[sum(map(len, lines)) :]
+    # Ends are looked for, not whole lines: in a long line without an end that would take minutes.
+    ends = [0, *(found.end() for found in _LINE_END.finditer(data))]
+    lines = [data[begin:end] for begin, end in itertools.pairwise(ends)]
+    rest = data[ends[-1] :]
     return [*lines, rest, b""] if len(rest) > _LINE_LIMIT_BYTES else [*lines, rest]
 
 

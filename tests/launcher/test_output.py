@@ -1,0 +1,26 @@
+"""What workers print, cut into lines."""
+
+import time
+
+import pytest
+
+from launcher.processes.output import _split
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", [b""]),
+        (b"a\nb", [b"a\n", b"b"]),
+        (b"1%\r2%\r\n\n", [b"1%\r", b"2%\r\n", b"\n", b""]),
+    ],
+)
+def test_what_is_printed_is_cut_after_each_end_of_a_line(data: bytes, lines: list[bytes]):
+    assert _split(data) == lines
+
+
+def test_a_long_line_without_an_end_costs_no_time():
+    began = time.process_time()
+
+    assert _split(b"x" * 100_000) == [b"x" * 100_000, b""]
+    assert time.process_time() - began < 1
