@@ -99,9 +99,11 @@ def duration(seconds: float | None) -> str:
 
 
 def resize(before: int, after: int) -> str:
-    """Return a change of size.
+    """Return a change of size, or that there is none.
 
-    >>> resize(1, 2)
-    '1 → 2 replicas'
+    >>> resize(1, 2), resize(1, 1)
+    ('1 → 2 replicas', '1\u202freplica stays')
     """
+    if before == after:
+        return f"{count(after, 'replica')} {'stays' if after == 1 else 'stay'}"
     return f"{before} → {after} replica{'' if after == 1 else 's'}"

@@ -433,6 +433,18 @@ class TestWorlds:
         assert (here.wish().generation, here.wish().replicas) == (2, 1)
         assert here.job.state is JobState.RUNNING
 
+    def test_a_restore_goes_back_from_what_was_seen_not_from_what_was_planned(self):
+        held, partly = running(), running()
+        request(held, 2)
+        request(partly, 3)
+        partly.report(WorldEvent.STEPPING, epoch=2, size=2, cause=Cause.PLAN)
+
+        for here in (held, partly):
+            here.report(WorldEvent.HELD, detail="no safe point came")
+
+        sizes = [(h.plans[0].current.replicas, h.plans[0].target.replicas) for h in (held, partly)]
+        assert sizes == [(1, 1), (2, 1)]
+
     def test_a_restore_that_is_held_goes_on_because_there_is_nothing_else_to_go_back_to(self):
         here = running()
         request(here, 3)

@@ -63,7 +63,8 @@ def begin(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
     job = tx.jobs.get(plan.job)
     if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan):
         return plan
-    plan = move_plan(tx, plan, PlanState.APPLYING, f"{change(plan)} begins", now)
+    begins = change(plan) if plan.current == plan.target else f"{change(plan)} begins"
+    plan = move_plan(tx, plan, PlanState.APPLYING, begins, now)
     if job.state in _STEADY:
         move_job(tx, job, JobState.CHANGING, change(plan), now)
     return settle(tx, plan, settings=settings, now=now)
@@ -130,6 +131,9 @@ def fail(
     if job.state is JobState.CHANGING:
         job = move_job(tx, job, JobState.RUNNING, f"{change(plan)} was given up: {why}", now)
     _, target = standing(tx.plans.of(job.id), job)
+    # The world may never have had the size that is given up; what runs is what is left.
+    world = tx.worlds.latest(job.id)
+    runs = 0 if world is None or world.ended_at is not None else world.replicas
     explanation = Explanation(
         code="restore",
         reason=f"{change(plan)} was given up: {why}",
@@ -143,7 +147,7 @@ def fail(
         explanation,
         settings=settings,
         now=now,
-        current=plan.target,
+        current=job.document.sized(runs) if runs else target,
     )
     tx.plans.add(restore)
     told(tx, restore, explanation.reason, now)
@@ -306,7 +310,8 @@ def instead(
 
 
 def approved(tx: Transaction, plan: ScalePlan, by: str, now: datetime) -> ScalePlan:
-    message = f"{by} approved {change(plan)}"
+    what = f"that {change(plan)}" if plan.current == plan.target else change(plan)
+    message = f"{by} approved {what}"
     approval = Approval(by=by, at=now)
     return move_plan(tx, plan, PlanState.APPROVED, message, now, by=by, approval=approval)
 

@@ -156,7 +156,9 @@ def rollback(
     job = tx.jobs.get(plan.job)
     _expect_unfinished(job)
     generation, _ = standing(tx.plans.of(job.id), job)
-    if plan.generation != generation or plan.current == plan.target:
+    if plan.current == plan.target:
+        raise Conflict(f"plan {plan.generation} changed no size; ask for a size instead")
+    if plan.generation != generation:
         raise Conflict(
             f"plan {plan.generation} is not what stands ({generation} is); ask for a size instead"
         )
