@@ -4,8 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import pytest
+
 from brain import calls
 from brain.api import events
+from brain.errors import BadInput
 from brain.types.record import Role
 from tests.api.app import Api, digits
 from tests.builders import event
@@ -104,10 +107,21 @@ def test_what_another_process_commits_rings_here(api: Api) -> None:
     assert asyncio.run(watched())
 
 
-def test_a_last_event_id_that_is_no_number_is_refused(api: Api) -> None:
+@pytest.mark.parametrize("id", ["last", str(2**63), "9" * 5000])
+def test_a_last_event_id_that_no_event_has_is_refused_by_name_and_value(api: Api, id: str) -> None:
     with api.http(api.token(Role.VIEWER)) as http:
-        answer = http.get("/api/v1/events", headers={"Last-Event-ID": "last"})
-    assert answer.status_code == 422
+        answer = http.get("/api/v1/events", headers={"Last-Event-ID": id})
+    assert (answer.status_code, answer.json()["field"]) == (422, "Last-Event-ID")
+    assert id[:40] in answer.json()["detail"]
+
+
+def test_events_of_a_job_after_an_id_that_no_event_has_are_refused(api: Api) -> None:
+    beyond = 2**63
+    with api.client() as admin:
+        admin.send(calls.submit(digits()))
+        with pytest.raises(BadInput, match=f"after {beyond} is no id") as refused:
+            admin.send(calls.job_events("digits", after=beyond))
+    assert refused.value.field == "after"
 
 
 def test_events_of_a_job_go_on_from_an_id(api: Api) -> None:

@@ -30,9 +30,7 @@ async def stream(
     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
     second at most.
     """
-    if last_event_id is not None and not last_event_id.isdigit():
-        raise BadInput(f"Last-Event-ID {last_event_id!r} is no number", field="Last-Event-ID")
-    after = None if last_event_id is None else int(last_event_id)
+    after = None if last_event_id is None else _number(last_event_id)
     return StreamingResponse(
         _counted(here, after),
         media_type="text/event-stream",
@@ -49,9 +47,27 @@ def job_events(
     about: AboutJob, after: int = 0, page_size: Annotated[int, Query(ge=1, le=500)] = 500
 ) -> Response:
     """What happened to a job, oldest first; ``after`` is the id of the last event that is known."""
+    _check_id("after", after)
     return about.read(
         lambda tx, job: Page(items=tuple(tx.events.after(after, limit=page_size, job=job.id)))
     )
+
+
+def _number(last_event_id: str) -> int:
+    try:
+        return _check_id("Last-Event-ID", int(last_event_id))
+    except ValueError as bad:
+        # It is none, or one of more digits than Python reads.
+        said = f"Last-Event-ID {last_event_id[:40]!r} is no number that an event has"
+        raise BadInput(f"{said}; leave it out", field="Last-Event-ID") from bad
+
+
+def _check_id(name: str, id: int) -> int:
+    if not -(2**63) <= id < 2**63:
+        raise BadInput(
+            f"{name} {id} is no id of an event: it has more than 64 bits; leave it out", field=name
+        )
+    return id
 
 
 async def _counted(here: Context, after: int | None) -> AsyncIterator[bytes]:
