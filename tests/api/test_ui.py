@@ -22,6 +22,8 @@ def built(api: Api, tmp_path: Path) -> Iterator[Api]:
     (root / "assets").mkdir(parents=True)
     (root / "index.html").write_text("<title>Brain</title>")
     (root / "assets" / "app-1a2b.js").write_text("1")
+    (tmp_path / "secret.js").write_text("outside")
+    (root / "assets" / "linked.js").symlink_to(tmp_path / "secret.js")
     with showing(api, root):
         yield api
 
@@ -49,9 +51,24 @@ def test_an_asset_is_cached_for_good(built: Api) -> None:
     assert (asset.status_code, "immutable" in asset.headers["cache-control"]) == (200, True)
 
 
+def test_what_a_later_build_wrote_is_served_at_once(built: Api, tmp_path: Path) -> None:
+    (tmp_path / "dist" / "assets" / "app-3c4d.js").write_text("2")
+    with built.http() as http:
+        assert http.get("/assets/app-3c4d.js").text == "2"
+
+
 @pytest.mark.parametrize(
     "path",
-    ["/assets/gone.js", "/api/v1/gone", "/favicon.ico", "/%2e%2e/x.y"],
+    [
+        "/assets/gone.js",
+        "/api/v1/gone",
+        "/favicon.ico",
+        "/%2e%2e/secret.js",
+        "//%2e%2e/secret.js",
+        "/assets/linked.js",
+        "/assets/%00.js",
+        "/" + "a" * 300 + ".js",
+    ],
 )
 def test_what_is_no_page_is_not_found_even_for_a_browser(built: Api, path: str) -> None:
     with built.http() as http:

@@ -30,14 +30,7 @@ class Dashboard:
     """Answers every path that no route has: a built file, or the page for a navigation."""
 
     def __init__(self, root: Path | None) -> None:
-        self._root = root
-        files = root.rglob("*") if root else ()
-        # A fixed table, so no path can lead out of the directory.
-        self._files = {
-            "/" + path.relative_to(root or path).as_posix(): path
-            for path in files
-            if path.is_file()
-        }
+        self._root = root and root.resolve()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; what is no file and no navigation is not found."""
@@ -47,14 +40,25 @@ class Dashboard:
         path = scope["path"]
         if request.method not in ("GET", "HEAD"):
             raise HTTPException(404)
-        if path in self._files:
+        if file := self._file(path):
             caching = _FOREVER if path.startswith("/assets/") else "no-cache"
-            response = FileResponse(self._files[path], headers={"Cache-Control": caching})
+            response = FileResponse(file, headers={"Cache-Control": caching})
         elif _is_navigation(request):
             response = self._page()
         else:
             raise HTTPException(404)
         await response(scope, receive, send)
+
+    def _file(self, path: str) -> Path | None:
+        """The built file of a path, looked up anew because a build may have replaced it."""
+        if self._root is None:
+            return None
+        try:
+            file = (self._root / path.lstrip("/")).resolve(strict=True)
+        except (OSError, ValueError):
+            # There is none, or no file can have such a name.
+            return None
+        return file if file.is_relative_to(self._root) and file.is_file() else None
 
     def _page(self) -> FileResponse:
         if self._root is None:
