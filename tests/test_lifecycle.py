@@ -382,7 +382,7 @@ class TestWorlds:
 
         job = here.report(WorldEvent.STEPPING, epoch=2, size=3, cause=Cause.PLAN)
 
-        assert (job.state, job.reason) == (JobState.DEGRADED, "3 of 4\u202freplicas step")
+        assert (job.state, job.reason) == (JobState.DEGRADED, "3 of 4\u202freplicas train")
         assert here.plans[0].state is PlanState.APPLYING
 
     @pytest.mark.parametrize("event", list(WorldEvent))
@@ -414,7 +414,7 @@ class TestWorlds:
 
         job = here.report(WorldEvent.STEPPING, size=1)
 
-        assert job.state is JobState.RUNNING
+        assert (job.state, job.reason) == (JobState.RUNNING, "1\u202freplica trains")
         assert here.world is not None
         assert here.world.stepping_at is not None
 

@@ -145,12 +145,13 @@ def _stepping(
         job = tx.jobs.get(job.id)
     size, wanted = len(report.members), wished(tx.plans.of(job.id), job)[1].replicas
     if size < wanted:
-        reason = f"{size} of {count(wanted, 'replica')} step"
+        reason = f"{size} of {count(wanted, 'replica')} {_train(size)}"
         return move_job(tx, job, JobState.DEGRADED, reason, now)
     if plan is not None and plan.state is PlanState.APPLYING:
         reason = f"{size} → {count(plan.target.replicas, 'replica')}"
         return move_job(tx, job, JobState.CHANGING, reason, now)
-    return move_job(tx, job, JobState.RUNNING, f"{count(size, 'replica')} step", now)
+    reason = f"{count(size, 'replica')} {_train(size)}"
+    return move_job(tx, job, JobState.RUNNING, reason, now)
 
 
 def _held(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
@@ -219,6 +220,10 @@ def _applying(tx: Transaction, report: WorldReport) -> ScalePlan | None:
 def _sentence(report: WorldReport) -> str:
     said = f"world {report.epoch} with {count(len(report.members), 'replica')}: {report.event}"
     return said + (f", {report.detail}" if report.detail else "")
+
+
+def _train(size: int) -> str:
+    return "trains" if size == 1 else "train"
 
 
 def _newer(known: Replica | None, replica: Replica) -> bool:
