@@ -17,10 +17,10 @@ from brain.client import AsyncBrainClient
 from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import NodeName, PoolName
-from brain.types.world import Replica, ReplicaReport, ReplicaState
+from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from scaler.credentials import Credentials
 from scaler.ports import JobBackend, Observed, Phase, ReplicaSeen
-from scaler.reconcile import Action, Clear, Close, Order, Start, Stop, Wait, decide, target
+from scaler.reconcile import Action, Clear, Close, GiveUp, Order, Start, Stop, Wait, decide, target
 from scaler.wishes import Wishes, WishFile, answered
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class Scaler:
         reasons = [action.reason for action in actions if isinstance(action, Wait)]
         if len(reasons) < len(actions):
             seen = self._backend.observe(job, now)
+        failed = tuple(_failed(action) for action in actions if isinstance(action, GiveUp))
+        seen = replace(seen, replicas=(*seen.replicas, *failed))
         self._note(seen, reasons[0] if reasons else None, now)
 
     def _act(self, action: Action, order: Order, job: JobId, now: datetime) -> None:
@@ -138,7 +140,7 @@ class Scaler:
                 self._backend.clear(job)
                 self._credentials.forget(job)
                 self._closed.add(job)
-            case Wait():
+            case Wait() | GiveUp():
                 pass
             case _:
                 assert_never(action)
@@ -282,6 +284,19 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def _failed(never: GiveUp) -> ReplicaSeen:
+    """A replica that was never written down, the same in every report."""
+    return ReplicaSeen(
+        id=never.replica,
+        phase=Phase.ENDED,
+        generation=never.generation,
+        started_at=never.at,
+        ended_at=never.at,
+        exit=ReplicaExit.FAILED,
+        detail=never.detail,
+    )
 
 
 def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:

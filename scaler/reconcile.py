@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from brain.errors import BadInput
 from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
@@ -73,11 +74,21 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No replica can ever be started for this wish; Brain is told of one that failed at ``at``."""
+
+    replica: int
+    generation: int
+    detail: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Clear:
     """Nothing of this finished job is alive: remove what it needs no more."""
 
 
-Action = Start | Stop | Close | Wait | Clear
+Action = Start | Stop | Close | Wait | GiveUp | Clear
 
 
 def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
@@ -115,12 +126,33 @@ def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iter
     missing = wished - len(alive) - _away(order, seen, now)
     if missing <= 0 and not intended:
         return
+    if why := _unusable(wish):
+        # What runs was started from a document that could be used; it is let go on.
+        yield Wait(why) if alive else _give_up(wish, why, order, seen)
+        return
     if why := seen.lacking or _pause(wish, seen, now):
         yield Wait(why)
         return
     for replica in intended:
         yield Start(replica.id, replica.generation)
     yield from _grow(wish, max(0, missing), seen)
+
+
+def _unusable(wish: JobWish) -> str | None:
+    try:
+        document(wish)
+    except BadInput as why:
+        return f"no replica can be started from the job's document: {why}"
+    return None
+
+
+def _give_up(wish: JobWish, why: str, order: Order, seen: Observed) -> GiveUp | Wait:
+    """Only when Brain knows how the others ended: what the last one says decides about the job."""
+    ends = [each.ended_at for each in seen.replicas]
+    at = max([order.since, *(end for end in ends if end)])
+    if ends and (None in ends or order.confirmed_at is None or at > order.confirmed_at):
+        return Wait(why)
+    return GiveUp(seen.next_id, wish.wish.generation, why, at)
 
 
 def _grow(wish: JobWish, missing: int, seen: Observed) -> Iterator[Action]:

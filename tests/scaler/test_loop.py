@@ -294,6 +294,18 @@ def test_what_does_not_fit_is_told_with_the_reason(tmp_path: Path):
     )
 
 
+def test_a_job_whose_document_cannot_be_used_is_told_as_failed(tmp_path: Path):
+    house = House(tmp_path, wish(1, command=[]))
+
+    async def act() -> None:
+        await house.until("the report", lambda: house.brain.told(JOB))
+
+    house.lived_in(act)
+    (told,) = house.brain.told(JOB)
+    assert told.exit is ReplicaExit.FAILED
+    assert "command" in told.detail
+
+
 class FullDisk(MemoryBackend):
     """Has no room for what a job would write down."""
 

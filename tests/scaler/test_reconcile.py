@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from brain.types.job import Intent, JobState
 from brain.types.world import ReplicaExit
 from scaler.ports import Phase
-from scaler.reconcile import Clear, Close, Start, Stop, Wait, decide
-from tests.scaler.wished import NOW, order, replica, seen, wish
+from scaler.reconcile import Clear, Close, GiveUp, Start, Stop, Wait, decide
+from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 
 LEFT, LOST, FAILED = ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED
 SUCCEEDED, CANCELLED = ReplicaExit.SUCCEEDED, ReplicaExit.CANCELLED
@@ -301,6 +301,31 @@ def test_what_does_not_fit_waits_with_the_reason():
         Start(1, 0),
         Wait("waits for room for 2 of 4 replicas: each needs 1.5 CPU, free are 1 CPU, 1024.0 GiB"),
     )
+
+
+def test_a_document_that_cannot_be_used_is_given_up_in_the_same_words_for_ever():
+    asked, sight = order(wish(1, minimum=3)), seen(replica(0, exit=ReplicaExit.LOST))
+    (given_up,) = decide(asked, sight, NOW)
+
+    assert isinstance(given_up, GiveUp)
+    assert (given_up.replica, given_up.at) == (1, ago(30))
+    assert decide(asked, sight, NOW + timedelta(days=1)) == (given_up,)
+
+
+def test_nothing_is_given_up_before_brain_knows_of_the_last_loss():
+    sight = seen(replica(0, exit=ReplicaExit.LOST), replica(1, Phase.GONE))
+
+    lost, waits = decide(order(wish(1, minimum=3)), sight, NOW)
+
+    assert isinstance(lost, Close)
+    assert isinstance(waits, Wait)
+
+
+def test_a_document_that_cannot_be_used_any_more_leaves_what_runs():
+    (waits,) = decide(order(wish(2, minimum=3)), seen(replica(0)), NOW)
+
+    assert isinstance(waits, Wait)
+    assert "minimum" in waits.reason
 
 
 def test_gpus_that_are_not_there_are_named():
