@@ -18,6 +18,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from brain import wire
@@ -244,6 +245,15 @@ def listen(home: Home) -> socket.socket:
     return listening
 
 
+def remove(path: Path, bound: os.stat_result) -> None:
+    """Remove our socket, not that of who came after us where the home was made anew meanwhile."""
+    with suppress(OSError):
+        if os.path.samestat(path.stat(), bound):
+            path.unlink()
+            # Only the short directory of a long home is empty now; agents may use it too.
+            path.parent.rmdir()
+
+
 def collect(options: Options) -> int:
     """Be the collector of this machine; return the exit code, ``HELD`` where another one is."""
     home = options.home
@@ -256,13 +266,11 @@ def collect(options: Options) -> int:
             log.info("another collector holds %s", home.lock)
             return HELD
         with closing(listen(home)) as listening:
+            bound = home.socket.stat()
             try:
                 asyncio.run(_run(options, listening))
             finally:
-                home.socket.unlink(missing_ok=True)
-                with suppress(OSError):
-                    # Only the short directory of a long home is empty now; agents may use it too.
-                    home.socket.parent.rmdir()
+                remove(home.socket, bound)
     return 0
 
 

@@ -1,14 +1,38 @@
 """The collector process: nothing taken is lost, whatever dies, and all that is lost is told."""
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from brain.types.telemetry import HostSample, LossSample, Sample, ThroughputSample
+from collectors.loop import remove
 from tests.collectors.serviced import JOB, machine, service, window
+
+
+def test_only_the_socket_that_was_bound_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "short" / "probe.sock"
+    with listening(path):
+        mine = path.stat()
+        path.unlink()
+        with listening(path):
+            remove(path, mine)
+            assert path.exists()
+            remove(path, path.stat())
+            assert not path.parent.exists()
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[None]:
+    path.parent.mkdir(exist_ok=True)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as bound:
+        bound.bind(str(path))
+        yield
 
 
 def test_samples_reach_the_service_with_the_jobs_token(tmp_path: Path) -> None:
