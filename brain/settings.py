@@ -5,6 +5,7 @@ variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. Nothin
 any of those; shells pass mappings in.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -81,7 +82,7 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
 
     Raises:
         UnknownField: a key is no setting.
-        BadInput: a value is not of its field's type, or none of its words.
+        BadInput: a value is not of its field's type, none of its words, or out of its range.
     """
     names = [field.name for field in fields(Settings)]
     types = get_type_hints(Settings)
@@ -111,6 +112,11 @@ def _typed(key: str, value: Any, kind: type) -> Any:
             raise BadInput(f"{key} {value!r} is neither true nor false", field=key)
         return words[value.lower()]
     try:
-        return kind(value)
+        typed = kind(value)
     except (TypeError, ValueError) as bad:
         raise BadInput(f"{key} {value!r} is not of type {kind.__name__}", field=key) from bad
+    if key == "port" and not 0 <= typed <= 65535:
+        raise BadInput(f"port {typed} is no TCP port; give 0 (a free one) to 65535", field=key)
+    if key.endswith("_seconds") and not 0 <= typed < math.inf:
+        raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
+    return typed

@@ -37,9 +37,13 @@ def test_truth_is_read_from_words(given: Any, read: bool):
         ("port", "many", "is not of type int"),
         ("tick_seconds", None, "is not of type float"),
         ("policy_mode", "yolo", "none of off, shadow, approve, auto"),
+        ("port", "65536", "port 65536 is no TCP port; give 0"),
+        ("port", -1, "port -1 is no TCP port"),
+        ("tick_seconds", "-0.5", "tick_seconds -0.5 is no span of time; give seconds from 0 up"),
+        ("stale_seconds", "nan", "stale_seconds nan is no span"),
     ],
 )
-def test_a_value_of_another_type_is_refused_by_name(name: str, value: Any, said: str):
+def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: Any, said: str):
     with pytest.raises(BadInput, match=said) as refused:
         settings_from({name: value})
 
