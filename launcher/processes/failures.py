@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+#: What torchrun's report says instead of a traceback; nowhere else does it help anybody.
 _NO_FILE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
 
@@ -54,12 +55,8 @@ def with_exit_code(content: bytes, code: int) -> bytes:
 
 
 def message_for(code: int, pid: int) -> str:
-    """What a code alone says."""
-    if code == 0:
-        return ""
-    if code < 0:
-        return f"Signal {-code} ({signal_name(code)}) received by PID {pid}"
-    return _NO_FILE
+    """What a code alone says; empty where that is no more than the code itself."""
+    return f"Signal {-code} ({signal_name(code)}) received by PID {pid}" if code < 0 else ""
 
 
 def signal_name(code: int) -> str:
@@ -82,7 +79,7 @@ def report(name: str, host: str, root: Failure, others: Sequence[Failure]) -> st
 
 def _block(index: int, host: str, failure: Failure) -> str:
     by = f" ({signal_name(failure.code)})" if failure.code < 0 else ""
-    told = failure.message.rstrip().replace("\n", "\n  ")
+    told = (failure.message or _NO_FILE).rstrip().replace("\n", "\n  ")
     return (
         f"[{index}]:\n"
         f"  time      : {failure.failed_at:%Y-%m-%d_%H:%M:%S}\n"

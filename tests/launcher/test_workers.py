@@ -94,6 +94,16 @@ def test_recorded_errors_name_the_root_cause(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_torchs_hint_stands_in_the_report_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(a_config(tmp_path, python("raise SystemExit(3)"))) as watched:
+            (exit,) = await watched.all()
+            assert exit.message == ""
+            assert "To enable traceback see" in failure_report("train.py", [exit])
+
+    asyncio.run(story())
+
+
 def test_a_worker_that_was_stopped_is_not_the_cause(tmp_path: Path) -> None:
     script = "import os, sys, time; time.sleep(60 * int(os.environ['RANK'])); sys.exit(5)"
 
