@@ -104,7 +104,7 @@ def document_of(
         raise BadInput(f"--replicas {replicas!r} is neither N nor MIN:MAX", field="replicas")
     script = next((word for word in words[1:] if not word.startswith("-")), words[0])
     document: dict[str, Any] = {
-        "name": name or Path(script).stem,
+        "name": name if name is not None else Path(script).stem,
         "command": list(words),
         "replicas": {"min": int(low), "max": int(high or low)},
         "processesPerReplica": nproc,

@@ -146,11 +146,13 @@ def audit(client: BrainClient, limit: int, form: str) -> None:
 
 @click.command()
 def config() -> None:
-    """Show every setting, its value and where it is from."""
-    record = state_directory() / "brain.toml"
+    """Show every setting that `brain up` would use here, its value and where it is from."""
+    home = state_directory()
+    record = home / "brain.toml"
     written = tomllib.loads(record.read_text()) if record.exists() else {}
     environment = settings_in_environment(os.environ)
     settings = settings_from(written, environment)
+    click.echo(f"# What a `brain up` started from this shell would use; its state is in {home}")
     for field in fields(Settings):
         source = (
             f"BRAIN_{field.name.upper()}"

@@ -12,6 +12,7 @@ from brain.cli import COMMANDS, cli, exit_code
 from brain.cli.jobs import check_script, document_of, read_document
 from brain.cli.output import number, percent, rate, seconds
 from brain.types.recommendation import Prediction
+from brain.wire import job_document
 
 NOTHING = {"nproc": 1, "policy": None, "checkpoint": None, "env": ()}
 
@@ -32,6 +33,12 @@ def test_a_command_becomes_a_document_named_after_its_script():
     )
     assert document["name"] == "train"
     assert document["replicas"] == {"min": 1, "max": 4}
+
+
+def test_an_empty_name_is_refused_and_not_replaced():
+    document = document_of(("python", "train.py"), name="", replicas="1", **NOTHING)
+    with pytest.raises(errors.BadInput, match="name ''"):
+        job_document(document)
 
 
 @pytest.mark.parametrize("replicas", ["four", "1:x", ":", "-1"])
@@ -97,6 +104,8 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
 def test_config_names_the_source_of_each_setting(tmp_path: Path):
     (tmp_path / "brain.toml").write_text("port = 9000\n")
     printed = brain("config", home=tmp_path).stdout
+    assert printed.startswith("# What a `brain up` started from this shell would use")
+    assert str(tmp_path) in printed.splitlines()[0]
     assert f"port = 9000  # {tmp_path / 'brain.toml'}" in printed
 
 
