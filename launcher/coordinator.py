@@ -207,7 +207,8 @@ class Coordinator:
             self._changed.clear()
             await self._changed.wait()
         try:
-            await asyncio.wait_for(self._reports.drained(), self._it.terms.linger_seconds)
+            async with asyncio.timeout(self._it.terms.linger_seconds):
+                await self._reports.drained()
         except TimeoutError:
             self._it.say("Brain is away; the next agent of this job will tell it the rest")
 

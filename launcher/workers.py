@@ -305,7 +305,9 @@ class Workers:
 
     async def _wait_at_most(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._ended.wait(), seconds)
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
         except TimeoutError:
             return
 

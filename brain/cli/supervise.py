@@ -177,8 +177,10 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
         return
     process.terminate()
     try:
+        # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the end.
         with suppress(TimeoutError):
-            await asyncio.wait_for(_ended(process), GRACE_SECONDS)
+            async with asyncio.timeout(GRACE_SECONDS):
+                await _ended(process)
     finally:
         # Also where the wait itself was cancelled: nothing may be left behind.
         if process.poll() is None:

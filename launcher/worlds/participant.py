@@ -171,15 +171,15 @@ class Participant:
     async def _introduce(self, address: str) -> Connection | Ended | bool:
         """Say hello; returns the connection, or whether anybody of the job answered."""
         try:
-            connection = await asyncio.wait_for(Connection.to(address), _ANSWER_SECONDS)
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with its answer.
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                connection = await Connection.to(address)
         except (Unavailable, TimeoutError):
             return False
         connection.send(self._hello())
         try:
-            said = await asyncio.wait_for(
-                connection.receive(frames.Frame),
-                2 * _ANSWER_SECONDS,
-            )
+            async with asyncio.timeout(2 * _ANSWER_SECONDS):
+                said = await connection.receive(frames.Frame)
         except (BadInput, TimeoutError):
             said = None
         match said:
