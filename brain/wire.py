@@ -191,9 +191,33 @@ def job_document(data: object) -> JobDocument:
         ImpossibleBounds: no replica count satisfies the bounds.
         BadInput: a value cannot be used; the message names the field.
     """
+    _refuse_shorthand(data)
     document = convert(_snake(data, JobDocument, ""), JobDocument)
     document.check()
     return document
+
+
+def _refuse_shorthand(data: object) -> None:
+    """Tell what to write instead of what people write first; secrets stay unsaid."""
+    if not isinstance(data, Mapping) or not data:
+        raise BadInput(
+            "the document must be an object that begins with name; "
+            "for example {name: digits, command: [python, train.py]}",
+            field="name",
+        )
+    match data:
+        case {"replicas": int(size)} if size is not True and size is not False:
+            raise BadInput(
+                f"replicas {size} is no range; write {{min: {size}, max: {size}}}", field="replicas"
+            )
+        case {"command": str(line)}:
+            words = ", ".join(line.split())
+            raise BadInput(f"command is one text; write a list: [{words}]", field="command")
+    environment = data.get("environment")
+    for name, value in environment.items() if isinstance(environment, Mapping) else ():
+        if not isinstance(value, str | Mapping):
+            field = f"environment.{name}"
+            raise BadInput(f"{field} is no text; quote it", field=field)
 
 
 def document_plain(document: JobDocument) -> dict[str, Any]:

@@ -53,8 +53,13 @@ class TestSubmitting:
         assert here.events("job.") == ["job.Queued", "job.Starting"]
 
     def test_more_than_the_machine_has_is_refused_with_what_it_has(self):
-        with pytest.raises(BadInput, match=r"9.replicas to begin with do not fit.*: 4 do"):
+        with pytest.raises(
+            BadInput, match=r"9.replicas to begin with do not fit.*: 4 do"
+        ) as refused:
             laptop(replicas=Bounds(min=9, max=9))
+
+        said = str(refused.value).replace("\u202f", " ")
+        assert "each wants 1 000 mCPU; the pool has 4 000 mCPU; lower replicas.min" in said
 
     def test_without_any_node_it_waits_and_says_so(self):
         here = laptop()

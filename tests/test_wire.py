@@ -117,6 +117,27 @@ def test_an_unknown_field_of_a_document_names_the_nearest_known_one(
     assert hint in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("document", "field", "remedy"),
+    [
+        ({}, "name", "must be an object that begins with name"),
+        (None, "name", "must be an object that begins with name"),
+        ([DOCUMENT], "name", "must be an object that begins with name"),
+        (DOCUMENT | {"replicas": 3}, "replicas", "write {min: 3, max: 3}"),
+        (DOCUMENT | {"command": "python a.py"}, "command", "write a list: [python, a.py]"),
+        (DOCUMENT | {"environment": {"A": 5}}, "environment.A", "environment.A is no text; quote"),
+    ],
+)
+def test_what_people_write_first_is_refused_with_what_to_write_instead(
+    document: object, field: str, remedy: str
+):
+    with pytest.raises(BadInput) as refused:
+        wire.job_document(document)
+
+    assert refused.value.field == field
+    assert remedy in str(refused.value)
+
+
 def test_a_document_with_impossible_bounds_is_refused():
     with pytest.raises(ImpossibleBounds):
         wire.job_document(DOCUMENT | {"replicas": {"min": 4, "max": 2}})

@@ -73,6 +73,8 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
             field="Content-Type",
         )
     head, *lines = [line for line in data.split(b"\n") if line.strip()] or [b""]
+    if not head:
+        raise BadInput("the body holds no sample; its first line has v and sent_at", field="body")
     first = wire.decode(head, dict[str, object])
     envelope = wire.convert(first | {"samples": []}, wire.Envelope)
     wire.check_version(envelope.v, sender="the collector")

@@ -11,10 +11,12 @@ from brain.ports import Transaction
 from brain.types.job import Job, JobState
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaState
+from brain.typeset import quantity
 
 #: Reserve nothing but what is observed: not started, or stopped.
 _IDLE = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
+_GIB = 2**30
 #: Of a job whose replicas reserve nothing, more than anybody would ask for.
 UNLIMITED = 1_000_000
 
@@ -34,6 +36,24 @@ def largest(tx: Transaction, job: Job) -> int | None:
     nodes = tx.nodes.of(job.pool)
     usable = {node.name: node.capacity for node in nodes if _usable(node, job)}
     return _copies(usable, job.document.resources) if nodes else None
+
+
+def compared(tx: Transaction, job: Job) -> str:
+    """Return in words what each replica wants beside what the pool's usable nodes have together."""
+    nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
+    if not nodes:
+        kind = job.document.accelerator
+        return "none of its nodes is usable" + (f" with accelerator {kind}" if kind else "")
+    each, all_of = job.document.resources, sum((n.capacity for n in nodes), Resources())
+    pairs = [
+        (each.cpu_millis, all_of.cpu_millis, "mCPU"),
+        (each.memory_bytes / _GIB, all_of.memory_bytes / _GIB, "GiB"),
+        (each.gpus, all_of.gpus, "GPU"),
+    ]
+    wanted = [(want, have, unit) for want, have, unit in pairs if want]
+    wants = ", ".join(quantity(want, unit) for want, _, unit in wanted)
+    has = ", ".join(quantity(have, unit) for _, have, unit in wanted)
+    return f"each wants {wants}; the pool has {has}"
 
 
 def _usable(node: Node, job: Job) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, Conflict
-from brain.lifecycle.capacity import largest, room
+from brain.lifecycle.capacity import compared, largest, room
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import acted, happened, move_job
 from brain.lifecycle.wishes import wished
@@ -49,10 +49,11 @@ def submit(
     )
     fits, first = largest(tx, job), document.replicas.first
     if fits is not None and fits < first:
+        field = "replicas.start" if document.replicas.start is not None else "replicas.min"
         raise BadInput(
             f"{count(first, 'replica')} to begin with do not fit the pool {pool}, even when it is "
-            f"empty: {fits} do; lower replicas.start or resources",
-            field="replicas.start" if document.replicas.start is not None else "replicas.min",
+            f"empty: {fits} do; {compared(tx, job)}; lower {field} or resources",
+            field=field,
         )
     tx.jobs.add(job)
     happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)
