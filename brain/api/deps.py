@@ -14,7 +14,7 @@ from brain.api import auth
 from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
-from brain.errors import KeyReused, StalePlan, TooLarge, VersionMismatch
+from brain.errors import BadInput, KeyReused, StalePlan, TooLarge, VersionMismatch
 from brain.ports import Clock, Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
@@ -241,7 +241,14 @@ async def acting(
     if_match: Annotated[str | None, Header()] = None,
     dry_run: DryRun = False,
 ) -> Acting:
-    """How a route changes something."""
+    """How a route changes something.
+
+    Raises:
+        BadInput: there is a body, and it is of a content type that is not read here.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind not in ("", "application/json"):
+        raise BadInput(f"Content-Type {kind!r} is not application/json", field="Content-Type")
     route = f"{request.method} {request.url.path}"
     return Acting(here, who, route, body, idempotency_key, if_match, dry_run)
 

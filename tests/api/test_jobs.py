@@ -64,6 +64,12 @@ def test_more_than_the_machine_has_is_refused(api: Api) -> None:
         client.send(calls.submit(digits(replicas={"min": 8, "max": 9})))
 
 
+def test_a_form_is_no_document(api: Api) -> None:
+    with api.http(api.token()) as http:
+        answer = http.post("/api/v1/jobs", data={"name": "digits"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "Content-Type")
+
+
 def test_a_name_in_use_is_refused(api: Api) -> None:
     with api.client() as client:
         client.send(calls.submit(digits()))
