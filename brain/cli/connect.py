@@ -69,6 +69,12 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def say_dry_run(dry_run: bool, form: str) -> None:
+    """Head what follows, where nothing was changed and a person reads it."""
+    if dry_run and form in ("table", "wide"):
+        click.echo("Nothing was changed; it would be:")
+
+
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--dry-run``."""
     return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(

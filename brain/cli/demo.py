@@ -269,7 +269,8 @@ def conclude(story: Story, url: str) -> None:
     story.rows += [
         ("telemetry lost", f"{losses.gaps + losses.dropped} samples"),
         ("network", _accuracy(story)),
-        ("dashboard", url),
+        ("dashboard, while it runs", url),
+        ("to look at it afterwards", "`brain demo --stay`"),
     ]
     click.echo()
     for label, value in story.rows:

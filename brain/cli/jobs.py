@@ -11,9 +11,10 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import dry_run_option, with_client
+from brain.cli.connect import dry_run_option, say_dry_run, with_client
 from brain.client import BrainClient
 from brain.errors import BadInput
+from brain.types.job import JobState
 from brain.views import JobView, Page
 
 COLUMNS = (
@@ -65,6 +66,7 @@ def submit(
     document.setdefault("directory", os.getcwd())
     check_script(document)
     started = client.send(calls.submit(document, dry_run=dry_run))
+    say_dry_run(dry_run, form)
     output.show([started], COLUMNS, form, name=lambda job: job.id)
 
 
@@ -164,7 +166,7 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
             return
         for condition in detail.job.conditions:
             click.echo(f"{condition.kind}: {condition.reason}")
-        decision = detail.job.decision
+        decision = None if detail.job.finished_at else detail.job.decision
         if decision:
             click.echo(f"Why: {decision.explanation.reason}")
             click.echo(f"Next: {decision.explanation.next_step}")
@@ -180,6 +182,7 @@ def _action(name: str, call: Callable[..., Any], about: str) -> click.Command:
     @with_client
     def act(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
         changed = [client.send(call(one, dry_run=dry_run)) for one in jobs]
+        say_dry_run(dry_run, form)
         output.show(changed, COLUMNS, form, name=lambda job: job.name)
 
     return act
@@ -204,7 +207,8 @@ resume = _action("resume", calls.resume, "Let suspended jobs go on from their ch
 def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> None:
     """Wait until a job, or its newest plan, is in a state.
 
-    Ends with 0 when it is, 1 when it no longer can be, 124 when the time is up.
+    Ends with 0 when it is, 1 when it no longer can be (or finished without success), 124 when the
+    time is up.
     """
     kind, _, wanted = goal.partition("=")
     if kind not in ("finished", "state", "plan") or (kind != "finished" and not wanted):
@@ -218,6 +222,8 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
             kind, plan in wanted.split(",")
         ):
             click.echo(f"{found.name}: {found.state}{f', plan {plan}' if plan else ''}")
+            if kind == "finished" and found.state is not JobState.SUCCEEDED:
+                raise click.ClickException(found.reason)
             return
         if ended:
             raise click.ClickException(f"{found.name} is {found.state}: {found.reason}")
@@ -255,7 +261,7 @@ def _replicas(job: JobView) -> str:
 def _brain(job: JobView) -> str:
     if job.plan and job.plan.active:
         return f"{job.plan.state} g{job.plan.generation} → {job.plan.target.replicas}"
-    if job.decision and job.decision.hold:
+    if job.decision and job.decision.hold and job.finished_at is None:
         return f"Hold: {job.decision.explanation.code}"
     return f"{job.plan.state} g{job.plan.generation}" if job.plan else "—"
 

@@ -7,12 +7,14 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import dry_run_option, with_client
+from brain.cli.connect import dry_run_option, say_dry_run, with_client
 from brain.cli.jobs import pages
 from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
-from brain.types.plan import PlanState
+from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
+from brain.typeset import count
+from brain.typeset import resize as resize_text
 from brain.views import Decision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
@@ -64,7 +66,9 @@ def resize(
 ) -> None:
     """Ask for a size. It is clamped to the job's bounds, or refused with a reason."""
     request = ResizeRequest(replicas=replicas, why=why)
-    _show([client.send(calls.resize(job, request, dry_run=dry_run))], form)
+    asked = client.send(calls.resize(job, request, dry_run=dry_run))
+    say_dry_run(dry_run, form)
+    _show([asked], form)
 
 
 def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState) -> click.Command:
@@ -77,10 +81,9 @@ def _decision(name: str, call: Callable[..., Any], about: str, state: PlanState)
     def decide(client: BrainClient, plan: str, why: str, dry_run: bool, form: str) -> None:
         seen = find(client, plan, state)
         decision = Decision(version=seen.plan.version, why=why)
-        _show(
-            [client.send(call(seen.plan.job, seen.plan.generation, decision, dry_run=dry_run))],
-            form,
-        )
+        decided = client.send(call(seen.plan.job, seen.plan.generation, decision, dry_run=dry_run))
+        say_dry_run(dry_run, form)
+        _show([decided], form)
 
     return decide
 
@@ -115,13 +118,18 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
 @with_client
 def explain(client: BrainClient, job: str, form: str) -> None:
     """Say why a job has its size: the reason, what it rests on, and what was not taken."""
-    decision = client.send(calls.recommendation(job))
     if form != "text":
-        output.dump(decision, form)
-    elif decision is None:
+        output.dump(client.send(calls.recommendation(job)), form)
+        return
+    seen = client.send(calls.job(job)).job
+    if seen.finished_at is not None:
+        click.echo(f"{seen.name} {seen.state}: {seen.reason}")
+    elif seen.plan is not None and seen.plan.active:
+        click.echo(_plan_text(seen.name, seen.plan, seen.unit_of_throughput))
+    elif seen.decision is None:
         click.echo("Brain has not looked at this job yet; it does within a few seconds.")
     else:
-        click.echo(_text(decision))
+        click.echo(_text(seen.decision, seen.unit_of_throughput))
 
 
 @click.command("what-if")
@@ -143,17 +151,32 @@ def what_if(client: BrainClient, job: str, form: str) -> None:
         click.echo(scaling.basis)
 
 
-def _text(decision: Recommendation) -> str:
-    why = decision.explanation
-    head = (
-        f"Hold at {decision.current.replicas}"
-        if decision.hold
-        else f"{decision.current.replicas} → {decision.target.replicas} replicas"
+def _plan_text(name: str, plan: ScalePlan, unit: str) -> str:
+    """An active plan as the advice it is, with what a person can do about it."""
+    advice = Recommendation(
+        current=plan.current,
+        target=plan.target,
+        measured=plan.measured,
+        predicted=plan.promised,
+        restart_seconds=plan.restart_seconds,
+        payback_seconds=plan.payback_seconds,
+        explanation=plan.explanation,
+        decided_at=plan.created_at,
     )
+    lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit)]
+    if plan.state is PlanState.PROPOSED:
+        lines.append(f"Say yes with `brain approve {name}`, no with `brain reject {name}`.")
+    return "\n".join(lines)
+
+
+def _text(decision: Recommendation, unit: str) -> str:
+    why = decision.explanation
+    sizes = resize_text(decision.current.replicas, decision.target.replicas)
+    head = f"Hold at {decision.current.replicas}" if decision.hold else sizes
     lines = [f"{head}: {why.reason}"]
     if decision.predicted and not decision.hold:
         lines.append(
-            f"Promised {output.rate(decision.predicted)} examples/s"
+            f"Promised {output.rate(decision.predicted)} {unit}"
             f"{' (exploring)' if decision.predicted.exploring else ''}, restart "
             f"{output.seconds(decision.restart_seconds)}, pays back in "
             f"{output.seconds(decision.payback_seconds)}"
@@ -162,7 +185,7 @@ def _text(decision: Recommendation) -> str:
     if why.alternatives:
         lines.append("Why not:")
     lines += [
-        f"  {other.replicas} replicas: {other.why_not}"
+        f"  {count(other.replicas, 'replica')}: {other.why_not}"
         + ("" if other.gain is None else f" ({other.gain:+.0%})")
         for other in why.alternatives
     ]

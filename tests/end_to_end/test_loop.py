@@ -202,14 +202,21 @@ def test_more_than_the_machine_has_is_refused_with_what_it_has(brain: Brain):
         brain.submit("counted.py", name="huge", replicas={"min": 64, "max": 64})
 
 
-def test_the_command_line_lists_what_the_api_says(brain: Brain):
-    job = brain.submit("idle.py", name="listed")
-    listed = subprocess.run(
-        [sys.executable, "-m", "brain.cli", "jobs", "-o", "name"],
+def command_line(brain: Brain, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "brain.cli", *words],
         env=os.environ | {"BRAIN_HOME": str(brain.home)},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+
+
+def test_the_command_line_says_what_the_api_says(brain: Brain):
+    job = brain.submit("idle.py", name="listed")
+    assert "listed" in command_line(brain, "jobs", "-o", "name").stdout.split()
+    dry = command_line(brain, "cancel", "--dry-run", "listed")
+    assert dry.stdout.startswith("Nothing was changed")
     brain.send(calls.cancel(job))
-    assert "listed" in listed.stdout.split()
+    assert command_line(brain, "wait", "listed", "--timeout", "30").returncode == 1
+    assert "Cancelled" in command_line(brain, "explain", "listed").stdout
