@@ -21,8 +21,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/brain demo
 
+# A browser driver keeps an event loop in its process: its tests run in one of their own.
 test: $(READY)
-	$(BIN)/pytest -m "not chaos" --numprocesses 3 --dist worksteal
+	$(BIN)/pytest -m "not chaos" --ignore tests/web --numprocesses 3 --dist worksteal
+	$(BIN)/pytest tests/web
 
 check: $(READY)
 	$(BIN)/ruff check .

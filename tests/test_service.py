@@ -191,7 +191,7 @@ def test_a_second_service_on_one_home_is_refused(
         (["--host=0.0.0.0", "--allow-remote-submit"], "no tokens are configured"),
         (["--policy-mode=always"], "none of off, shadow, approve, auto"),
         (["--tick-seconds=soon"], "tick_seconds 'soon'"),
-        (["--port=70000"], "cannot listen on"),
+        (["--port=70000"], "no TCP port"),
         (["--host=nowhere.invalid"], "cannot listen on"),
         (["--database-url=mysql://x/y"], "only sqlite and postgresql"),
     ],

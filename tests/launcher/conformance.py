@@ -85,7 +85,8 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 60) -
             "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin",
             "HOME": seen,
             "LANG": "C.UTF-8",
-            "PYTHON": sys.executable,
+            # However this process was called, its workers get one name.
+            "PYTHON": f"{sys.prefix}/bin/python",
             "SEEN": seen,
             # Where a machine has it in site-packages it is no business of a launcher.
             "PYTHONDONTWRITEBYTECODE": "1",
