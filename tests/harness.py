@@ -43,9 +43,17 @@ class Brain:
 
     @property
     def client(self) -> BrainClient:
-        """A client for the service as it listens now."""
-        url = json.loads((self.home / "service.json").read_text())["url"]
-        return BrainClient(url, (self.home / "admin.token").read_text().strip())
+        """An admin's client for the service as it listens now."""
+        return self.client_with((self.home / "admin.token").read_text().strip())
+
+    def client_with(self, token: str) -> BrainClient:
+        """A client with another token."""
+        return BrainClient(json.loads((self.home / "service.json").read_text())["url"], token)
+
+    def agent(self, job: str) -> BrainClient:
+        """A client as the agents of a job have it."""
+        with self.client_with((self.home / "scaler.token").read_text().strip()) as scaler:
+            return self.client_with(scaler.send(calls.mint_agent_token(job)).secret)
 
     def send(self, call: Any, *, seconds: float = 20) -> Any:
         """Do one operation, again while the service is away."""
