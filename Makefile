@@ -31,7 +31,8 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q --doctest-modules --override-ini testpaths= brain/models brain/optimizer brain/types brain/wire.py launcher/membership.py scaler/reconcile.py
+	$(BIN)/pytest -q --doctest-modules --override-ini testpaths= \
+		$$(grep -rl '>>> ' --include='*.py' brain collectors launcher scaler)
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
