@@ -7,6 +7,7 @@ The first is measured through the API against a real service on SQLite, the seco
 training script that saves every tenth step of 0.11 s.
 """
 
+import random
 import statistics
 import sys
 import tempfile
@@ -78,8 +79,10 @@ def plan_latency_seconds(brain: Brain, turn: int) -> float:
             at=now,
         )
         agent.send(calls.report_world(report))
-    batch = samples(JobId(job), now)
-    agent.send(calls.telemetry(batch, sent_at=now))
+    # A world report wakes the tick, samples do not: they come at any moment between two ticks.
+    time.sleep(random.Random(turn).uniform(2, 4))
+    now = datetime.now(UTC)
+    agent.send(calls.telemetry(samples(JobId(job), now), sent_at=now))
     committed = time.monotonic()
     with brain.client as client:
         while not client.send(calls.plans_of(job)).items:
