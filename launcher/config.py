@@ -11,6 +11,7 @@ from enum import IntFlag
 from brain.types.job import Checkpoint
 from brain.types.world import Cause, Member
 from launcher.entrypoint import Entrypoint
+from launcher.worlds.sight import Shape
 
 #: Version of ``WorldDocument`` and of every frame between agents.
 VERSION = 1
@@ -59,8 +60,12 @@ class LaunchConfig:
     nodes_max: int = 1
     #: Replicas come and go in multiples of this.
     unit: int = 1
-    #: GROUP_RANK asked for (``--node-rank``); only static rendezvous heeds it.
+    #: Processes that the job asks for instead of replicas (``--world``); None: replicas.
+    shape: Shape | None = None
+    #: GROUP_RANK asked for (``--node-rank``); 0 asks for nothing but with static rendezvous.
     node_rank: int = 0
+    #: Where this machine is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
     #: TORCHELASTIC_RUN_ID, and the job's id where no Brain gives another.
     run_id: str
     job: str

@@ -48,6 +48,8 @@ class Hello(Frame, frozen=True, kw_only=True):
     exits: tuple[WorkerExit, ...] = ()
     #: A port free on its machine, for MASTER_PORT.
     port: int
+    #: Where its machine is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
 
 
 class Leave(Frame, frozen=True):

@@ -53,6 +53,8 @@ class Member:
     node: NodeName
     #: host:port where its agent answers who coordinates.
     address: str
+    #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
 
 
 class Cause(StrEnum):

@@ -207,6 +207,7 @@ class Participant:
             epoch=0 if workers is None else workers.world.epoch,
             exits=() if workers is None else workers.exits,
             port=free_port(self.host),
+            topology=self.config.topology,
         )
 
     async def _let_go(self) -> None:

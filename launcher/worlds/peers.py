@@ -44,6 +44,7 @@ class Peer:
             generation=hello.generation,
             rank=hello.rank,
             leaving_since=self.leaving_since,
+            topology=hello.topology,
         )
 
 

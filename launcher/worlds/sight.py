@@ -25,6 +25,23 @@ class AgentSeen:
     rank: int | None = None
     #: When it gave notice to leave; None: it stays.
     leaving_since: float | None = None
+    #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A job that asks for processes, not for replicas of so many each (``--world``).
+
+    Wishes then count processes, and agents of any sizes may serve that together have them.
+    """
+
+    #: Processes wished for (WORLD_SIZE).
+    processes: int
+    #: Fewer will do while no more can be had.
+    least: int
+    #: More will do where exactly as many cannot be had.
+    most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +149,10 @@ class Rules:
     leave_seconds: float = 20.0
     #: Seconds within which a wished change must find a world that steps.
     first_step_seconds: float = 120.0
+    #: The job asked for processes, and wishes count those; None: they count replicas.
+    shape: Shape | None = None
+    #: Agents beyond the wish wait as warm spares until the job ends; False: they are let go.
+    spares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

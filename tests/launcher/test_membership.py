@@ -6,7 +6,7 @@ import pytest
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
-from launcher.membership import arrange, decide, fit, may_form, next_epoch
+from launcher.membership import decide, may_form, next_epoch
 from launcher.worlds.sight import (
     STAY,
     Change,
@@ -82,48 +82,6 @@ def test_32_replicas_of_unit_4_grow_from_28_only_together() -> None:
 
     assert isinstance(decide(replace(short, wish=wanted), NOW), Wait)
     assert decide(replace(short, wish=wanted, agents=agents(*range(32))), NOW) == Park()
-
-
-@pytest.mark.parametrize(
-    ("available", "goal", "unit", "minimum", "size"),
-    [(31, 31, 4, 4, 28), (3, 4, 4, 4, 0), (5, 2, 1, 1, 2), (1, 2, 1, 2, 0), (7, 8, 2, 2, 6)],
-)
-def test_a_world_is_the_largest_multiple_of_the_unit(
-    available: int, goal: int, unit: int, minimum: int, size: int
-) -> None:
-    assert fit(available, goal, unit, minimum) == size
-
-
-# --- order -------------------------------------------------------------------------------------
-
-
-def test_survivors_keep_their_order_and_a_replacement_takes_the_hole() -> None:
-    assert arrange(members([3, 1, 2]), agents(3, 2, 7), 3) == members([3, 7, 2])
-
-
-def test_growing_appends() -> None:
-    assert arrange(members([1, 0]), agents(0, 1, 2, 3), 4) == members([1, 0, 2, 3])
-
-
-def test_shrinking_lets_go_of_the_highest_ids() -> None:
-    assert arrange(members([4, 0, 2]), agents(0, 2, 4), 2) == members([0, 2])
-
-
-def test_nodes_are_ordered_by_number_not_by_letter() -> None:
-    seen = [agent(0, node="node10"), agent(1, node="node2")]
-
-    assert [member.replica for member in arrange((), seen, 2)] == [1, 0]
-
-
-def test_a_rank_that_was_asked_for_is_given() -> None:
-    assert [m.replica for m in arrange((), [agent(0, rank=1), agent(1, rank=0)], 2)] == [1, 0]
-
-
-def test_the_hole_on_a_node_is_filled_by_a_joiner_of_that_node() -> None:
-    seen = [agent(0), agent(5, node="n1"), agent(6, node="n0")]
-    order = arrange(members([0, 1]), seen, 2)
-
-    assert [member.replica for member in order] == [0, 6]
 
 
 # --- planned changes ---------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""A planned change: at a safe point, or not at all."""
+
+from launcher.membership.facts import resting, span
+from launcher.worlds.sight import STAY, Action, Hold, Park, Rules, Saves, Sight, Wait, WorldSeen
+
+
+def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
+    """Park, wait for the safe point, then do ``action``; or hold with the reason."""
+    saves, age = world.saves, now - world.since
+    if not saves.known:
+        if age < sight.rules.free_seconds:
+            return action
+        if resting(sight, world):
+            return STAY
+        return Hold(
+            f"I will not {what} this job: no checkpoint was seen or declared, "
+            f"it would lose {span(age)} of work"
+        )
+    if world.parking is None:
+        return STAY if resting(sight, world) else Park()
+    if world.parking.reached:
+        return action
+    limit = patience_for(saves, sight.rules)
+    until = world.parking.since + limit
+    if now < until:
+        return Wait("a safe point", until)
+    return Hold(f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s")
+
+
+def patience_for(saves: Saves, rules: Rules) -> float:
+    """Seconds to wait for a safe point."""
+    if rules.signal_seconds is not None:
+        return rules.signal_seconds
+    interval = saves.interval_seconds
+    return rules.safe_point_seconds if interval is None else max(2 * interval, 1.0)

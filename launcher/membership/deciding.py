@@ -1,0 +1,20 @@
+"""The order of the questions."""
+
+from launcher.membership import ending, forming, leaving, sizing
+from launcher.worlds.sight import STAY, Action, Phase, Sight
+
+
+def decide(sight: Sight, now: float) -> Action:
+    """Return the one thing to do now."""
+    world = sight.world
+    if world is None or world.phase is Phase.ENDED:
+        return forming.between(sight, now)
+    if world.phase is Phase.STOPPING:
+        return STAY
+    return (
+        ending.trouble(sight, world, now)
+        or ending.intent(sight, world, now)
+        or leaving.leaving(sight, world, now)
+        or (leaving.release(sight, leaving_only=True) if world.formed else None)
+        or sizing.size(sight, world, now)
+    )
