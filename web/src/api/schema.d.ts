@@ -1559,6 +1559,11 @@ export interface components {
             processes: number;
             /** Replica */
             replica: number;
+            /**
+             * Topology
+             * @default []
+             */
+            topology: string[];
         };
         /**
          * NewToken
