@@ -149,6 +149,9 @@ class Rules:
     leave_seconds: float = 20.0
     #: Seconds within which a wished change must find a world that steps.
     first_step_seconds: float = 120.0
+    #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
+    tensor: int = 1
+    pipeline: int = 1
     #: The job asked for processes, and wishes count those; None: they count replicas.
     shape: Shape | None = None
     #: Agents beyond the wish wait as warm spares until the job ends; False: they are let go.
