@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from brain.types.world import Member
 from launcher.topology.order import arrange, fill, in_order
 from launcher.topology.packing import pack
-from launcher.topology.spares import keep
-from launcher.worlds.sight import AgentSeen, Shape
+from launcher.topology.parallel import crossings, groups
+from launcher.topology.spares import explain, keep
+from launcher.worlds.sight import AgentSeen, Rules, Shape
 
-__all__ = ["choose", "extent", "fit"]
+__all__ = ["choose", "extent", "fit", "layout"]
 
 
 def choose(
@@ -67,6 +68,18 @@ def fit(available: int, goal: int, unit: int, minimum: int) -> int:
 def extent(members: Iterable[Member | AgentSeen], shape: Shape | None) -> int:
     """Return how large a world of ``members`` is, in what its job asked for."""
     return sum(1 if shape is None else member.processes for member in members)
+
+
+def layout(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int, rules: Rules) -> str:
+    """Say who waits as a warm spare and why, and which groups of ranks cross a switch."""
+    said = [explain(members, agents, unit if rules.shape is None else 1)]
+    copy = rules.tensor * rules.pipeline
+    known = any(member.topology for member in members)
+    if sum(member.processes for member in members) % copy:
+        said.append(f"the processes are not whole copies of {rules.tensor}x{rules.pipeline}")
+    elif copy > 1 or known:
+        said.append(crossings(groups(members, rules.tensor, rules.pipeline)))
+    return "; ".join(filter(None, said))
 
 
 def _members(order: Sequence[AgentSeen]) -> tuple[Member, ...]:

@@ -38,7 +38,7 @@ def keep(
     return [agent for agent in free if agent.replica not in out]
 
 
-def explain(members: Sequence[Member], agents: Sequence[AgentSeen], goal: int, unit: int) -> str:
+def explain(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int) -> str:
     """Say in a sentence which agents wait as warm spares and why; empty where none does."""
     known = {member.replica for member in members}
     spares = [a for a in agents if a.replica not in known and a.leaving_since is None and a.ready]
@@ -46,7 +46,7 @@ def explain(members: Sequence[Member], agents: Sequence[AgentSeen], goal: int, u
         return ""
     names = ", ".join(str(replica) for replica in sorted(a.replica for a in spares))
     why = f"{len(members)} of {len(members) + len(spares)} replicas run"
-    if unit > 1 and len(members) < goal:
+    if unit > 1:
         why += f", whole units of {unit}"
     places: dict[Path, int] = defaultdict(int)
     for agent in spares:

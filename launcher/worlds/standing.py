@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
+from launcher.topology import layout
 from launcher.worlds import pins
 from launcher.worlds.books import Books
 from launcher.worlds.peers import Peer, Peers
@@ -124,10 +125,16 @@ class Standing:
             return
         if not books.ledger.formed:
             books.note(formed=True)
-            books.tell(WorldEvent.FORMED, watch)
+            books.tell(WorldEvent.FORMED, watch, detail=self._layout(watch))
         if watch.stepping and not books.ledger.stepped and not watch.unloaded:
             books.tell_stepping(watch)
             self.confirm()
+
+    def _layout(self, watch: Watch) -> str:
+        wish, rules, members = self.wish, self.terms.rules, watch.document.members
+        stay = rules.spares or (wish is not None and len(members) < wish.replicas)
+        agents = [peer.seen() for peer in self.peers] if stay else []
+        return layout(members, agents, 1 if wish is None else wish.unit, rules)
 
     def confirm(self) -> None:
         """The change is behind us, one way or the other."""

@@ -1,0 +1,106 @@
+"""Tensor, data and pipeline groups over the ranks of a world, and which of them cross a switch.
+
+The order of ranks is Megatron's (tensor, then data, then pipeline): a tensor group is ``tensor``
+ranks in a row, data-parallel neighbours are ``tensor`` apart, pipeline stages are a whole block
+of ranks apart. What talks most is thereby nearest.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+
+from brain.errors import BadInput
+from brain.types.world import Member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that talk to one another: a ring (tensor, data) or a chain (pipeline)."""
+
+    #: ``tensor``, ``data`` or ``pipeline``.
+    kind: str
+    ranks: tuple[int, ...]
+    #: Neighbours on different machines, and those of them on different switches.
+    machine_edges: int
+    switch_edges: int
+
+
+def unit_of(tensor: int, pipeline: int, processes: int) -> int:
+    """Replicas of ``processes`` each that whole copies of the network fill.
+
+    >>> unit_of(8, 4, 8), unit_of(4, 1, 8), unit_of(8, 1, 4), unit_of(2, 3, 4)
+    (4, 1, 2, 3)
+    """
+    copy = tensor * pipeline
+    return copy // gcd(copy, processes)
+
+
+def groups(members: Sequence[Member], tensor: int = 1, pipeline: int = 1) -> tuple[Group, ...]:
+    """Return every group of more than one rank, with its edges; O(ranks).
+
+    Raises:
+        BadInput: the world is not made of whole copies of the network.
+    """
+    machines = [member for member in members for _ in range(member.processes)]
+    size, copy = len(machines), tensor * pipeline
+    if copy < 1 or size % copy:
+        raise BadInput(
+            f"parallel={tensor}x{pipeline}: {size} processes are not whole copies of {copy}; "
+            "give a unit that is",
+            field="parallel",
+        )
+    stage = size // pipeline
+    kinds = (
+        ("tensor", (range(at, at + tensor) for at in range(0, size, tensor))),
+        (
+            "data",
+            (
+                range(block + at, block + stage, tensor)
+                for block in range(0, size, stage)
+                for at in range(tensor)
+            ),
+        ),
+        ("pipeline", (range(at, size, stage) for at in range(stage))),
+    )
+    return tuple(
+        _group(kind, tuple(ranks), machines)
+        for kind, made in kinds
+        for ranks in made
+        if len(ranks) > 1
+    )
+
+
+def crossings(found: Iterable[Group]) -> str:
+    """Say in a sentence which kinds of groups leave machines and switches.
+
+    Tensor groups are counted where they leave a machine, the others where they cross a switch.
+    """
+    said = []
+    for kind, what in (
+        ("tensor", "leave a machine"),
+        ("data", "cross a switch"),
+        ("pipeline", "cross a switch"),
+    ):
+        mine = [group for group in found if group.kind == kind]
+        edges = [g.machine_edges if kind == "tensor" else g.switch_edges for g in mine]
+        if mine:
+            across = sum(edge > 0 for edge in edges)
+            said.append(f"{across} of {len(mine)} {kind} groups {what} ({sum(edges)} edges)")
+    return ", ".join(said)
+
+
+def _group(kind: str, ranks: tuple[int, ...], machines: Sequence[Member]) -> Group:
+    apart = [
+        (one, other)
+        for one, other in _edges(ranks, closed=kind != "pipeline")
+        if machines[one].node != machines[other].node
+    ]
+    far = sum(machines[one].topology != machines[other].topology for one, other in apart)
+    return Group(kind=kind, ranks=ranks, machine_edges=len(apart), switch_edges=far)
+
+
+def _edges(ranks: tuple[int, ...], *, closed: bool) -> Iterator[tuple[int, int]]:
+    yield from pairwise(ranks)
+    if closed and len(ranks) > 2:
+        yield ranks[-1], ranks[0]
