@@ -4,16 +4,20 @@ torch is imported by name alone: nothing of the agent may import it, and a machi
 
     ask_torch.py flags            the command line of this torch's torchrun, as JSON
     ask_torch.py devices KIND     how many devices, and their name; KIND is auto, gpu, xpu or custom
+    ask_torch.py places           where GPUs are plugged in, as [PCI address, ...]
+    ask_torch.py logs NAME        serves a ``torchrun.logs_specs`` entry point, see ``logs``
 
 ``launcher/torchrun_flags.json`` is the answer to ``flags`` of the newest torch that was looked at;
 ``<python with that torch> launcher/ask_torch.py flags > launcher/torchrun_flags.json`` renews it.
 """
 
 import argparse
+import hashlib
 import importlib
 import json
 import os
 import sys
+import typing
 
 _ACTIONS = {"env": "value", "check_env": "switch", "_StoreAction": "value"}
 
@@ -25,8 +29,27 @@ def flags() -> "dict[str, object]":
     torch = importlib.import_module("torch")
     parser = importlib.import_module("torch.distributed.run").get_args_parser()
     described = [_described(action) for action in parser._actions if action.option_strings]
-    version = ".".join(torch.__version__.split(".")[:2])
-    return {"torch": version, "flags": [flag for flag in described if flag]}
+    return {
+        "torch": torch.__version__,
+        "digest": digest(os.path.dirname(torch.__file__ or "")),
+        "flags": [flag for flag in described if flag],
+    }
+
+
+def digest(torch: str) -> str:
+    """What tells one torchrun from another, whatever its version is called: the sources that make
+    its command line, below the directory of the package; empty where they cannot be read."""
+    sources = ("distributed/run.py", "distributed/argparse_util.py", "numa/binding.py")
+    found = hashlib.sha256()
+    for source in sources:
+        try:
+            with open(os.path.join(torch, source), "rb") as file:
+                found.update(file.read())
+        except OSError:
+            if source == sources[0]:
+                return ""
+            # torch before 2.9 binds nothing.
+    return found.hexdigest()
 
 
 def _described(action: "argparse.Action") -> "dict[str, object] | None":
@@ -64,7 +87,83 @@ def devices(kind: str) -> "dict[str, object]":
     return {"count": module.device_count(), "name": named(0) if named else kind}
 
 
+def places() -> "list[str]":
+    """The PCI address of every GPU, in torch's order; empty where it sees none."""
+    torch = importlib.import_module("torch")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [_place(torch.cuda.get_device_properties(index)) for index in range(count)]
+
+
+def _place(gpu: "typing.Any") -> str:
+    return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
+
+
+def logs(name: str) -> None:
+    """Serve a ``LogsSpecs``: one JSON object a line comes in, one goes out.
+
+    First ``{log_dir, redirects, tee, local_ranks}`` (streams as integers, or by local rank), which
+    makes it; the answer is ``{}``. Then the workers' environments by local rank for every world;
+    the answer is what ``reify`` said, and the environments as it left them. An ``{"error": ...}``
+    is the last answer.
+    """
+    asked = sys.stdin.readline()
+    answer = sys.stdout
+    sys.stdout = sys.stderr  # what a plug-in prints is no answer
+    try:
+        specs = _logs_specs(name, json.loads(asked))
+        told: dict[str, object] = {}
+        while True:
+            answer.write(json.dumps(told) + "\n")
+            answer.flush()
+            line = sys.stdin.readline()
+            if not line:
+                return
+            environments = {int(rank): each for rank, each in json.loads(line).items()}
+            told = vars(specs.reify(environments))
+            told = {key: value for key, value in told.items() if not key.startswith("_")}
+            told["environments"] = environments
+    except Exception as failed:  # noqa: BLE001  whatever a foreign plug-in raises: the agent tells it
+        answer.write(json.dumps({"error": f"{type(failed).__name__}: {failed}"}) + "\n")
+
+
+def _logs_specs(name: str, said: "dict[str, typing.Any]") -> "typing.Any":
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        group = metadata.entry_points(group="torchrun.logs_specs")
+    except TypeError:  # Python before 3.10
+        group = metadata.entry_points().get("torchrun.logs_specs", ())
+    found = [each for each in group if each.name == name]
+    if not found:
+        raise LookupError(f"no entry point {name} in torchrun.logs_specs")
+    std = importlib.import_module("torch.distributed.elastic.multiprocessing").Std
+
+    def streams(given: "typing.Any") -> "typing.Any":
+        if isinstance(given, dict):
+            return {int(rank): std(value) for rank, value in given.items()}
+        return std(given)
+
+    return found[0].load()(
+        log_dir=said["log_dir"],
+        redirects=streams(said["redirects"]),
+        tee=streams(said["tee"]),
+        local_ranks_filter=set(said["local_ranks"]) or None,
+    )
+
+
+def main(what: str, *more: str) -> None:
+    """Answer on standard output."""
+    if what == "logs":
+        logs(*more)
+        return
+    answers: dict[str, typing.Callable[..., object]] = {
+        "flags": flags,
+        "devices": devices,
+        "places": places,
+    }
+    json.dump(answers[what](*more), sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
 if __name__ == "__main__":
     del sys.path[0]  # our own directory, whose modules are nobody's business here
-    json.dump(flags() if sys.argv[1] == "flags" else devices(sys.argv[2]), sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    main(*sys.argv[1:])

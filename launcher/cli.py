@@ -35,7 +35,7 @@ def _run(arguments: list[str], prog: str) -> int:
     interpreter = environment.get("PYTHON_EXEC", sys.executable)
     directory = os.getcwd()
     entrypoint = launched(interpreter, arguments, environment, directory, prog=prog)
-    for warning in flags.warnings(entrypoint.options):
+    for warning in filter(None, [entrypoint.note, *flags.warnings(entrypoint.options)]):
         print(f"{prog}: {warning}", file=sys.stderr)
     from launcher import options  # late: help must not wait for what only running needs
 

@@ -44,6 +44,10 @@ class LogConfig:
     #: Lines that contain one of these are copied to ``filtered_stdout.log`` / ``…stderr.log``.
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
+    #: Entry point in ``torchrun.logs_specs`` that says where files go instead; None: none.
+    specs: str | None = None
+    #: ``--log-dir`` as given, for ``specs``.
+    directory: str | None = None
     #: File that gets every line, prefixed ``[<role><rank>]:``; a replica's ``output.log``.
     replica_log: str | None = None
 
@@ -113,6 +117,16 @@ class LaunchConfig:
     collector_socket: str | None = None
     #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
     probe: bool = True
+    #: CPUs that a worker may use, by local rank (``--numa-binding``); empty: all that we may.
+    bindings: tuple[tuple[int, ...], ...] = ()
+    #: 1: nodes are checked before the first world; 2: what was measured is printed, too.
+    network_check: int = 0
+    #: Nodes that the check finds slow are left out, too, where the rest is enough.
+    exclude_straggler: bool = False
+    #: How many times the others' time makes a node slow.
+    straggler_ratio: float = 2.0
+    #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
+    events: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

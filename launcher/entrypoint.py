@@ -44,6 +44,8 @@ class Entrypoint:
     #: Flags of torchrun, brain-run or dlrover-run that stood in the command, by destination;
     #: empty for a plain command.
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: What a person should know about how the flags were read; empty where they were read exactly.
+    note: str = ""
 
 
 def parse_command(
@@ -104,6 +106,8 @@ def launched(
         python=bool(before),
         interpreter=interpreter,
         options=options,
+        # Whose program is no Python may do without torch.
+        note=known.note if before else "",
     )
 
 

@@ -1,8 +1,9 @@
 """The command line of ``brain-run``: every flag of the installed torchrun, dlrover-run's, and ours.
 
 torch is not imported. What its torchrun takes is asked once of the interpreter that has it
-(``ask_torch.py``), remembered per version in the user's cache, and shipped for the newest version
-that was looked at (``torchrun_flags.json``), so that mostly nobody has to be asked.
+(``ask_torch.py``), remembered in the user's cache under the digest of the sources that say it (two
+builds of one version may differ, two versions may not), and shipped for the newest version that was
+looked at (``torchrun_flags.json``), so that mostly nobody has to be asked.
 """
 
 import argparse
@@ -10,12 +11,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from brain.errors import BadInput
+from launcher import ask_torch
 
 _HERE = Path(__file__).parent
 _ASK_SECONDS = 120.0
@@ -36,50 +39,76 @@ class Flag:
     #: Variable that gives the default; None where none does.
     environment: str | None = None
     help: str = ""
-    #: False: understood, and without effect so far.
-    built: bool = True
+    #: Why it has no effect, for whoever gives it; empty where it has its effect.
+    idle: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torchrun:
     """The flags of one version of torchrun."""
 
-    #: ``2.13`` for example.
+    #: ``2.13.0`` or ``2.14.0.dev20261101+cpu`` for example.
     version: str
     flags: tuple[Flag, ...]
+    #: ``ask_torch.digest`` of the torch that said it; empty where that is not known.
+    digest: str = ""
     #: What a person should know about this description; empty where it is exact.
     note: str = ""
 
 
-def _switch(name: str, help: str, *, built: bool = True, alias: str = "") -> Flag:
+def _switch(name: str, help: str, *, idle: str = "", alias: str = "") -> Flag:
     dest = name.lstrip("-").replace("-", "_")
     names = (name, alias) if alias else (name,)
     variable = f"PET_{dest.upper()}"
-    return Flag(names=names, dest=dest, switch=True, environment=variable, help=help, built=built)
+    return Flag(names=names, dest=dest, switch=True, environment=variable, help=help, idle=idle)
 
 
-def _value(name: str, help: str, *, built: bool = True, alias: str = "", **more: Any) -> Flag:
+def _value(name: str, help: str, *, idle: str = "", alias: str = "", **more: Any) -> Flag:
     dest = name.lstrip("-").replace("-", "_")
     names = (name, alias) if alias else (name,)
     variable = more.pop("environment", f"PET_{dest.upper()}")
-    return Flag(names=names, dest=dest, environment=variable, help=help, built=built, **more)
+    return Flag(names=names, dest=dest, environment=variable, help=help, idle=idle, **more)
 
 
 #: What dlrover-run 0.6 takes beyond torchrun.
 DLROVER = (
     _value("--node_unit", "Replicas come and go in multiples of this.", type="int", default="1"),
     _value("--accelerator", "Name of the accelerator, as telemetry shall call it.", default=""),
-    _switch("--network-check", "Check nodes before training.", built=False),
-    _switch("--comm-perf-test", "Measure communication before training.", built=False),
-    _value("--precheck", "0 none, 1 nodes, 2 communication too.", built=False, default="0"),
-    _switch("--auto_config", "Choose nodes and processes by what is there.", built=False),
-    _switch("--auto_tunning", "Tune batch size and data loader while it runs.", built=False),
-    _switch("--exclude-straggler", "Leave out nodes that the check finds slow.", built=False),
-    _switch("--save_at_breakpoint", "Keep the in-memory checkpoint of a failure.", built=False),
-    _value("--training_port", "First port of NPU training.", built=False, default="60000"),
-    _switch("--numa-affinity", "Bind workers to NUMA nodes.", built=False),
-    _value("--membind-policy", "Memory policy of bound workers.", built=False, default="none"),
-    _value("--ucp_device_type", "Device of universal checkpoints.", built=False, default="cpu"),
+    _switch("--network-check", "Check the nodes in pairs before training, leave out what fails."),
+    _switch("--comm-perf-test", "The same, and print how fast the nodes talk."),
+    _value(
+        "--precheck",
+        "0 none, 1 as --network-check, 2 as --comm-perf-test.",
+        default="0",
+        choices=("0", "1", "2"),
+    ),
+    _switch("--exclude-straggler", "Leave out nodes that the check finds slow, too."),
+    _switch("--auto_config", "Nodes from NODE_NUM, workers from the devices that are here."),
+    _switch("--save_at_breakpoint", "Persist the memory checkpoint when a worker fails."),
+    _switch("--numa-affinity", "The same as --numa-binding=node."),
+    _switch(
+        "--auto_tunning",
+        "Let Brain tune the batch size.",
+        idle="follows Brain's advice on batch sizes, and Brain gives none yet: nothing is tuned",
+    ),
+    _value(
+        "--training_port",
+        "First port of NPU training.",
+        idle="is for Ascend devices, which were never tried",
+        default="60000",
+    ),
+    _value(
+        "--membind-policy",
+        "Memory policy of bound workers.",
+        idle="has no effect: workers are bound to CPUs, and Linux gives them memory from there",
+        default="none",
+    ),
+    _value(
+        "--ucp_device_type",
+        "Device of universal checkpoints.",
+        idle="has no effect: checkpoints are never converted here",
+        default="cpu",
+    ),
 )
 
 #: What only brain-run takes.
@@ -93,6 +122,13 @@ OURS = (
     _value("--checkpoint", "Checkpoint that the script writes.", environment=None, default=""),
     _value("--checkpoint-every", "How often, as '90 s' or '200 steps'.", environment=None),
     _value("--checkpoint-signal", "Signal that makes it save and exit.", environment=None),
+    _value(
+        "--straggler-ratio",
+        "A node is slow that takes so many times as long as the others.",
+        environment=None,
+        type="float",
+        default="2",
+    ),
     Flag(
         names=("--no-probe",),
         dest="no_probe",
@@ -101,11 +137,9 @@ OURS = (
     ),
 )
 
-#: Flags of torchrun whose effect is not built yet, with the value that asks for nothing.
-UNBUILT_TORCHRUN: Mapping[str, Any] = {
-    "numa_binding": None,
-    "event_log_handler": "null",
-    "logs_specs": None,
+#: Flags of torchrun that have no effect here, with their default and the reason.
+IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
+    "monitor_interval": (0.1, "has no effect: exits are events here, nothing polls for them"),
 }
 
 
@@ -194,62 +228,88 @@ def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
 
 
 def warnings(options: Mapping[str, Any]) -> list[str]:
-    """One sentence per flag that was given and has no effect yet."""
-    given = {flag.names[0]: flag for flag in DLROVER if not flag.built}
-    idle = [n for n, flag in given.items() if options.get(flag.dest, flag.default) != _idle(flag)]
-    idle += [
-        "--" + dest.replace("_", "-")
-        for dest, nothing in UNBUILT_TORCHRUN.items()
+    """One sentence per flag that was given and has no effect."""
+    reasons = {f.dest: (f.names[0], _nothing(f), f.idle) for f in DLROVER if f.idle}
+    reasons |= {
+        dest: (f"--{dest.replace('_', '-')}", default, why)
+        for dest, (default, why) in IDLE_TORCHRUN.items()
+    }
+    if options.get("run_path"):
+        no_fork = "has no effect: workers are programs, --run-path runs in a fresh Python"
+        reasons["start_method"] = ("--start-method", "spawn", no_fork)
+    return [
+        f"{name} {why}"
+        for dest, (name, nothing, why) in reasons.items()
         if options.get(dest, nothing) != nothing
     ]
-    return [f"{name} is understood and has no effect yet" for name in idle]
 
 
 def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
     """The torchrun flags of the torch that ``interpreter`` imports; the newest known ones, with a
     note that says so, where it has none or cannot be asked."""
-    shipped = _read(_HERE / "torchrun_flags.json")
-    version = torch_version(interpreter)
-    if version == shipped.version:
+    shipped = _read((_HERE / "torchrun_flags.json").read_bytes())
+    torch = installed_torch(interpreter)
+    if torch is None:
+        return _noted(shipped, f"no torch was found beside {interpreter}")
+    if torch.digest and torch.digest == shipped.digest:
         return shipped
-    if version is None:
-        return _noted(shipped, f"no torch beside {interpreter}")
-    cached = _cache(environment) / f"torchrun-{version}.json"
+    cached = _cache(environment) / f"torchrun-{torch.digest[:32] or torch.version}.json"
     try:
-        return _read(cached)
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: ask
-        pass
+        return _read(cached.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # not there, or damaged: ask
     try:
-        return _asked(interpreter, cached)
+        said = _ask(interpreter)
+        known = _read(said)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as failed:
-        return _noted(shipped, f"torch {version} could not be asked: {failed}")
-
-
-def torch_version(interpreter: str) -> str | None:
-    """``2.13`` where that torch is installed beside ``interpreter``; found by the names of
-    directories, because importing torch takes a second."""
-    prefix = Path(interpreter).parent.parent
-    places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []
-    places += prefix.glob("lib*/python3*/*-packages")
-    found = (each for place in places for each in place.glob("torch-[0-9]*.dist-info"))
-    names = [each.name.removeprefix("torch-").split(".") for each in found]
-    return ".".join(names[0][:2]) if names else None
-
-
-def _asked(interpreter: str, remember: Path) -> Torchrun:
-    """What the interpreter's torch says, and from now on ``remember`` too."""
-    command = [interpreter, str(_HERE / "ask_torch.py"), "flags"]
-    said = subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True)
-    remember.parent.mkdir(parents=True, exist_ok=True)
-    half = remember.with_name(f"{remember.name}.{os.getpid()}")
-    half.write_bytes(said.stdout)
-    known = _read(half)
-    half.replace(remember)
+        return _noted(shipped, f"torch {torch.version} could not be asked: {failed}")
+    _remember(cached, said)
     return known
 
 
-def _read(path: Path) -> Torchrun:
-    content = json.loads(path.read_text())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A torch as it lies in its directory."""
+
+    version: str
+    digest: str
+
+
+def installed_torch(interpreter: str) -> Installed | None:
+    """The torch beside ``interpreter``; found by the names of directories, because importing torch
+    takes a second."""
+    prefix = Path(interpreter).parent.parent
+    places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []
+    places += prefix.glob("lib*/python3*/*-packages")
+    for place in places:
+        for found in sorted(place.glob("torch-[0-9]*.dist-info"), reverse=True):
+            version = found.name.removeprefix("torch-").removesuffix(".dist-info")
+            return Installed(version=version, digest=ask_torch.digest(str(place / "torch")))
+    return None
+
+
+def _ask(interpreter: str) -> bytes:
+    command = [interpreter, str(_HERE / "ask_torch.py"), "flags"]
+    return subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True).stdout
+
+
+def _remember(path: Path, said: bytes) -> None:
+    """Keep an answer, whole or not at all: agents that start at once write the same file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError:  # no home, a full disk: it is asked again the next time
+        return
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(said)
+        os.replace(half, path)
+    except OSError:
+        Path(half).unlink(missing_ok=True)
+
+
+def _read(said: bytes) -> Torchrun:
+    content = json.loads(said)
     flags = tuple(
         Flag(
             names=tuple(each["names"]),
@@ -263,12 +323,15 @@ def _read(path: Path) -> Torchrun:
         )
         for each in content["flags"]
     )
-    return Torchrun(version=content["torch"], flags=flags)
+    if not flags:
+        raise ValueError("it has no flags")
+    version, digest = content["torch"], content.get("digest", "")
+    return Torchrun(version=version, flags=flags, digest=digest)
 
 
 def _noted(known: Torchrun, why: str) -> Torchrun:
     note = f"Flags of torchrun {known.version}, because {why}."
-    return Torchrun(version=known.version, flags=known.flags, note=note)
+    return replace(known, note=note)
 
 
 def _cache(environment: Mapping[str, str]) -> Path:
@@ -318,5 +381,5 @@ def _yes(flag: Flag, said: str | None) -> bool:
         raise BadInput(f"{flag.environment}={said} must be 0 or 1", field=flag.environment) from bad
 
 
-def _idle(flag: Flag) -> Any:
+def _nothing(flag: Flag) -> Any:
     return False if flag.switch else flag.default

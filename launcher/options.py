@@ -14,7 +14,7 @@ from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
 from launcher.config import LaunchConfig, LogConfig, Std
 from launcher.entrypoint import Entrypoint
-from launcher.processes import output
+from launcher.processes import numa, output
 
 _ASK_SECONDS = 120.0
 #: Where the kernel shows accelerators; without any of them nobody needs to ask torch.
@@ -33,6 +33,8 @@ def launch_config(
         BadInput: a value that cannot be used; the message names the flag and the remedy.
     """
     options = entrypoint.options
+    if options.get("auto_config"):
+        options = dict(options) | auto_config(options, entrypoint.interpreter, environment)
     least, most = nodes(options.get("nnodes", "1:1"))
     processes, accelerator = processes_of(
         options.get("nproc_per_node", "1"), entrypoint.interpreter, environment
@@ -76,7 +78,33 @@ def launch_config(
         # Without a Brain nobody would read what a collector keeps.
         collector_socket=probe_socket(home, os.getuid()) if options.get("brain") else None,
         probe=not options.get("no_probe") and environment.get("BRAIN_PROBE") != "0",
+        bindings=_bindings(options, processes, entrypoint.interpreter, environment),
+        network_check=_check(options),
+        exclude_straggler=bool(options.get("exclude_straggler")),
+        straggler_ratio=_ratio(options),
+        events=_events(options),
     )
+
+
+def auto_config(
+    options: Mapping[str, Any], interpreter: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """``--auto_config`` as dlrover-run means it: what was not said is taken from what is there.
+
+    Nodes from ``NODE_NUM``, workers from the devices, a check from 4 nodes on.
+    """
+    found: dict[str, Any] = {}
+    if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":
+        if not count.isdecimal() or int(count) < 1:
+            raise BadInput(f"--auto_config: NODE_NUM={count} is no number of nodes", field="nnodes")
+        found["nnodes"] = count
+        found["network_check"] = bool(options.get("network_check")) or int(count) >= 4
+    if options.get("nproc_per_node", "1") == "1" and any(map(os.path.exists, _DEVICES)):
+        devices, name = _ask_devices("auto", interpreter, environment)
+        if devices:
+            found["nproc_per_node"] = str(devices)
+            found["accelerator"] = options.get("accelerator") or name
+    return found
 
 
 def nodes(said: str) -> tuple[int, int]:
@@ -199,6 +227,8 @@ def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: st
         prefix=environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or None,
         stdout_filters=tuple(options.get("duplicate_stdout_filters") or ()),
         stderr_filters=tuple(options.get("duplicate_stderr_filters") or ()),
+        specs=options.get("logs_specs") or None,
+        directory=base,
     )
 
 
@@ -215,6 +245,48 @@ def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
         ) from bad
 
 
+def _check(options: Mapping[str, Any]) -> int:
+    """How much is checked before training: the most that any of the three flags asks for."""
+    said = str(options.get("precheck", "0"))
+    if said not in ("0", "1", "2"):
+        raise BadInput(f"--precheck={said} is none of 0, 1 and 2", field="precheck")
+    asked = 2 if options.get("comm_perf_test") else 1 if options.get("network_check") else 0
+    # Who is slow is known only by checking.
+    return max(int(said), asked, bool(options.get("exclude_straggler")))
+
+
+def _ratio(options: Mapping[str, Any]) -> float:
+    ratio = float(options.get("straggler_ratio", 2))
+    if not ratio > 1:
+        raise BadInput(
+            f"--straggler-ratio={ratio:g} must be above 1, or every node is slow",
+            field="straggler_ratio",
+        )
+    return ratio
+
+
+def _events(options: Mapping[str, Any]) -> bool:
+    said = options.get("event_log_handler", "null")
+    if said not in ("null", "console", "dynamic_rendezvous"):
+        raise BadInput(
+            f"--event-log-handler={said} is none of null and console", field="event_log_handler"
+        )
+    return bool(said == "console")
+
+
+def _bindings(
+    options: Mapping[str, Any], count: int, interpreter: str, environment: Mapping[str, str]
+) -> tuple[tuple[int, ...], ...]:
+    """``--numa-binding``: the CPUs of each worker, near the GPU of its local rank."""
+    mode = options.get("numa_binding") or ("node" if options.get("numa_affinity") else None)
+    if mode is None:
+        return ()
+    places = []
+    if any(map(os.path.exists, _DEVICES)):
+        places = _ask(["places"], f"--numa-binding={mode}", interpreter, environment)
+    return tuple(numa.bindings(mode, count, places))
+
+
 def _at_least(options: Mapping[str, Any], dest: str, default: int, least: int) -> int:
     value = int(options.get(dest, default))
     if value < least:
@@ -224,24 +296,32 @@ def _at_least(options: Mapping[str, Any], dest: str, default: int, least: int) -
 
 
 def _ask_devices(kind: str, interpreter: str, environment: Mapping[str, str]) -> tuple[int, str]:
-    script = str(Path(__file__).parent / "ask_torch.py")
-    command = [interpreter, script, "devices", kind]
+    said = _ask(["devices", kind], f"--nproc-per-node={kind}", interpreter, environment)
+    return int(said["count"]), str(said["name"])
+
+
+def _ask(question: list[str], flag: str, interpreter: str, environment: Mapping[str, str]) -> Any:
+    """What the workers' torch answers to ``ask_torch.py``.
+
+    Raises:
+        BadInput: it cannot answer; the message begins with ``flag``.
+    """
+    command = [interpreter, str(Path(__file__).parent / "ask_torch.py"), *question]
     try:
         asked = subprocess.run(
             command, env=dict(environment), capture_output=True, text=True, timeout=_ASK_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as failed:
-        raise _cannot_count(kind, interpreter, str(failed)) from failed
+        raise _cannot_count(flag, interpreter, str(failed)) from failed
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines()
-        raise _cannot_count(kind, interpreter, lines[-1] if lines else f"exit {asked.returncode}")
-    said = json.loads(asked.stdout)
-    return int(said["count"]), str(said["name"])
+        raise _cannot_count(flag, interpreter, lines[-1] if lines else f"exit {asked.returncode}")
+    return json.loads(asked.stdout)
 
 
-def _cannot_count(kind: str, interpreter: str, why: str) -> BadInput:
+def _cannot_count(flag: str, interpreter: str, why: str) -> BadInput:
+    remedy = "give a number" if flag.startswith("--nproc") else "drop the flag"
     return BadInput(
-        f"--nproc-per-node={kind}: the torch of {interpreter} cannot count devices ({why}); "
-        "give a number",
-        field="nproc_per_node",
+        f"{flag}: the torch of {interpreter} cannot count devices ({why}); {remedy}",
+        field=flag.lstrip("-").partition("=")[0].replace("-", "_"),
     )

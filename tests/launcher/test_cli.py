@@ -81,6 +81,13 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
         (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
         (["--node_unit=0", "train.py"], "--node-unit=0 must be at least 1"),
+        (
+            ["--event-log-handler=x", "train.py"],
+            "--event-log-handler=x is none of null and console",
+        ),
+        (["--numa-binding=node", "train.py"], "0 GPUs for 1 workers; drop the flag"),
+        (["--logs-specs=nobody", "train.py"], "no entry point nobody in torchrun.logs_specs"),
+        (["--straggler-ratio=1", "train.py"], "--straggler-ratio=1 must be above 1"),
     ],
 )
 def test_what_cannot_be_used_is_code_2_and_a_sentence(
@@ -181,8 +188,16 @@ def test_workers_really_train_together(tmp_path: Path) -> None:
 
 
 def test_flags_without_effect_are_said(tmp_path: Path) -> None:
-    ran = brain_run(tmp_path, "--network-check", a_script(tmp_path, ""))
-    assert (ran.returncode, ran.stderr.count("--network-check is understood")) == (0, 1)
+    ran = brain_run(tmp_path, "--auto_tunning", a_script(tmp_path, ""))
+    assert (ran.returncode, ran.stderr.count("--auto_tunning follows Brain's advice")) == (0, 1)
+
+
+def test_whose_flags_were_guessed_is_told_once_where_it_is_seen(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to("/bin/true")
+    ran = brain_run(tmp_path, a_script(tmp_path, ""), environment={"PYTHON_EXEC": str(python)})
+    assert ran.stderr.count("because no torch was found beside") == 1, ran.stderr
 
 
 def test_a_range_of_nodes_is_read() -> None:
@@ -227,6 +242,33 @@ def test_flags_become_a_configuration(tmp_path: Path) -> None:
     assert (config.nodes_min, config.nodes_max, config.unit) == (2, 6, 2)
     assert (config.rdzv_backend, config.rdzv_endpoint, config.job) == ("c10d", "h:1", "mine")
     assert (config.logs.tee, config.grace_seconds) == ({0: Std.ALL}, 5.0)
+
+
+def test_auto_config_takes_nodes_from_the_environment_unless_they_were_said(tmp_path: Path) -> None:
+    given = {"NODE_NUM": "5", "BRAIN_HOME": str(tmp_path)}
+    said = launch_config(options(tmp_path, "--auto_config", "--nnodes=2"), given, str(tmp_path))
+    found = launch_config(options(tmp_path, "--auto_config"), given, str(tmp_path))
+    assert (said.nodes_max, found.nodes_min, found.nodes_max) == (2, 5, 5)
+    assert (said.network_check, found.network_check) == (0, 1)
+
+
+def test_auto_config_refuses_what_is_no_number(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="NODE_NUM=many is no number of nodes"):
+        launch_config(options(tmp_path, "--auto_config"), {"NODE_NUM": "many"}, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flag", "level"),
+    [
+        ("--network-check", 1),
+        ("--comm-perf-test", 2),
+        ("--precheck=2", 2),
+        ("--exclude-straggler", 1),
+    ],
+)
+def test_three_flags_ask_for_one_check(tmp_path: Path, flag: str, level: int) -> None:
+    config = launch_config(options(tmp_path, flag), {}, str(tmp_path))
+    assert config.network_check == level
 
 
 def test_one_machine_needs_no_rendezvous(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ def options(*arguments: str, **environment: str) -> dict[str, object]:
     return flags.parse(TORCHRUN, [*arguments, "train.py"], environment)[0]
 
 
-def fake_torch(tmp_path: Path, version: str, answer: str) -> str:
+def fake_torch(tmp_path: Path, version: str, answer: str, run: str = "") -> str:
     """An interpreter beside a torch of ``version`` that answers what torchrun takes."""
     site = tmp_path / "lib" / "python3.12" / "site-packages"
     (site / f"torch-{version}.dist-info").mkdir(parents=True)
+    if run:
+        (site / "torch" / "distributed").mkdir(parents=True)
+        (site / "torch" / "distributed" / "run.py").write_text(run)
     interpreter = tmp_path / "bin" / "python"
     interpreter.parent.mkdir()
     interpreter.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\n{answer}\n")
@@ -70,13 +74,51 @@ def test_another_torch_is_asked_once_and_remembered(tmp_path: Path) -> None:
     assert (second, (tmp_path / "asked").read_text()) == (first, "asked\n")
 
 
-def test_a_damaged_memory_is_renewed(tmp_path: Path) -> None:
+def test_builds_of_one_version_with_other_flags_are_told_apart(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    answer = f"cat <<'E'\n{ANSWER}\nE"
+    for name in ("nightly", "patched"):
+        interpreter = fake_torch(tmp_path / name, "9.1.0", answer, run=f"# {name}")
+        flags.torchrun_of(interpreter, cache)
+    assert [len((tmp_path / n / "asked").read_text().split()) for n in ("nightly", "patched")] == [
+        1,
+        1,
+    ]
+
+
+def test_the_same_sources_need_no_question_whatever_the_build_is_called(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "2.13.9+cu999", "exit 3")
+    installed = Path(sys.prefix) / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    (site / "torch").symlink_to(installed / "torch")
+    known = flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert (known, known.note) == (TORCHRUN, "")
+
+
+@pytest.mark.parametrize("damaged", ['{"torch":', "[]", '{"torch": "9.1", "flags": []}', "\0"])
+def test_a_damaged_memory_is_renewed(tmp_path: Path, damaged: str) -> None:
     interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
-    memory = tmp_path / "elastic-brain" / "torchrun-9.1.json"
+    memory = tmp_path / "elastic-brain" / "torchrun-9.1.0.json"
     memory.parent.mkdir()
-    memory.write_text('{"torch":')
+    memory.write_text(damaged)
     assert flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)}).version == "9.1"
     assert json.loads(memory.read_text())["torch"] == "9.1"
+
+
+def test_without_a_place_to_remember_the_answer_is_used_all_the_same(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
+    (tmp_path / "cache").write_text("a file where a directory should be")
+    known = flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert (known.version, known.note) == ("9.1", "")
+
+
+def test_agents_that_start_at_once_leave_one_whole_memory(tmp_path: Path) -> None:
+    interpreter = fake_torch(tmp_path, "9.1.0", f"sleep 0.1\ncat <<'E'\n{ANSWER}\nE")
+    with ThreadPoolExecutor(8) as pool:
+        cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        known = set(pool.map(lambda _: flags.torchrun_of(interpreter, cache).version, range(8)))
+    left = [path.name for path in (tmp_path / "cache" / "elastic-brain").iterdir()]
+    assert (known, left) == ({"9.1"}, ["torchrun-9.1.0.json"])
 
 
 def test_a_flag_of_another_torch_works(tmp_path: Path) -> None:
@@ -93,13 +135,13 @@ def test_a_torch_that_cannot_be_asked_is_taken_for_the_newest_known(
     interpreter = fake_torch(tmp_path, "9.1.0", answer)
     known = flags.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
     assert known.flags == TORCHRUN.flags
-    assert "torch 9.1 could not be asked" in known.note
+    assert "torch 9.1.0 could not be asked" in known.note
 
 
 def test_without_torch_the_newest_known_flags_are_taken_and_said(tmp_path: Path) -> None:
     known = flags.torchrun_of(str(tmp_path / "bin" / "python"), {})
     assert known.flags == TORCHRUN.flags
-    assert "no torch beside" in known.note
+    assert "no torch was found beside" in known.note
 
 
 def test_environment_gives_defaults_and_flags_win() -> None:
@@ -136,19 +178,29 @@ def test_both_spellings_and_short_options_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", [flag for flag in flags.DLROVER if not flag.built], ids=lambda flag: flag.names[0]
+    "flag", [flag for flag in flags.DLROVER if flag.idle], ids=lambda flag: flag.names[0]
 )
-def test_flags_without_effect_say_so_once(flag: flags.Flag) -> None:
+def test_flags_without_effect_say_why_once(flag: flags.Flag) -> None:
     given = [flag.names[0]] if flag.switch else [flag.names[0], "1x"]
     (warning,) = flags.warnings(options(*given))
-    assert warning == f"{flag.names[0]} is understood and has no effect yet"
+    assert warning == f"{flag.names[0]} {flag.idle}"
 
 
 def test_flags_with_effect_are_silent() -> None:
-    assert flags.warnings(options("--node_unit=2", "--accelerator=h100", "--tee=3")) == []
-    assert flags.warnings(options("--numa-binding=node")) == [
-        "--numa-binding is understood and has no effect yet"
-    ]
+    said = ["--node_unit=2", "--accelerator=h100", "--tee=3", "--network-check", "--auto_config"]
+    assert flags.warnings(options(*said, "--numa-binding=node", "--logs-specs=mine")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        (["--monitor-interval=5"], "--monitor-interval"),
+        (["--run-path", "--start-method=fork"], "--start-method"),
+    ],
+)
+def test_flags_of_torchrun_without_effect_say_why(given: list[str], flag: str) -> None:
+    (warning,) = flags.warnings(options(*given))
+    assert warning.startswith(f"{flag} has no effect: ")
 
 
 def test_unknown_flags_are_refused() -> None:
