@@ -187,7 +187,13 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
             terms,
             master_addr=config.master_addr if config.nodes_max == 1 else None,
             master_port=config.master_port if config.nodes_max == 1 else None,
-            rules=replace(terms.rules, free_seconds=_FREE_SECONDS, leave_seconds=0.0),
+            rules=replace(
+                terms.rules,
+                free_seconds=_FREE_SECONDS,
+                leave_seconds=0.0,
+                shape=config.shape,
+                spares=True,
+            ),
         )
         return Coordinator(
             terms,
@@ -204,7 +210,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         token_sha256=token,
         host=host,
         generation=0,
-        rank=config.node_rank if static else None,
+        rank=config.node_rank if static or config.node_rank else None,
         seat=seat,
         coordinate=coordinate,
         status=lambda address, phase: None,
@@ -246,21 +252,27 @@ def _terms(agent: Participant, token: str) -> Terms:
         grace_seconds=config.grace_seconds,
         declared=config.checkpoint != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
-        rules=Rules(signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None),
+        rules=Rules(
+            signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
+            tensor=config.parallel[0],
+            pipeline=config.parallel[1],
+        ),
     )
 
 
 def _fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
-    """``--nnodes`` as a wish: as many as may be, no fewer than must be."""
+    """``--nnodes`` as a wish: as many as may be, no fewer than must be; ``--world`` likewise, as
+    replicas of one process."""
+    shape = config.shape
     return WorldWish(
         job=JobId(config.job),
         generation=0,
         version=1,
         intent=Intent.RUN,
-        replicas=config.nodes_max,
-        processes_per_replica=config.processes,
+        replicas=config.nodes_max if shape is None else shape.processes,
+        processes_per_replica=config.processes if shape is None else 1,
         unit=config.unit,
-        minimum=config.nodes_min,
+        minimum=config.nodes_min if shape is None else shape.least,
         patience_seconds=patience_seconds,
         restart_limit=config.max_restarts,
     )

@@ -66,6 +66,8 @@ class LaunchConfig:
     unit: int = 1
     #: Processes that the job asks for instead of replicas (``--world``); None: replicas.
     shape: Shape | None = None
+    #: Ranks of a tensor-parallel group, and pipeline stages.
+    parallel: tuple[int, int] = (1, 1)
     #: GROUP_RANK asked for (``--node-rank``); 0 asks for nothing but with static rendezvous.
     node_rank: int = 0
     #: Where this machine is, outermost first: zone, spine, rack, switch; empty: not known.

@@ -129,6 +129,24 @@ OURS = (
         type="float",
         default="2",
     ),
+    _value(
+        "--topology",
+        "Where this machine is, outermost first: zone/spine/rack/switch.",
+        environment="BRAIN_TOPOLOGY",
+        default="",
+    ),
+    _value(
+        "--world",
+        "Processes wished for instead of --nnodes: WISHED[:MIN[:MAX]].",
+        environment="BRAIN_WORLD",
+        default="",
+    ),
+    _value(
+        "--parallel",
+        "Ranks of one network, TENSORxPIPELINE; gives the unit where --node_unit does not.",
+        environment="BRAIN_PARALLEL",
+        default="",
+    ),
     Flag(
         names=("--no-probe",),
         dest="no_probe",

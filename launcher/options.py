@@ -15,6 +15,7 @@ from brain.types.places import probe_socket
 from launcher.config import LaunchConfig, LogConfig, Std
 from launcher.entrypoint import Entrypoint
 from launcher.processes import numa, output
+from launcher.topology import asked
 
 _ASK_SECONDS = 120.0
 #: Where the kernel shows accelerators; without any of them nobody needs to ask torch.
@@ -39,6 +40,15 @@ def launch_config(
     processes, accelerator = processes_of(
         options.get("nproc_per_node", "1"), entrypoint.interpreter, environment
     )
+    shape = asked.shape_of(options.get("world") or "")
+    parallel = asked.parallel_of(options.get("parallel") or "")
+    unit = _at_least(options, "node_unit", 1, 1)
+    if shape is not None:
+        alone = not (options.get("rdzv_endpoint") or options.get("master_port"))
+        nnodes = options.get("nnodes", "1:1")
+        most = asked.nodes_asked(shape, nnodes, unit, processes, alone)
+    else:
+        unit = asked.unit_asked(unit, parallel, processes)
     backend, endpoint, run_id = _rendezvous(options, most)
     home = options.get("home") or environment.get("BRAIN_HOME") or "~/.brain"
     home = os.path.realpath(os.path.expanduser(home))
@@ -47,7 +57,12 @@ def launch_config(
         processes=processes,
         nodes_min=least,
         nodes_max=most,
-        unit=_at_least(options, "node_unit", 1, 1),
+        unit=unit,
+        shape=shape,
+        parallel=parallel,
+        topology=asked.path_of(
+            options.get("topology") or environment.get("BRAIN_TOPOLOGY") or ""
+        ),
         node_rank=_at_least(options, "node_rank", 0, 0),
         run_id=run_id,
         job=options.get("job") or run_id,
