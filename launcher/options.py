@@ -60,9 +60,7 @@ def launch_config(
         unit=unit,
         shape=shape,
         parallel=parallel,
-        topology=asked.path_of(
-            options.get("topology") or environment.get("BRAIN_TOPOLOGY") or ""
-        ),
+        topology=asked.path_of(options.get("topology") or environment.get("BRAIN_TOPOLOGY") or ""),
         node_rank=_at_least(options, "node_rank", 0, 0),
         run_id=run_id,
         job=options.get("job") or run_id,
