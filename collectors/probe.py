@@ -42,6 +42,8 @@ UNSENT = 256
 FAILURES = 10
 #: Steps of another optimizer without one of the main optimizer after which it takes over.
 SWITCH_STEPS = 50
+#: Exit code of a worker whose lease ran out, as the launcher's watch has it.
+LEASE_OVER = 83
 #: Distinct files whose loading is announced; data sets may be loaded file by file.
 LOADS = 4096
 #: Seconds between looks at a declared checkpoint, and between attempts to send what is unsent.
@@ -156,6 +158,13 @@ class Probe:
         except Exception:  # noqa: BLE001 - an error whose text cannot be had, for example
             self.armed = False
 
+    def check_lease(self) -> None:
+        """End this process if its lease is over: one that was stopped and goes on must neither
+        step nor save beside its successors until the watch gets its turn."""
+        lease = self.control[_LEASE]
+        if lease and time.monotonic_ns() > lease:
+            os._exit(LEASE_OVER)
+
     # -- optimizer steps ----------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -164,6 +173,7 @@ class Probe:
             return
         path, park = None, False
         try:
+            self.check_lease()
             if not self.since:
                 self.since = time.monotonic_ns()
             if self.saves:
@@ -615,6 +625,7 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         # A checkpoint of many parts is one save: parts are written within its call.
         if not probe.armed or getattr(probe.nested, "saving", False):
             return original(*args, **kwargs)
+        probe.check_lease()
         probe.nested.saving = True
         probe.writing += 1
         began = time.monotonic_ns()

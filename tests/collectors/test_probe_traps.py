@@ -268,6 +268,18 @@ def test_it_parks_after_the_next_save_and_goes_on_when_told(tmp_path: Path) -> N
         assert job.control[6] == 0
 
 
+def test_a_worker_whose_lease_is_over_makes_no_further_step(tmp_path: Path) -> None:
+    with worker(tmp_path) as job:
+        job.start(STEADY)
+        job.until(lambda: job.told("stepping"), "a first step", seconds=60)
+        job.control[2] = 1
+        steps = job.control[3]
+        job.until(lambda: job.ended, "it ends")
+        assert job.process is not None
+        assert job.process.poll() == 83
+        assert job.control[3] <= steps + 1
+
+
 def test_it_parks_before_the_next_step(tmp_path: Path) -> None:
     with worker(tmp_path) as job:
         job.start(STEADY)
