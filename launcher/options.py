@@ -14,7 +14,7 @@ from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
 from launcher.config import LaunchConfig, LogConfig, Std
 from launcher.entrypoint import Entrypoint
-from launcher.processes import numa, output
+from launcher.processes import numa, output, specs
 from launcher.topology import asked
 
 _ASK_SECONDS = 120.0
@@ -52,7 +52,7 @@ def launch_config(
     backend, endpoint, run_id = _rendezvous(options, most)
     home = options.get("home") or environment.get("BRAIN_HOME") or "~/.brain"
     home = os.path.realpath(os.path.expanduser(home))
-    return LaunchConfig(
+    config = LaunchConfig(
         entrypoint=entrypoint,
         processes=processes,
         nodes_min=least,
@@ -97,6 +97,9 @@ def launch_config(
         straggler_ratio=_ratio(options),
         events=_events(options),
     )
+    if config.logs.specs is not None:
+        specs.specs_of(config)  # what it refuses is told now, not by every worker
+    return config
 
 
 def auto_config(
@@ -232,8 +235,11 @@ def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: st
         raise BadInput(f"--log-dir={base} is a file; give a directory", field="log_dir")
     # /dev/null is torchrun's way to say: keep nothing.
     keep = base and base != os.devnull
+    plugged = options.get("logs_specs") is not None  # which makes directories of its own
     return LogConfig(
-        run_directory=str(output.run_directory(base, run_id)) if base and keep else None,
+        run_directory=str(output.run_directory(base, run_id))
+        if base and keep and not plugged
+        else None,
         redirects=std(options.get("redirects", "0"), "--redirects"),
         tee=std(options.get("tee", "0"), "--tee"),
         local_ranks=frozenset(int(rank) for rank in ranks.split(",") if rank),

@@ -6,7 +6,6 @@ ends the world is for ``launcher.membership``.
 """
 
 import asyncio
-import contextlib
 import errno
 import os
 import random
@@ -20,11 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from brain.errors import BadInput
+from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
-from launcher.processes import failures, leash, output, process
+from launcher.processes import failures, leash, output, process, specs
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
+from launcher.processes.nursery import Nursery
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 
 __all__ = [
@@ -60,6 +60,7 @@ class Workers:
         config: LaunchConfig,
         world: WorldDocument,
         group_rank: int,
+        nursery: Nursery | None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
     ) -> None:
@@ -67,6 +68,7 @@ class Workers:
         self._config = config
         self._world = world
         self._group_rank = group_rank
+        self._nursery = nursery
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
@@ -74,11 +76,14 @@ class Workers:
         self._started: list[process.Worker] = []
         #: Error files, by which stray children are found.
         self._marks: set[bytes] = set()
+        #: What a plug-in says of each worker (``--logs-specs``).
+        self._places: list[specs.Place] = []
         self._ended = asyncio.Event()
         self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._guard = process.start_guard(self._directory)
+        self._guard = nursery.guard if nursery is not None else process.Guard()
+        self._guard.watch(self._directory)
         self._socket = process.listen(self._directory / "agent")
         self._loop.add_reader(self._socket.fileno(), self._hear)
 
@@ -89,20 +94,22 @@ class Workers:
         world: WorldDocument,
         group_rank: int,
         *,
+        nursery: Nursery | None = None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
     ) -> "Workers":
         """Start ``world.member(group_rank).processes`` workers; returns once all were started.
 
+        They are forked from ``nursery`` where it can, else started as interpreters of their own.
         ``on_event`` and ``on_exit`` are called on the loop, one at a time. A lease of
         ``world.lease_seconds`` begins now; ``extend_lease`` renews it.
 
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        workers = cls(config, world, group_rank, on_event, on_exit)
+        workers = cls(config, world, group_rank, nursery, on_event, on_exit)
         try:
-            workers._start_all()
+            await workers._start_all()
         except BaseException:
             await workers.stop(0)
             raise
@@ -172,18 +179,18 @@ class Workers:
         await asyncio.shield(self._stopping)
         return self.exits
 
-    def _start_all(self) -> None:
+    async def _start_all(self) -> None:
         member = self._world.member(self._group_rank)
         if not os.path.isdir(self._config.directory):
             raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
         lease_ns = int(self._world.lease_seconds * 1e9)
         for local_rank in range(member.processes):
-            worker = self._start_one(local_rank)
+            worker = await self._start_one(local_rank)
             worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
             self._started.append(worker)
             self._loop.add_reader(worker.pidfd, self._ended_one, worker)
 
-    def _start_one(self, local_rank: int) -> process.Worker:
+    async def _start_one(self, local_rank: int) -> process.Worker:
         config, world = self._config, self._world
         rank = world.first_rank(self._group_rank) + local_rank
         control = Control(self._directory / f"control-{rank}")
@@ -196,7 +203,7 @@ class Workers:
             self._group_rank,
             local_rank,
             injection=Injection(
-                inject=str(Path(__file__).parent / "inject"),
+                inject=str(Path(__file__).parent / "inject" / "path"),
                 probe=process.probe_path() if config.probe else None,
                 control=str(control.path),
                 agent=str(self._directory / "agent"),
@@ -206,15 +213,42 @@ class Workers:
         ways = output.routes(
             config.logs, attempt, role=config.role, rank=rank, local_rank=local_rank
         )
+        if config.logs.specs is not None:
+            if local_rank == 0:
+                count = world.member(self._group_rank).processes
+                self._places = specs.places(config, environment, rank, count)
+            place = self._places[local_rank]
+            environment |= place.environment
+            ways, error_file = place.ways, place.error_file
         streams = [output.Stream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
-        started = self._spawn(worker_arguments(config, local_rank), environment, streams)
+        started = await self._launch(worker_arguments(config, local_rank), environment, streams)
+        self._guard.add(self._directory, started.pid, mark := os.fsencode(error_file))
+        self._marks.add(mark)
+        for stream in streams:
+            stream.started()
         return process.Worker(rank, local_rank, started, control, streams, error_file)
+
+    async def _launch(
+        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
+    ) -> process.Running:
+        """A process that runs the command: a fork where there is one to be had."""
+        if self._nursery is not None:
+            stdin = os.open(os.devnull, os.O_RDONLY) if self._config.replica_directory else 0
+            fds = [stdin, *(n if s.fd is None else s.fd for n, s in enumerate(streams, 1))]
+            try:
+                return await self._nursery.fork(arguments, environment, fds)
+            except Unavailable:
+                pass  # the nursery has said why
+            finally:
+                if stdin:
+                    os.close(stdin)
+        return self._spawn(arguments, environment, streams)
 
     def _spawn(
         self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
     ) -> "subprocess.Popen[bytes]":
         leashed = [*process.leashed(), "exec", str(os.getpid()), *arguments]
-        started = subprocess.Popen(
+        return subprocess.Popen(
             leashed,
             env=environment,
             cwd=self._config.directory,
@@ -223,13 +257,6 @@ class Workers:
             stderr=streams[1].fd,
             start_new_session=True,
         )
-        for stream in streams:
-            stream.started()
-        assert self._guard.stdin is not None
-        mark = os.fsencode(environment["TORCHELASTIC_ERROR_FILE"])
-        self._guard.stdin.write(b"%d %s\n" % (started.pid, mark))
-        self._marks.add(mark)
-        return started
 
     def _attempt(self) -> Path:
         """Directory of this world's files: kept with ``--log-dir``, else private."""
@@ -326,11 +353,9 @@ class Workers:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-        assert self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody killed the guard
-            self._guard.stdin.write(b"done\n")
-        self._guard.stdin.close()
-        self._guard.wait()
+        self._guard.done(self._directory)
+        if self._nursery is None:
+            self._guard.close()
         self._ended.set()
 
 

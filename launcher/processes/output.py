@@ -70,8 +70,7 @@ def routes(
 ) -> tuple[Route, Route]:
     """Standard output's and standard error's route; ``directory`` is the attempt's."""
     shown = not logs.local_ranks or local_rank in logs.local_ranks
-    template = logs.prefix or "[${role_name}${local_rank}]:"
-    prefix = Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
+    prefix = prefix_of(logs, role=role, rank=rank, local_rank=local_rank)
     tee = _of(logs.tee, local_rank)
     kept = _of(logs.redirects, local_rank) | tee
 
@@ -92,6 +91,12 @@ def routes(
         route(Std.OUT, "stdout", logs.stdout_filters),
         route(Std.ERR, "stderr", logs.stderr_filters),
     )
+
+
+def prefix_of(logs: LogConfig, *, role: str, rank: int, local_rank: int) -> str:
+    """What stands in front of a worker's lines on the console."""
+    template = logs.prefix or "[${role_name}${local_rank}]:"
+    return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
 
 
 def _of(streams: Mapping[int | None, Std], local_rank: int) -> Std:

@@ -1,5 +1,7 @@
 """One worker process, and the small things that processes need."""
 
+import contextlib
+import contextlib
 import importlib.util
 import os
 import signal
@@ -11,6 +13,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from launcher.processes import failures, leash, output
 from launcher.processes.control import Control
@@ -20,6 +23,19 @@ from launcher.processes.values import Progress, WorkerExit
 _SOCKET_PATH_BYTES = 107
 
 
+class Running(Protocol):
+    """A process that was started, however that was done."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, which means no other process until ``poll`` gave its code."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit code, negative where a signal ended it; None while it runs."""
+        ...
+
+
 class Worker:
     """One worker process and what belongs to it."""
 
@@ -27,7 +43,7 @@ class Worker:
         self,
         rank: int,
         local_rank: int,
-        process: "subprocess.Popen[bytes]",
+        process: Running,
         control: Control,
         streams: Sequence[output.Stream],
         error_file: Path,
@@ -78,6 +94,13 @@ class Worker:
         self.control.close()
 
 
+def bind(pid: int, cpus: Sequence[int]) -> None:
+    """Let a process that was just started, and whatever it starts, use these CPUs only."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cpus)
+
+
 def catches(pid: int, signum: signal.Signals) -> bool:
     """Whether the process has a handler for the signal (SigCgt in ``/proc/<pid>/status``)."""
     try:
@@ -112,16 +135,42 @@ def leashed() -> list[str]:
     return [sys.executable, "-I", "-S", leash.__file__]
 
 
-def start_guard(directory: Path) -> "subprocess.Popen[bytes]":
-    """Start what ends the workers when this process is killed."""
-    return subprocess.Popen(
-        [*leashed(), "guard", str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        start_new_session=True,
-    )
+class Guard:
+    """The process that outlives an agent which was killed, and then leaves nothing running."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._process = subprocess.Popen(
+            [*leashed(), "guard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def watch(self, directory: Path) -> None:
+        """From now on this private directory is its business."""
+        self._tell(b"watch", os.fsencode(directory))
+
+    def add(self, directory: Path, pid: int, mark: bytes) -> None:
+        """A worker of that directory, by its session and its error file."""
+        self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
+
+    def done(self, directory: Path) -> None:
+        """Nothing of that directory is left."""
+        self._tell(b"done", os.fsencode(directory))
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _tell(self, *words: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+            self._process.stdin.write(b"\0".join(words) + b"\n")
 
 
 def listen(path: Path) -> socket.socket:
