@@ -328,7 +328,7 @@ class Probe:
             path = _path_of(file)
             if not self.armed or path is None or len(self.loads) >= LOADS:
                 return
-            inode = os.stat(path).st_ino
+            inode = _inode(path)
             if (path, inode) not in self.loads:
                 self.loads.add((path, inode))
                 self.sender.tell("loaded", path=path, inode=inode)
@@ -689,7 +689,14 @@ def _path_of(file: Any) -> str | None:
 
 def _identity(path: str) -> tuple[Any, ...]:
     """(inode, inode of its directory), by which a renamed file is found again."""
-    return os.stat(path).st_ino, os.stat(os.path.dirname(path)).st_ino
+    return _inode(path), os.stat(os.path.dirname(path)).st_ino
+
+
+def _inode(path: str) -> int:
+    """The inode of a file; of one that is in memory so far (``launcher/inject/shim.py``), that of
+    the file on storage which it becomes."""
+    shim = sys.modules.get("_brain_shim")
+    return os.stat(path).st_ino if shim is None else int(shim.inode(path))
 
 
 def _final_name(path: str, identity: tuple[Any, ...]) -> str | None:
@@ -707,15 +714,22 @@ def _final_name(path: str, identity: tuple[Any, ...]) -> str | None:
 
 def _named(directory: str, name: str, inode: int) -> str | None:
     try:
-        if os.stat(os.path.join(directory, name)).st_ino == inode:
+        if _inode(os.path.join(directory, name)) == inode:
             return os.path.join(directory, name)
     except OSError:
         pass
     try:
         with os.scandir(directory) as entries:
-            return next((entry.path for entry in entries if entry.inode() == inode), None)
+            return next((entry.path for entry in entries if _inode_of(entry) == inode), None)
     except OSError:
         return None
+
+
+def _inode_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return _inode(entry.path) if entry.is_symlink() else entry.inode()
+    except OSError:  # a link to nothing
+        return entry.inode()
 
 
 def _size(path: str) -> int:
@@ -733,10 +747,10 @@ def _print_of(path: str | None) -> tuple[Any, ...]:
             return ()
         if not os.path.isdir(path):
             seen = os.stat(path)
-            return ((seen.st_ino, seen.st_mtime_ns, seen.st_size),)
+            return ((_inode(path), seen.st_mtime_ns, seen.st_size),)
         with os.scandir(path) as entries:
             return tuple(
-                sorted((e.inode(), e.stat().st_mtime_ns, e.stat().st_size) for e in entries)
+                sorted((_inode_of(e), e.stat().st_mtime_ns, e.stat().st_size) for e in entries)
             )
     except OSError:
         return ()

@@ -112,6 +112,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
         max_restarts=intent.restart_limit,
         grace_seconds=_REPLICA_GRACE_SECONDS,
         checkpoint=intent.checkpoint,
+        memory_checkpoint=config.memory_checkpoint or intent.checkpoint.memory,
         accelerator=intent.accelerator or config.accelerator,
         brain_url=intent.brain_url,
         token_file=intent.token_file,
@@ -250,7 +251,7 @@ def _terms(agent: Participant, token: str) -> Terms:
         node=config.node,
         lease_seconds=_lease_seconds(config),
         grace_seconds=config.grace_seconds,
-        declared=config.checkpoint != Checkpoint(),
+        declared=replace(config.checkpoint, memory=False) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
         rules=Rules(
             signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,

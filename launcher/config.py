@@ -119,6 +119,12 @@ class LaunchConfig:
     collector_socket: str | None = None
     #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
     probe: bool = True
+    #: ``torch.save`` of unmodified scripts goes through shared memory (``launcher.memory``).
+    memory_checkpoint: bool = False
+    #: What is in memory comes to storage before the workers of a failed world start anew.
+    save_at_breakpoint: bool = False
+    #: ``memory`` in BRAIN_WORKER; the agent fills it in once it has shared memory.
+    memory: Mapping[str, object] | None = None
     #: CPUs that a worker may use, by local rank (``--numa-binding``); empty: all that we may.
     bindings: tuple[tuple[int, ...], ...] = ()
     #: 1: nodes are checked before the first world; 2: what was measured is printed, too.

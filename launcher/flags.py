@@ -122,6 +122,13 @@ OURS = (
     _value("--checkpoint", "Checkpoint that the script writes.", environment=None, default=""),
     _value("--checkpoint-every", "How often, as '90 s' or '200 steps'.", environment=None),
     _value("--checkpoint-signal", "Signal that makes it save and exit.", environment=None),
+    Flag(
+        names=("--memory-checkpoint",),
+        dest="memory_checkpoint",
+        switch=True,
+        environment="BRAIN_MEMORY_CHECKPOINT",
+        help="torch.save returns once the file is in memory; storage follows.",
+    ),
     _value(
         "--straggler-ratio",
         "A node is slow that takes so many times as long as the others.",

@@ -91,6 +91,10 @@ def launch_config(
         # Without a Brain nobody would read what a collector keeps.
         collector_socket=probe_socket(home, os.getuid()) if options.get("brain") else None,
         probe=not options.get("no_probe") and environment.get("BRAIN_PROBE") != "0",
+        memory_checkpoint=bool(
+            options.get("memory_checkpoint") or environment.get("BRAIN_MEMORY_CHECKPOINT") == "1"
+        ),
+        save_at_breakpoint=bool(options.get("save_at_breakpoint")),
         bindings=_bindings(options, processes, entrypoint.interpreter, environment),
         network_check=_check(options),
         exclude_straggler=bool(options.get("exclude_straggler")),

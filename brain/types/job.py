@@ -89,6 +89,8 @@ class Checkpoint:
     every: str | None = None
     #: Signal upon which the script saves and exits, ``SIGUSR1`` for example.
     signal: str | None = None
+    #: ``torch.save`` returns once the file is in memory; storage follows.
+    memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

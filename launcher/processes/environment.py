@@ -103,6 +103,7 @@ def _injected(
         "control": injection.control,
         "checkpoint": config.checkpoint.path,
         "probe": injection.probe,
+        "memory": config.memory,
         # What children of the worker shall find again.
         "pythonpath": before,
     }

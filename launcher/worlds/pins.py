@@ -2,7 +2,8 @@
 
 A script may overwrite or delete its checkpoint when it starts anew instead of loading it. A pin is
 a hard link beside it where the script renames new ones into place (the link keeps the old content),
-else a copy. Pins are named ``.brain-pin-<job>-<name>``.
+else a copy. One that is in memory so far is pinned by a hard link to the file that it becomes on
+storage. Pins are named ``.brain-pin-<job>-<name>``.
 """
 
 import errno
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brain.errors import Unavailable
+from launcher.memory import links
 
 #: What a file system says that has no hard links, or no more of them.
 _NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
@@ -43,15 +45,19 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
     kept = _beside(path, job)
     try:
         _remove(kept)
+        inode = links.link_durable(path, kept)
+        if inode is not None:
+            return Pin(path=_real(path), kept=kept, inode=inode)
         inode = os.stat(path).st_ino
         if os.path.isdir(path):
+            links.settle(path)
             shutil.copytree(path, kept, copy_function=_link if replaced else shutil.copy2)
         else:
             (_link if replaced else shutil.copy2)(path, kept)
     except (OSError, shutil.Error) as cannot:
         _remove(kept)
         raise CannotPin(f"the checkpoint {path} cannot be kept: {_why(cannot)}") from cannot
-    return Pin(path=os.path.realpath(path), kept=kept, inode=inode)
+    return Pin(path=_real(path), kept=kept, inode=inode)
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
@@ -101,9 +107,14 @@ def restore(kept: Pin) -> bool:
     Raises:
         CannotPin: it cannot be put back; the pin is left where it is.
     """
-    if not os.path.lexists(kept.kept) or _same(kept):
+    if not os.path.lexists(kept.kept):
+        return False
+    if links.in_memory(kept.path) and links.inode(kept.path) == kept.inode:
         return False
     try:
+        links.settle(kept.path, kept.inode)
+        if _same(kept):
+            return False
         if not os.path.isdir(kept.kept):
             os.replace(kept.kept, kept.path)
             return True
@@ -139,13 +150,20 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
 
 def loads(kept: Pin, path: str, inode: int | None) -> bool:
     """Whether loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
-    if inode == kept.inode or (inode is None and os.path.realpath(path) == kept.path):
+    if inode == kept.inode or (inode is None and _real(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
 
 
 def _renamed_over(kept: Pin) -> bool:
-    return os.path.isfile(kept.path) and os.stat(kept.path).st_ino != kept.inode
+    return os.path.isfile(kept.path) and links.inode(kept.path) != kept.inode
+
+
+def _real(path: str) -> str:
+    """The path without links, other than one into memory."""
+    if not links.in_memory(path):
+        return os.path.realpath(path)
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _beside(path: str, job: str) -> str:

@@ -1,0 +1,258 @@
+"""What an agent has of the memory checkpoint: its directory of shared memory, and the keeper.
+
+The directory outlives workers; the keeper (``keeper.py``) outlives a killed agent just long enough
+to bring to storage what was accepted.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from brain.errors import Unavailable
+from launcher.memory import keeper
+from launcher.memory.links import SHARED, mark
+
+#: Names in it are this long at most, so that the keeper's socket has room in its path.
+_NAME_CHARACTERS = 60
+_LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """A save that is in memory and not on storage yet."""
+
+    pid: int
+    path: str
+    bytes: int
+    #: Seconds since the epoch; None while ``torch.save`` has not returned.
+    accepted: float | None
+    #: Storage refuses it.
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    ahead: tuple[Ahead, ...] = ()
+    #: Saves that were given up, with the reason.
+    lost: tuple[str, ...] = ()
+
+
+class Hold:
+    """The shared memory of one agent. Make one with ``open``, end it with ``close``."""
+
+    def __init__(self, root: Path, lock: int, say: Callable[[str], None]) -> None:
+        """Use ``open``."""
+        self.root = root
+        self._lock, self._say = lock, say
+        self._report = _Report()
+        self._losses_said = 0
+        self._closing = False
+        self._keeper = self._start_keeper()
+        self._watching = asyncio.create_task(self._watch())
+
+    @classmethod
+    def open(cls, job: str, replica: int, registry: Path, say: Callable[[str], None]) -> "Hold":
+        """Take the directory ``/dev/shm/brain-<uid>-<job>-<replica>``, finish what agents that are
+        gone left there, and repair names that a crash of the machine left dangling.
+
+        Raises:
+            Unavailable: there is no shared memory that can be written.
+        """
+        for orphan in orphans():
+            adopt(orphan)
+        try:
+            repair(registry, say)
+            registry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            root, lock = _make(plain(job), replica)
+        except OSError as cannot:
+            raise Unavailable(f"there is no memory checkpoint: {cannot}") from cannot
+        return cls(root, lock, say)
+
+    @property
+    def ahead(self) -> tuple[Ahead, ...]:
+        """What is ahead of storage now, as far as the keeper has told."""
+        return self._report.ahead
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process that writes to storage."""
+        return self._keeper.pid
+
+    def holds(self, pid: int | None = None) -> bool:
+        """Whether a save (of worker ``pid``) is not on storage yet."""
+        mark = "slot-" if pid is None else f"slot-{pid}-"
+        with contextlib.suppress(FileNotFoundError):
+            return any(name.startswith(mark) for name in os.listdir(self.root))
+        return False
+
+    async def settled(self, pid: int | None = None) -> str | None:
+        """Wait until nothing (of worker ``pid``) is ahead of storage; what was given up, if any."""
+        before = len(self._report.lost)
+        while self.holds(pid):
+            await asyncio.sleep(_LOOK_SECONDS)
+        if len(self._report.lost) > before:
+            return "; ".join(self._report.lost[before:])
+        return None
+
+    async def close(self) -> None:
+        """Bring everything to storage, then give the memory back."""
+        self._closing = True
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        await self._watching
+        os.close(self._lock)
+
+    def _start_keeper(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(self.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(self._lock,),
+            bufsize=0,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    async def _watch(self) -> None:
+        """Read what the keeper tells; one that was killed is followed by another."""
+        while True:
+            await self._listen()
+            code = await asyncio.to_thread(self._keeper.wait)
+            if self._closing and code == 0:
+                return
+            if code == 0 and not self.root.is_dir():
+                self._say(f"{self.root} was removed; checkpoints are saved as always")
+                return
+            self._say(f"the keeper of the memory checkpoint ended with {code}; another follows")
+            self._keeper = self._start_keeper()
+            if self._closing:
+                assert self._keeper.stdin is not None
+                self._keeper.stdin.close()
+
+    async def _listen(self) -> None:
+        reader = asyncio.StreamReader()
+        loop, pipe = asyncio.get_running_loop(), self._keeper.stdout
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while line := await reader.readline():
+                self._report = msgspec.json.decode(line, type=_Report)
+                for lost in self._report.lost[self._losses_said :]:
+                    self._say(f"a save in memory did not come to storage: {lost}")
+                self._losses_said = len(self._report.lost)
+        finally:
+            transport.close()
+
+
+def plain(job: str) -> str:
+    """A job's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", job)[: _NAME_CHARACTERS - 20]
+
+
+def orphans() -> list[Path]:
+    """Directories of this user whose agent and keeper are gone."""
+    found = SHARED.glob(f"brain-{os.getuid()}-*")
+    return [path for path in found if (path / "lock").exists() and not keeper.held(str(path))]
+
+
+def adopt(root: Path) -> "subprocess.Popen[bytes] | None":
+    """Have what is accepted there brought to storage and the directory removed; None where
+    somebody else does."""
+    try:
+        lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(lock,),
+            cwd="/",
+            start_new_session=True,
+        )
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(lock)
+
+
+def repair(registry: Path, say: Callable[[str], None]) -> None:
+    """Replace links into memory that is no more by the durable file that was kept for each.
+
+    ``registry`` lists the directories in which workers ever saved through memory.
+    """
+    if not registry.exists():
+        return
+    for directory in dict.fromkeys(registry.read_text().splitlines()):
+        with contextlib.suppress(OSError):  # gone, or not ours any more
+            _repair_in(Path(directory), say)
+
+
+def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
+    for entry in sorted(directory.iterdir()):
+        if not entry.is_symlink() or not (target := os.readlink(entry)).startswith(mark()):
+            continue
+        if os.path.exists(target):
+            continue
+        keep = directory / f".brain-keep-{_job_of(target)}-{entry.name}~"
+        if keep.exists():
+            os.replace(keep, entry)
+            say(f"{entry} was ahead of storage when the machine went down; the one before is back")
+        else:
+            entry.unlink()
+            if not entry.name.startswith(".brain-"):
+                say(f"{entry} had not come to storage when the machine went down; it is lost")
+    for left in directory.glob(".brain-new-*"):
+        owner = left.name.removeprefix(".brain-new-").rsplit("-", 2)[0]
+        if owner.startswith(f"brain-{os.getuid()}-") and not (SHARED / owner).exists():
+            left.unlink()
+
+
+def _job_of(target: str) -> str:
+    """The job's part of the directory that a link points into."""
+    name = Path(target).relative_to(SHARED).parts[0]
+    return name.removeprefix(f"brain-{os.getuid()}-").rpartition("-")[0]
+
+
+def _make(job: str, replica: int) -> tuple[Path, int]:
+    """A new directory, locked before anybody can find it, and the lock's descriptor."""
+    for attempt in range(1000):
+        number = str(replica) if attempt == 0 else f"{replica}.{attempt}"
+        final = SHARED / f"brain-{os.getuid()}-{job}-{number}"
+        if final.exists():
+            continue
+        made = Path(tempfile.mkdtemp(prefix=f".brain-{os.getuid()}-", dir=SHARED))
+        lock = os.open(made / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            os.rename(made, final)
+            return final, lock
+        except OSError:  # somebody else's meanwhile
+            os.close(lock)
+            (made / "lock").unlink()
+            made.rmdir()
+    raise OSError(f"{SHARED} has a thousand directories of job {job}")
+
+
+def words(hold: Hold, job: str, declared: str | None, registry: Path) -> dict[str, str | None]:
+    """``memory`` in BRAIN_WORKER."""
+    return {
+        "directory": str(hold.root),
+        "job": plain(job),
+        "declared": declared,
+        "registry": str(registry),
+    }

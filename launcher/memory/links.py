@@ -1,0 +1,108 @@
+"""Names that are links into shared memory so far: what they will be, and when.
+
+For readers in other processes of the same machine; writing is the shim's and the keeper's.
+"""
+
+import errno
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+#: Where shared memory is.
+SHARED = Path("/dev/shm")
+_LOOK_SECONDS = 0.005
+
+
+def mark() -> str:
+    """What every link into this user's memory begins with."""
+    return f"{SHARED}/brain-{os.getuid()}-"
+
+
+def in_memory(path: str) -> str | None:
+    """The slot that ``path`` is a link into; None where it is none."""
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return None
+    return os.path.dirname(target) if target.startswith(mark()) else None
+
+
+def inode(path: str) -> int | None:
+    """The inode of a file, or the one that it will have on storage; None where nothing is."""
+    slot = in_memory(path)
+    try:
+        return _inode_in(slot) if slot is not None else os.stat(path).st_ino
+    except (OSError, ValueError):
+        pass
+    try:  # it came to storage meanwhile
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+def link_durable(path: str, name: str) -> int | None:
+    """Make ``name`` a second name of the file that ``path`` becomes on storage; its inode, or None
+    where ``path`` is no link into memory (any more).
+
+    Raises:
+        OSError: the link cannot be made.
+    """
+    while (slot := in_memory(path)) is not None:
+        try:
+            temporary = json.loads(Path(slot, "manifest").read_text())["temporary"]
+            expected = _inode_in(slot)
+            os.link(temporary, name, follow_symlinks=False)
+        except (FileNotFoundError, ValueError):
+            time.sleep(_LOOK_SECONDS)  # it is coming to storage at this moment
+            continue
+        seen = os.lstat(name)
+        if stat.S_ISREG(seen.st_mode) and seen.st_ino == expected:
+            return expected
+        os.unlink(name)
+    return None
+
+
+def settle(path: str, inode: int | None = None) -> None:
+    """Wait until ``path``, or what is in it, is on storage, and so is the file ``inode``.
+
+    Raises:
+        OSError: storage refuses it.
+    """
+    while True:
+        waited = [slot for slot in _pending(path) if os.path.isdir(slot)]
+        if inode is not None:
+            waited += [slot for slot in _slots() if _becomes(slot, inode)]
+        if not waited:
+            return
+        for slot in waited:
+            refused = Path(slot, "error")
+            if refused.exists():
+                number = json.loads(refused.read_text())["errno"]
+                raise OSError(number, os.strerror(number), path)
+            if not os.path.exists(Path(slot).parent / "lock"):
+                raise OSError(errno.EIO, "its memory is gone", path)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _pending(path: str) -> list[str]:
+    paths = [path]
+    if os.path.isdir(path):
+        paths += [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
+    return [slot for slot in map(in_memory, paths) if slot is not None]
+
+
+def _slots() -> list[str]:
+    return [str(path) for path in SHARED.glob(f"brain-{os.getuid()}-*/slot-*")]
+
+
+def _becomes(slot: str, inode: int) -> bool:
+    try:
+        return _inode_in(slot) == inode
+    except (OSError, ValueError):
+        return False
+
+
+def _inode_in(slot: str) -> int:
+    return int(json.loads(Path(slot, "inode").read_text()))
