@@ -21,23 +21,29 @@ class MemoryPart:
     def __init__(self) -> None:
         self.hold: Hold | None = None
         self._tried = False
+        self._words: dict[str, str | None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
         """The configuration with ``memory``, where the job asks for it and there is any."""
-        if not config.memory_checkpoint or self._tried:
+        if not config.memory_checkpoint:
             return config
-        self._tried = True
+        if not self._tried:
+            self._tried = True
+            self._open(config)
+        return replace(config, memory=self._words)
+
+    def _open(self, config: LaunchConfig) -> None:
         registry = Path(config.home) / REGISTRY
         try:
             self.hold = Hold.open(config.job, config.replica, registry, _say)
         except Unavailable as without:
             _say(f"{without}; checkpoints are saved as always")
-            return config
+            return
         declared = config.checkpoint.path
         if declared is not None:
             declared = str(Path(config.directory, declared))
-        return replace(config, memory=words(self.hold, config.job, declared, registry))
+        self._words = words(self.hold, config.job, declared, registry)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
         """Tell of a worker's end once its saves are on storage; at once where we ended it."""
