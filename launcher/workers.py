@@ -222,6 +222,8 @@ class Workers:
             ways, error_file = place.ways, place.error_file
         streams = [output.Stream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
         started = await self._launch(worker_arguments(config, local_rank), environment, streams)
+        if config.bindings:
+            process.bind(started.pid, config.bindings[local_rank])
         self._guard.add(self._directory, started.pid, mark := os.fsencode(error_file))
         self._marks.add(mark)
         for stream in streams:

@@ -30,7 +30,7 @@ def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel:
         "brain/_ui/index.html",
         "brain/_examples/digits.py",
         "brain/py.typed",
-        "launcher/inject/sitecustomize.py",
+        "launcher/inject/path/sitecustomize.py",
     ):
         assert wanted in names
     assert any(name.startswith("brain/_migrations/versions/") for name in names)

@@ -3,10 +3,12 @@
 leash.py exec <parent pid> <program> [argument …]
     becomes the program, and dies with the parent's thread that started it
 
-leash.py guard <directory>
-    outlives an agent that was killed: when standard input ends, ends every session that was
-    announced there (one process id a line) and removes the directory; until then it ends the
-    sessions itself when the lease in the directory's control files is well past
+leash.py guard
+    outlives an agent that was killed. Standard input tells of private directories (``watch``), of
+    workers that belong to one (``add``, with process id and error file) and of those that are
+    settled (``done``); words end with NUL, lines with a line feed. When it ends, every session of
+    what is not settled is ended and its directory removed; until then a directory's sessions are
+    ended when the lease in its control files is well past.
 """
 
 import os
@@ -39,26 +41,40 @@ def become(parent: int, argv: list[str]) -> None:
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
 
 
-def guard(directory: str) -> None:
-    """Wait for the end of the agent or of the lease; then leave nothing running."""
+def guard() -> None:
+    """Wait for the end of the agent or of a lease; then leave nothing running."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
+    watched: "dict[bytes, list[tuple[int, bytes]]]" = {}
     told = b""
     while True:
-        readable, _, _ = select.select([0], [], [], WATCH_SECONDS)
+        # With nothing to watch there is nothing to wake up for.
+        readable, _, _ = select.select([0], [], [], WATCH_SECONDS if watched else None)
         if readable:
             more = os.read(0, 65536)
             if not more:
                 break
-            told += more
-        if lease_over(directory):
-            end(told)
-    if told.endswith(b"done\n"):
-        return
-    end(told)
-    import shutil  # late: the programs that become workers must not pay for it
+            *lines, told = (told + more).split(b"\n")
+            for line in lines:
+                hear(watched, line.split(b"\0"))
+        for directory, workers in watched.items():
+            if lease_over(os.fsdecode(directory)):
+                end(workers)
+    end([worker for workers in watched.values() for worker in workers])
+    for directory in watched:
+        import shutil  # late: the programs that become workers must not pay for it
 
-    shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") -> None:
+    """One line of the agent."""
+    if words[0] == b"watch":
+        watched[words[1]] = []
+    elif words[0] == b"add":
+        watched[words[1]].append((int(words[2]), words[3]))
+    elif words[0] == b"done":
+        watched.pop(words[1], None)
 
 
 def lease_over(directory: str) -> bool:
@@ -80,10 +96,9 @@ def lease_in(path: str) -> int:
     return int.from_bytes(content[LEASE_OFFSET:], "little") if len(content) > LEASE_OFFSET else 0
 
 
-def end(told: bytes) -> None:
-    """Kill all that was announced, for at most five seconds."""
-    lines = [line.split(b" ", 1) for line in told.splitlines() if b" " in line]
-    sessions, marks = {int(pid) for pid, _ in lines}, {mark for _, mark in lines}
+def end(workers: "list[tuple[int, bytes]]") -> None:
+    """Kill workers and all that they started, for at most five seconds."""
+    sessions, marks = {pid for pid, _ in workers}, {mark for _, mark in workers}
     deadline = time.monotonic() + 5
     while kill(members(sessions, marks)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -151,4 +166,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "exec":
         become(int(sys.argv[2]), sys.argv[3:])
     else:
-        guard(sys.argv[2])
+        guard()

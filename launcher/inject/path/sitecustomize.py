@@ -1,8 +1,9 @@
-"""What of ours runs first in a worker: the probe, and the watch over the lease.
+"""What of ours runs first in a worker that starts as an interpreter of its own.
 
 A guest in a foreign process: standard library, CPython 3.8 on. It puts everything back as the
 script would have found it (``sys.path``, ``PYTHONPATH``, the environment, the next
-``sitecustomize``) and never raises: what fails here costs telemetry, not the job.
+``sitecustomize``) and never raises: what fails here costs telemetry, not the job. What then stays
+in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
 """
 
 import os
@@ -10,12 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself stays unimported: the script may have a module of that name
-    from typing import Any, Callable
-
-#: Exit code of a worker whose lease ran out.
-LEASE_OVER = 83
-_LEASE = slice(16, 24)
-_WATCH_SECONDS = 0.25
+    from typing import Any
 
 
 def _withdraw() -> "dict[str, Any] | None":
@@ -48,48 +44,19 @@ def _strip(here: str) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def _watch_lease(path: str) -> None:
-    """End this process when the agent has not renewed the lease in time."""
-    import _thread
-    import mmap
-    import time
-
-    with open(path, "rb") as file:
-        control = mmap.mmap(file.fileno(), 64, access=mmap.ACCESS_READ)
-
-    # Kept apart from the modules, whose names a script may give other meanings.
-    clock, sleep, leave = time.monotonic_ns, time.sleep, os._exit
-
-    def watch() -> None:
-        while True:
-            until = int.from_bytes(control[_LEASE], "little")
-            if until and clock() > until:
-                leave(LEASE_OVER)
-            sleep(_WATCH_SECONDS)
-
-    # Not ``threading``: the script shall find its own threads only.
-    _thread.start_new_thread(watch, ())
-
-
-def _start_probe(config: "dict[str, Any]") -> None:
-    """Load the probe under a private name and start it."""
+def _begin(config: "dict[str, Any]") -> None:
+    """Load what stays in this worker, under a private name, and start it."""
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location("_brain_probe", config["probe"])
+    above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(above, "bootstrap.py")
+    spec = importlib.util.spec_from_file_location("_brain_bootstrap", path)
     if spec is None or spec.loader is None:
-        raise ImportError("no Python file: " + config["probe"])
-    probe = importlib.util.module_from_spec(spec)
-    sys.modules["_brain_probe"] = probe
-    spec.loader.exec_module(probe)
-    probe.start(config)
-
-
-def _quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
-    try:
-        return act(*arguments)
-    except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
-        sys.stderr.write("brain: the worker goes on without %s: %r\n" % (act.__name__, failed))
-        return None
+        raise ImportError("no Python file: " + path)
+    bootstrap = importlib.util.module_from_spec(spec)
+    sys.modules["_brain_bootstrap"] = bootstrap
+    spec.loader.exec_module(bootstrap)
+    bootstrap.begin(config)
 
 
 def _chain() -> None:
@@ -109,9 +76,10 @@ def _chain() -> None:
     spec.loader.exec_module(module)
 
 
-_config = _quietly(_withdraw)
-if _config and _config.get("control"):
-    _quietly(_watch_lease, _config["control"])
-if _config and _config.get("probe"):
-    _quietly(_start_probe, _config)
+try:
+    _config = _withdraw()
+    if _config:
+        _begin(_config)
+except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
+    sys.stderr.write("brain: the worker goes on without us: %r\n" % (failed,))
 _chain()

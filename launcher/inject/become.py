@@ -1,0 +1,258 @@
+"""From a fork of the nursery to a worker: what a fresh interpreter would have been. CPython 3.8 on.
+
+``Worker(…)`` makes the process a worker for the kernel's eyes, ``run()`` runs the script in the real
+``__main__`` and comes back to the end of the program, so that the interpreter ends as always.
+"""
+
+import ctypes
+import io
+import json
+import os
+import runpy
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+#: What tools read of a worker in /proc/<pid>/environ.
+_SHOWN = (_ERROR_FILE, "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def bind(parent: int) -> None:
+    """Die with ``parent``; at once if it is gone already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Shown:
+    """What the kernel shows of this process: its command line, and one variable with room in it.
+
+    The strings stand in memory as they were when the process was started; the agent left room in
+    the last argument and in the last variable.
+    """
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as stat:
+            content = stat.read()
+        fields = content[content.rindex(b")") + 2 :].split()
+        begin, end, variables, last = (int(field) for field in fields[45:49])
+        self.arguments = (begin, end - begin)
+        text = ctypes.string_at(variables, last - variables)
+        at = text.find(_ERROR_FILE.encode() + b"=") + len(_ERROR_FILE) + 1
+        self.variable = (variables + at, text.index(b"\0", at) - at)
+        os.environ.pop(_ERROR_FILE, None)
+
+    def show(self, title: str, environment: "dict[str, str]") -> None:
+        """Show a command line, and what of the environment tells a worker from others."""
+        # An end that is no NUL tells the kernel to show one string up to the first NUL.
+        at, room = self.arguments
+        words = os.fsencode(title)[: room - 2]
+        ctypes.memmove(at, words + bytes(room - 1 - len(words)) + b" ", room)
+        at, room = self.variable
+        known = [os.fsencode(environment[n]) for n in _SHOWN[:1] if n in environment]
+        known += [os.fsencode("%s=%s" % (n, environment[n])) for n in _SHOWN[1:] if n in environment]
+        values = b"\0".join(known)[:room]
+        ctypes.memmove(at, values + bytes(room - len(values)), room)
+
+
+class Place:
+    """The ``__main__`` that a script will live in."""
+
+    def __init__(self, names: "dict[str, Any]", fresh: "dict[str, Any]", shown: Shown) -> None:
+        #: The names of the module itself, and those that it has before its first line.
+        self.names, self.fresh, self.shown = names, fresh, shown
+
+
+class Worker:
+    """One worker; ``spec`` is what the agent asks for."""
+
+    def __init__(self, place: Place, spec: "dict[str, Any]", fds: "list[int]") -> None:
+        self.place, self.spec = place, spec
+        try:
+            self._enter(fds)
+        except BaseException as cannot:  # noqa: BLE001 - there is no caller above to tell
+            os.write(2, ("brain: the worker cannot start: %r\n" % (cannot,)).encode())
+            os._exit(126)
+
+    def _enter(self, fds: "list[int]") -> None:
+        spec, environment = self.spec, self.spec["environment"]
+        if os.getsid(0) != os.getpid():
+            os.setsid()
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+            os.close(fd)
+        os.chdir(spec["directory"])
+        self.place.shown.show(" ".join(spec["argv"]), environment)
+        if spec["kind"] == "exec":
+            execute(spec["argv"], environment)
+        _replace_environment(environment)
+        _renew_randomness()
+        _renew_streams()
+        sys.argv = [spec["target"], *spec["arguments"]]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv = list(spec["argv"])
+
+    def run(self) -> None:
+        """Run the script to its end in ``__main__``; what it raises, the interpreter reports."""
+        begin()
+        names = self.place.names
+        names.clear()
+        names.update(self.place.fresh)
+        try:
+            getattr(self, "_" + self.spec["kind"])(names)
+        except SystemExit:
+            raise
+        except BaseException:
+            _report_without_us()
+            raise
+
+    def _script(self, names: "dict[str, Any]") -> None:
+        script = self.spec["target"]
+        if _importable(script):  # a directory or an archive with a __main__ in it
+            sys.path.insert(0, script)
+            _forget_file(names)
+            runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+            return
+        if not _safe_path():
+            sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+        file = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
+        code = _compiled(script, file)
+        names["__file__"] = file
+        names["__loader__"] = type(names["__loader__"])("__main__", file)
+        exec(code, names)
+
+    def _module(self, names: "dict[str, Any]") -> None:
+        if not _safe_path():
+            sys.path.insert(0, os.getcwd())
+        _forget_file(names)
+        sys.argv[0] = "-m"
+        runpy._run_module_as_main(self.spec["target"])  # type: ignore[attr-defined]
+
+    def _command(self, names: "dict[str, Any]") -> None:
+        if not _safe_path():
+            sys.path.insert(0, "")
+        _forget_file(names)
+        sys.argv[0] = "-c"
+        exec(compile(self.spec["target"] + "\n", "<string>", "exec", dont_inherit=True), names)
+
+
+def begin() -> None:
+    """Start what of ours stays in the worker, as ``path/sitecustomize.py`` does elsewhere."""
+    text = os.environ.pop("BRAIN_WORKER", None)
+    if text is None:
+        return
+    bootstrap = sys.modules["_brain_bootstrap"]
+    config = bootstrap.quietly(json.loads, text)
+    if config:
+        bootstrap.begin(config)
+
+
+def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
+    """Become another program, as a shell would."""
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as cannot:
+        os.write(2, os.fsencode("%s: %s\n" % (argv[0], cannot.strerror)))
+        os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
+
+
+def _replace_environment(environment: "dict[str, str]") -> None:
+    ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
+    wanted = dict(environment)
+    if ours:
+        wanted.pop("PYTHONPATH", None)  # with our directory in it, which nobody needs here
+        if ours.get("pythonpath") is not None:
+            wanted["PYTHONPATH"] = ours["pythonpath"]
+    # What is the same stays, so that the order stays what a fresh process would have.
+    os.environ.clear()
+    os.environ.update(wanted)
+
+
+def _renew_randomness() -> None:
+    """What was drawn from the system at import is the same in all forks; ``random`` knows."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+
+
+def _renew_streams() -> None:
+    """Standard streams as the interpreter makes them, by what they are connected to now."""
+    sys.stdin = sys.__stdin__ = _stream(0, "<stdin>", sys.__stdin__)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", sys.__stdout__)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", sys.__stderr__)  # type: ignore[misc]
+
+
+def _stream(fd: int, name: str, like: "Any") -> "Any":
+    mode = "rb" if fd == 0 else "wb"
+    unbuffered = fd != 0 and (like is not None and like.write_through)
+    opened: "Any" = io.open(fd, mode, 0 if unbuffered else -1, closefd=False)
+    (opened if unbuffered else opened.raw).name = name
+    made = io.TextIOWrapper(
+        opened,
+        encoding=like.encoding,
+        errors=like.errors,
+        newline=None if fd == 0 else "\n",
+        line_buffering=not unbuffered and (os.isatty(fd) or fd == 2),
+        write_through=unbuffered,
+    )
+    made.mode = mode[0]  # type: ignore[misc]
+    return made
+
+
+def _safe_path() -> bool:
+    """Whether the script's directory stays off the path (-I, -P)."""
+    return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+
+
+def _importable(script: str) -> bool:
+    import pkgutil
+
+    return pkgutil.get_importer(script) is not None
+
+
+def _forget_file(names: "dict[str, Any]") -> None:
+    """``__main__`` as it is where no file was named."""
+    for name in ("__file__", "__cached__"):
+        names.pop(name, None)
+    names["__loader__"] = sys.__loader__
+
+
+def _compiled(script: str, file: str) -> "Any":
+    try:
+        with io.open_code(script) as opened:
+            source = opened.read()
+    except OSError as cannot:
+        said = "%s: can't open file %r: [Errno %d] %s\n"
+        sys.stderr.write(said % (sys.executable, file, cannot.errno, cannot.strerror))
+        raise SystemExit(2) from None
+    if script.endswith(".pyc"):
+        import marshal
+
+        return marshal.loads(source[16:])
+    return compile(source, file, "exec", dont_inherit=True)
+
+
+def _report_without_us() -> None:
+    """Let the hook that is in charge see the traceback from the script's first frame on."""
+    hook = sys.excepthook
+
+    def excepthook(kind: "Any", error: BaseException, trace: "TracebackType | None") -> None:
+        sys.excepthook = hook
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            trace = trace.tb_next
+        sys.last_traceback = trace
+        hook(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = excepthook

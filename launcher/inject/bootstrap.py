@@ -1,0 +1,139 @@
+"""What of ours stays in a worker: the watch over its lease, the probe, the list of what it imported.
+
+Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
+or by ``nursery.py`` before it forks. A guest: standard library, CPython 3.8 on; it never raises,
+and what fails here costs telemetry, not the job.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself stays unimported: the script may have a module of that name
+    from types import ModuleType
+    from typing import Any, Callable
+
+#: Exit code of a worker whose lease ran out.
+LEASE_OVER = 83
+CONTROL_BYTES = 128
+_LEASE, _FIRST_STEP = slice(16, 24), slice(56, 64)
+_WATCH_SECONDS = 0.25
+#: Settings that libraries read once, as they are imported.
+SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH", "PYTORCH", "TOKENIZERS_")
+
+
+def begin(config: "dict[str, Any]") -> None:
+    """Start all that BRAIN_WORKER, parsed, asks for in this process."""
+    if config.get("control"):
+        quietly(watch, config)
+    if config.get("memory"):
+        quietly(start_shim, config)  # before the probe, which so sees what the script asked for
+    if config.get("probe"):
+        quietly(start_probe, config)
+
+
+def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
+    """Run one part of ours; whatever fails is said and costs no more than that part."""
+    try:
+        return act(*arguments)
+    except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
+        sys.stderr.write("brain: the worker goes on without %s: %r\n" % (act.__name__, failed))
+        return None
+
+
+def load(name: str, path: str) -> "ModuleType":
+    """The Python file at ``path`` as module ``name``, which nobody else uses."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("no Python file: " + path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def start_shim(config: "dict[str, Any]") -> None:
+    """Let ``torch.save`` go through memory."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
+    shim = sys.modules.get("_brain_shim") or load("_brain_shim", path)
+    shim.start(config)
+
+
+def start_probe(config: "dict[str, Any]") -> None:
+    """Start the probe; a nursery has loaded it already."""
+    probe = sys.modules.get("_brain_probe") or load("_brain_probe", config["probe"])
+    probe.start(config)
+
+
+def watch(config: "dict[str, Any]") -> None:
+    """End this process when the agent has not renewed the lease in time; after the first step
+    tell the agent once what the script has imported."""
+    import _thread
+    import mmap
+    import time
+
+    with open(config["control"], "rb") as file:
+        control = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    before = dict(os.environ)
+    # Kept apart from the modules, whose names a script may give other meanings.
+    clock, sleep, leave = time.monotonic_ns, time.sleep, os._exit
+
+    def watching() -> None:
+        learn = config.get("learn")
+        while True:
+            until = int.from_bytes(control[_LEASE], "little")
+            if until and clock() > until:
+                leave(LEASE_OVER)
+            if learn and any(control[_FIRST_STEP]):
+                learn = None
+                quietly(tell_imports, config, before)
+            sleep(_WATCH_SECONDS)
+
+    # Not ``threading``: the script shall find its own threads only.
+    _thread.start_new_thread(watching, ())
+
+
+def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
+    """Write the names of libraries that are imported now, oldest first, and settings that the
+    script made itself, to the file ``learn``; then announce it."""
+    import json
+    import socket
+
+    changed = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(SETTINGS) and before.get(name) != value
+    }
+    said = {"modules": libraries(), "environment": changed}
+    half = config["learn"] + ".half"
+    with open(half, "w") as file:
+        json.dump(said, file)
+    os.replace(half, config["learn"])
+    event = {"v": 1, "rank": 0, "local_rank": 0, "epoch": config["epoch"], "event": "learned"}
+    datagram = json.dumps(dict(event, path=config["learn"])).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+        telling.setblocking(False)
+        telling.sendto(datagram, config["agent"])
+
+
+def libraries() -> "list[str]":
+    """Imported modules that came from the standard library or an installed package."""
+    standard = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+    found = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None)
+        if spec is None or spec.name != name or not isinstance(origin, str):
+            continue
+        if name.startswith(("_brain_", "__main__", "sitecustomize", "usercustomize")):
+            continue
+        installed = "site-packages" in origin or "dist-packages" in origin
+        if origin in ("built-in", "frozen") or installed or origin.startswith(standard):
+            found.append(name)
+    return found

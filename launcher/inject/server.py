@@ -1,0 +1,294 @@
+"""The loop of a nursery: it imports, forks when it is told to, and keeps what has ended until the
+agent knows. The messages stand in docs/reference/protocols.md. CPython 3.8 on.
+
+One thread, always: a fork copies the thread that calls it and the locks of all others.
+"""
+
+import array
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MESSAGE_BYTES = 1 << 20
+#: Seconds between two looks for orphans of workers that have ended here.
+SWEEP_SECONDS = 10.0
+#: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
+PER_RANK = frozenset(
+    name.encode()
+    for name in (
+        "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
+        "ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT "
+        "TORCHELASTIC_ERROR_FILE SLURM_PROCID SLURM_LOCALID"
+    ).split()
+)
+
+
+def main(names: "dict[str, Any]") -> "Any":
+    """Serve the agent; ``names`` are those of ``__main__``. Returns in workers only."""
+    _, fd, agent, _ = sys.argv
+    become = load("become")
+    become.bind(int(agent))
+    if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
+        del sys.path[0]
+    kept = {name: value for name, value in names.items() if not name.startswith(("_path", "_s"))}
+    for name in ("importlib", "os", "sys"):
+        kept.pop(name, None)
+    place = become.Place(names, dict(kept, __doc__=None), become.Shown())
+    place.shown.show("brain: nursery", {})
+    connection = socket.socket(fileno=int(fd))
+    try:
+        return Server(connection, place, become).serve()
+    except (OSError, EOFError):
+        os._exit(0)  # the agent is gone
+
+
+def load(name: str, path: "str | None" = None) -> "ModuleType":
+    """A file of ours, under a name that no script uses."""
+    path = path or os.path.join(HERE, name + ".py")
+    spec = importlib.util.spec_from_file_location("_brain_" + name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("no Python file: " + path)
+    module = sys.modules["_brain_" + name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Server:
+    """What one nursery has to do and has done."""
+
+    def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
+        self.connection, self.place, self.become = connection, place, become
+        self.todo: "list[str]" = []
+        self.loaded: "list[str]" = []
+        self.failed: "dict[str, str]" = {}
+        #: Why nothing may be forked here any more.
+        self.spoiled: "dict[str, str] | None" = None
+        self.preparing = False
+        self.workers: "set[int]" = set()
+        self.spy = Spy(os.environ._data)  # type: ignore[attr-defined]
+        self.plain = os.environ._data  # type: ignore[attr-defined]
+
+    def serve(self) -> "Any":
+        """Answer messages, import between them; returns in a forked worker."""
+        while True:
+            busy = self.preparing
+            readable = select.select([self.connection], [], [], 0 if busy else SWEEP_SECONDS)[0]
+            if readable:
+                message, fds = receive(self.connection)
+                worker = getattr(self, "do_" + message["do"])(message, fds)
+                if worker is not None:
+                    return worker
+            elif self.preparing:
+                self.prepare()
+            else:
+                self.sweep()
+
+    def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """Import these modules, one after the other, and our own that workers will need."""
+        load("bootstrap")
+        if message.get("probe"):
+            try:
+                load("probe", message["probe"])
+            except Exception:  # noqa: BLE001 - the worker tries again and says what is wrong
+                sys.modules.pop("_brain_probe", None)
+        if message.get("pace"):
+            sys.meta_path.insert(0, Pacer(message["pace"]))  # type: ignore[arg-type]
+        first, *self.todo = message["modules"] or [None]
+        if first is not None:
+            # Before anybody can ask for a worker: it would import the same at the same time.
+            self.bring(first)
+        self.preparing = True
+
+    def do_fork(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
+        """Make one worker; its standard streams are ``fds``."""
+        # The first world has to start, and imports what else it needs; nobody shall do so beside it.
+        self.todo = []
+        if self.spoiled is not None:
+            why = "%(module)s: %(why)s" % self.spoiled
+            return self.answer(fds, {"say": "refused", "id": message["id"], "why": why})
+        pid = self.fork()
+        if pid:
+            return self.forked(pid, message, fds)
+        return self.become.Worker(self.place, message["spec"], fds)
+
+    def do_park(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
+        """Make one worker ahead: it imports and then waits at ``fds[0]`` for what it shall be."""
+        pid = self.fork()
+        if pid:
+            return self.forked(pid, message, fds)
+        waiting = socket.socket(fileno=fds[0])
+        for module in message["modules"]:
+            try:
+                importlib.import_module(module)
+            except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
+                continue
+        if message.get("cuda") is not None:
+            importlib.import_module("torch").zeros(1, device="cuda:%d" % message["cuda"])
+        try:
+            send(waiting, {"say": "parked", "id": message["id"]})
+            told, streams = receive(waiting)
+        except (OSError, EOFError):
+            os._exit(0)
+        waiting.close()
+        return self.become.Worker(self.place, told["spec"], streams)
+
+    def do_reap(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """The agent knows how this worker ended; its process id is free again."""
+        os.waitpid(message["pid"], 0)
+        self.workers.discard(message["pid"])
+
+    def do_stop(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """Nobody is wanted from here any more."""
+        os._exit(0)
+
+    def fork(self) -> int:
+        os.environ._data = self.plain  # type: ignore[attr-defined]
+        gc.freeze()
+        pid = os.fork()
+        if not pid:
+            self.connection.close()
+            self.become.bind(os.getppid())
+            sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
+        return pid
+
+    def forked(self, pid: int, message: "dict[str, Any]", fds: "list[int]") -> None:
+        self.workers.add(pid)
+        self.answer(fds, {"say": "forked", "id": message["id"], "pid": pid})
+
+    def answer(self, fds: "list[int]", message: "dict[str, Any]") -> None:
+        for fd in fds:
+            os.close(fd)
+        send(self.connection, message)
+
+    def prepare(self) -> None:
+        """Import one more module; say so when there is none left."""
+        if self.todo and self.spoiled is None:
+            self.bring(self.todo.pop(0))
+            return
+        self.preparing = False
+        os.environ._data = self.plain  # type: ignore[attr-defined]
+        gc.collect()
+        said = {"modules": self.loaded, "failed": self.failed, "spoiled": self.spoiled}
+        send(self.connection, dict(said, say="ready"))
+
+    def bring(self, module: str) -> None:
+        os.environ._data = self.spy  # type: ignore[attr-defined]
+        self.spy.asked = None
+        try:
+            importlib.import_module(module)
+        except BaseException as cannot:  # noqa: BLE001 - SystemExit too: it is one library's whim
+            self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
+        else:
+            self.loaded.append(module)
+        # torch itself is known to be the same for all ranks.
+        asked = None if module.split(".")[0] == "torch" else self.spy.asked
+        why = "it reads %s as it is imported" % asked if asked else unsafe()
+        if why:
+            self.spoiled = {"module": module, "why": why}
+
+    def sweep(self) -> None:
+        """Orphans of workers come to us; those that have ended are nobody's any more."""
+        try:
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid in self.workers:
+                    return
+                os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            return
+
+
+def unsafe() -> "str | None":
+    """Why a fork of this process would not be what a fresh interpreter is; None where it would."""
+    if threads() > 1:
+        settle()
+    if threads() > 1:
+        return "it starts threads"
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            device = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            continue
+        if device.startswith(("/dev/nvidia", "/dev/kfd", "/dev/davinci")):
+            return "it opens " + device
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        return "it initialises CUDA"
+    return None
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def settle() -> None:
+    """Fork for nothing: OpenBLAS ends its threads before every fork, and starts them again where
+    they are needed."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # later Pythons warn of threads, which is what we look for
+        pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+class Spy(dict):  # type: ignore[type-arg]
+    """The environment while a module is imported; remembers who asks for a rank."""
+
+    asked: "str | None" = None
+
+    def __getitem__(self, name: "Any") -> "Any":
+        if name in PER_RANK:
+            self.asked = name.decode()
+        return super().__getitem__(name)
+
+
+class Pacer:
+    """Rests before every import, so that a training beside it keeps its processor."""
+
+    def __init__(self, share: float) -> None:
+        self.rest = (1 - share) / share
+        self.since = time.monotonic()
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> None:
+        """Find nothing, after a while."""
+        worked = time.monotonic() - self.since
+        if worked > 0.005:
+            time.sleep(min(0.25, worked * self.rest))
+            self.since = time.monotonic()
+
+
+def send(connection: socket.socket, message: "dict[str, Any]") -> None:
+    """One message, whole."""
+    connection.sendall(json.dumps(message).encode())
+
+
+def receive(connection: socket.socket) -> "tuple[dict[str, Any], list[int]]":
+    """One message and the descriptors that came with it.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    content, ancillary, _, _ = connection.recvmsg(MESSAGE_BYTES, socket.CMSG_LEN(64), flags)
+    if not content:
+        raise EOFError
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return json.loads(content), list(fds)

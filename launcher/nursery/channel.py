@@ -1,0 +1,202 @@
+"""The agent's side of one fork server: messages with descriptors, and handles of what it forked."""
+
+import array
+import asyncio
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from brain.errors import Unavailable
+
+MESSAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a fork server has imported."""
+
+    modules: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    #: The module after which nothing can be forked there, and why; None where all is well.
+    spoiled: tuple[str, str] | None = None
+
+
+class Child:
+    """A worker that a fork server made; to be used as ``subprocess.Popen`` is."""
+
+    def __init__(self, pid: int, channel: "Channel") -> None:
+        self.pid = pid
+        self._channel = channel
+        self._pidfd = os.pidfd_open(pid)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Exit code, negative where a signal ended it; None while it runs.
+
+        The server keeps what has ended until it is told that we know, so no process id comes to
+        mean another process.
+        """
+        if self._code is None and select.select([self._pidfd], [], [], 0)[0]:
+            self._code = _exit_code(self.pid) if self._channel.alive else -signal.SIGKILL
+            os.close(self._pidfd)
+            self._channel.forget(self)
+        return self._code
+
+
+class Channel:
+    """One fork server. All methods belong to the loop's thread."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", ours: socket.socket, gone: Callable[[], None]
+    ) -> None:
+        self.process = process
+        self.alive = True
+        self.ready: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
+        self._socket, self._gone = ours, gone
+        self._waiting: dict[int, asyncio.Future[Child]] = {}
+        self._children: set[Child] = set()
+        self._outbox: list[tuple[bytes, Sequence[int]]] = []
+        self._next, self._retired = 0, False
+        self._loop = asyncio.get_running_loop()
+        ours.setblocking(False)
+        self._loop.add_reader(ours.fileno(), self._hear)
+
+    def open(self, modules: Sequence[str], probe: str | None, pace: float | None = None) -> None:
+        """Tell what to import; ``pace`` is the share of a processor that this may take."""
+        self._send({"do": "open", "modules": list(modules), "probe": probe, "pace": pace})
+
+    async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
+        """Make a worker whose standard streams are ``fds``.
+
+        Raises:
+            Unavailable: the server refuses, or is gone.
+        """
+        if not self.alive:
+            raise Unavailable("the fork server is gone")
+        self._next += 1
+        made = self._waiting[self._next] = self._loop.create_future()
+        self._send({"do": "fork", "id": self._next, "spec": spec}, [os.dup(fd) for fd in fds])
+        return await made
+
+    def forget(self, child: Child) -> None:
+        """Its end is known here: the server need not keep it any longer."""
+        self._children.discard(child)
+        self._send({"do": "reap", "pid": child.pid})
+        if self._retired:
+            self.retire()
+
+    def retire(self) -> None:
+        """End the server once none of its workers is left."""
+        self._retired = True
+        if not self._children and not self._waiting:
+            self.close()
+
+    def close(self) -> None:
+        """End the server, and with it whatever it still has."""
+        if self.alive:
+            self._lost()
+        self.process.kill()
+        self.process.wait()
+
+    def _send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        self._outbox.append((json.dumps(message).encode(), fds))
+        if len(self._outbox) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._outbox and self.alive:
+            content, fds = self._outbox[0]
+            rights = array.array("i", fds)
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if fds else []
+            try:
+                self._socket.sendmsg([content], ancillary)
+            except BlockingIOError:
+                self._loop.add_writer(self._socket.fileno(), self._flush)
+                return
+            except OSError:  # gone, or a message of more than the kernel takes at once
+                self._lost()
+                return
+            self._outbox.pop(0)
+            for fd in fds:
+                os.close(fd)
+        if self.alive:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _hear(self) -> None:
+        while self.alive:
+            try:
+                content = self._socket.recv(MESSAGE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                content = b""
+            if not content:
+                self._lost()
+                return
+            self._told(json.loads(content))
+
+    def _told(self, message: dict[str, Any]) -> None:
+        match message["say"]:
+            case "ready":
+                spoiled = message["spoiled"]
+                self.ready.set_result(
+                    Readiness(
+                        modules=tuple(message["modules"]),
+                        failed=message["failed"],
+                        spoiled=spoiled and (spoiled["module"], spoiled["why"]),
+                    )
+                )
+            case "refused":
+                asked = self._waiting.pop(message["id"])
+                if not asked.done():
+                    asked.set_exception(Unavailable(message["why"]))
+            case "forked":
+                self._forked(self._waiting.pop(message["id"]), message["pid"])
+
+    def _forked(self, asked: "asyncio.Future[Child]", pid: int) -> None:
+        child = Child(pid, self)
+        self._children.add(child)
+        if asked.done():  # nobody waits for it any more
+            os.kill(pid, signal.SIGKILL)
+            self._loop.add_reader(child._pidfd, self._unwanted, child)
+        else:
+            asked.set_result(child)
+
+    def _unwanted(self, child: Child) -> None:
+        self._loop.remove_reader(child._pidfd)
+        child.poll()
+
+    def _lost(self) -> None:
+        """The server is gone, and its workers with it."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self.alive = False
+        for _, fds in self._outbox:
+            for fd in fds:
+                os.close(fd)
+        self._outbox.clear()
+        gone = Unavailable("the fork server is gone")
+        for asked in [*self._waiting.values(), self.ready]:
+            if not asked.done():
+                asked.set_exception(gone)
+                asked.exception()  # whoever does not wait need not hear of it
+        self._waiting.clear()
+        if not self._retired:
+            self._gone()
+
+
+def _exit_code(pid: int) -> int:
+    """How a process ended that nobody has waited for yet."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            content = stat.read()
+    except OSError:  # its parent died at this moment
+        return -signal.SIGKILL
+    return os.waitstatus_to_exitcode(int(content.rsplit(b" ", 1)[1]))

@@ -1,0 +1,105 @@
+"""What a Python command runs, read as the interpreter reads it, so that a fork can do the same."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+#: Options that only set something, alone or in a cluster (``-uO``).
+_SWITCHES = frozenset("bBdEIOPqRsSuv")
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+#: Settings that libraries read once, as they are imported; a script that makes them itself does so
+#: before its imports.
+_NAME = rb"""["']?(?:OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH(?!ELASTIC)|PYTORCH|TOKENIZERS)_?[A-Z0-9_]+"""
+_SETS = re.compile(
+    rb"environ\s*\[\s*" + _NAME + rb"""["']\s*\]\s*=(?!=)|(?:setdefault|putenv)\(\s*""" + _NAME
+)
+_SETS_MANY = re.compile(rb"environ\s*(?:\.update\(|\|=)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One worker's command, taken apart."""
+
+    kind: Literal["script", "module", "command"]
+    #: Options of the interpreter, in order.
+    options: tuple[str, ...]
+    #: Path of a script, name of a module, or the code itself.
+    target: str
+    arguments: tuple[str, ...]
+
+
+def read(argv: Sequence[str]) -> Command | None:
+    """The parts of ``python …``; None where it does something that no fork can (``-``, ``-i``, …).
+
+    >>> read(["python", "-u", "-W", "error", "train.py", "--lr", "1"])
+    Command(kind='script', options=('-u', '-W', 'error'), target='train.py', arguments=('--lr', '1'))
+    >>> read(["python", "-um", "pkg.train"]).options
+    ('-u',)
+    >>> read(["python", "-i", "train.py"])
+    """
+    options: list[str] = []
+    rest = list(argv[1:])
+    while rest:
+        word = rest.pop(0)
+        if word in _WITH_VALUE:
+            if not rest:
+                return None
+            options += [word, rest.pop(0)]
+        elif word.startswith(("-W", "-X")):
+            options.append(word)
+        elif not word.startswith("-"):
+            return Command(
+                kind="script", options=tuple(options), target=word, arguments=tuple(rest)
+            )
+        else:
+            ended = _cluster(word, rest, options)
+            if ended is not True:
+                return ended
+    return None
+
+
+def _cluster(word: str, rest: list[str], options: list[str]) -> "Command | None | Literal[True]":
+    """Read ``-xyz``: True where there is more to read, None where it cannot be understood."""
+    for at, letter in enumerate(word[1:], 1):
+        if letter in "mc":
+            if at > 1:
+                options.append(word[:at])
+            value = word[at + 1 :] or (rest.pop(0) if rest else "")
+            kind: Literal["module", "command"] = "module" if letter == "m" else "command"
+            return Command(
+                kind=kind, options=tuple(options), target=value, arguments=tuple(rest)
+            )
+        if letter not in _SWITCHES:
+            return None
+    if len(word) == 1:
+        return None
+    options.append(word)
+    return True
+
+
+def source_of(command: Command, directory: str) -> bytes | None:
+    """The text of what will run, where it lies in the job's own directory; None elsewhere."""
+    if command.kind == "command":
+        return os.fsencode(command.target)
+    base = Path(directory, command.target)
+    if command.kind == "module":
+        base = Path(directory, *command.target.split("."))
+    candidates = [base, base.with_name(base.name + ".py"), base / "__main__.py"]
+    for path in candidates:
+        try:
+            return path.read_bytes()
+        except OSError:
+            continue
+    return None
+
+
+def wants_torch(source: bytes | None) -> bool:
+    """Whether importing torch ahead helps and changes nothing: it is named, and no setting that is
+    read at its import is made by the script. What cannot be read is believed to want it."""
+    if source is None:
+        return True
+    many = _SETS_MANY.search(source) and re.search(_NAME, source)
+    return b"torch" in source and not (many or _SETS.search(source))
