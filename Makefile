@@ -4,13 +4,14 @@ BIN := .venv/bin
 READY := .venv/.ready
 SEED ?= 1
 
-.PHONY: help demo test check chaos bench-loop web openapi wheel clean
+.PHONY: help demo test check chaos bench-loop bench-elastic web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
+	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -39,6 +40,9 @@ chaos: $(READY)
 
 bench-loop: $(READY)
 	$(BIN)/python -m benchmarks.loop
+
+bench-elastic: $(READY)
+	$(BIN)/python -m benchmarks.elastic
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build

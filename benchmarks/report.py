@@ -16,12 +16,17 @@ class Row:
     """One figure, beside its peer and its bar where there are such."""
 
     metric: str
-    value: float
+    #: None where it was not measured; ``note`` then says why.
+    value: float | None
     unit: str
     peer: str = ""
     peer_value: float | None = None
     #: The largest value allowed, or None.
     bar: float | None = None
+    #: The smallest ratio to the peer allowed, or None.
+    ratio_bar: float | None = None
+    #: What has to be known to read the value: spread, number of runs, a reason.
+    note: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -30,13 +35,23 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the bar, if there is one, is met."""
-        return self.bar is None or self.value <= self.bar
+        """Whether the bars, where there are any, are met; what was not measured meets none."""
+        small = self.bar is None or (self.value is not None and self.value <= self.bar)
+        far = self.ratio_bar is None or (self.ratio is not None and self.ratio >= self.ratio_bar)
+        return small and far
+
+    @property
+    def bars(self) -> str:
+        """The bars as a person reads them; empty where there are none."""
+        largest = None if self.bar is None else f"≤ {self.bar:g}"
+        smallest = None if self.ratio_bar is None else f"≥ {self.ratio_bar:g}×"
+        return ", ".join(filter(None, (smallest, largest)))
 
 
-def publish(name: str, title: str, rows: Sequence[Row]) -> None:
-    """Print, store and show ``rows``; end the process with 1 where a bar is not met."""
-    table = _markdown(rows)
+def publish(name: str, title: str, rows: Sequence[Row], more: str = "") -> None:
+    """Print, store and show ``rows``, and ``more`` Markdown below them; end the process with 1
+    where a bar is not met."""
+    table = markdown(rows) + (f"\n\n{more.strip()}" if more else "")
     sys.stdout.write(f"{title}\n\n{table}\n")
     results = HERE / "results"
     results.mkdir(exist_ok=True)
@@ -50,17 +65,18 @@ def publish(name: str, title: str, rows: Sequence[Row]) -> None:
         sys.exit(1)
 
 
-def _markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
     head = ("metric", "value", "unit", "peer", "peer value", "ratio", "bar", "met")
     body = [
         (
-            row.metric,
-            f"{row.value:.4g}",
+            f"{row.metric}; {row.note}" if row.note else row.metric,
+            "—" if row.value is None else f"{row.value:.4g}",
             row.unit,
             row.peer or "—",
             "—" if row.peer_value is None else f"{row.peer_value:.4g}",
             "—" if row.ratio is None else f"{row.ratio:.3g}×",
-            "—" if row.bar is None else f"≤ {row.bar:g}",
+            row.bars or "—",
             "yes" if row.met else "**no**",
         )
         for row in rows

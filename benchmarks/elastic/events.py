@@ -1,0 +1,106 @@
+"""The changes that are staged, in the order of a round, and what each of them cost."""
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.elastic import trace
+from benchmarks.elastic.job import Job, running
+from benchmarks.elastic.launchers import Launcher, environment, free_port, listening
+
+#: A world has surely saved after so many steps; the change then comes at any moment of the 20
+#: steps to the next save.
+_SETTLED_STEPS, _SAVE_EVERY = 25, 20
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A change of the world that is staged."""
+
+    name: str
+    #: Size of the world after it.
+    size: int
+    #: Whether nobody could know of it before.
+    sudden: bool
+    act: Callable[[Job], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One staged change: what it cost, or why nobody knows."""
+
+    launcher: str
+    event: str
+    round: int
+    change: trace.Change | None
+    failure: str = ""
+
+
+def _join(job: Job) -> None:
+    job.start()
+
+
+def _leave(job: Job) -> None:
+    job.agents[-1].process.send_signal(signal.SIGTERM)
+
+
+def _kill(job: Job) -> None:
+    job.kill_node(-1)
+
+
+def _crash(job: Job) -> None:
+    (job.traces / "crash-1").touch()
+
+
+JOIN = Event(name="join", size=3, sudden=False, act=_join)
+LEAVE = Event(name="leave", size=2, sudden=False, act=_leave)
+KILL = Event(name="kill", size=2, sudden=True, act=_kill)
+CRASH = Event(name="crash", size=2, sudden=True, act=_crash)
+EVENTS = (JOIN, LEAVE, KILL, CRASH)
+#: From a world of two, and back to it.
+ROUND = (JOIN, LEAVE, JOIN, KILL, CRASH)
+SHORT_ROUND = (JOIN, KILL, CRASH)
+
+
+def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[Outcome]:
+    """One job of two agents, and all events of a round; each outcome as soon as it is there."""
+    port = free_port()
+    chance = random.Random(round)
+    slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
+    with running(launcher.agents(port), environment(launcher), f"{slug}-{round}") as job:
+        begin(job, port, 2)
+        for event in events:
+            settled = _SETTLED_STEPS + chance.randrange(_SAVE_EVERY)
+            size = 3 if event in (LEAVE, KILL) else 2
+            old = job.world(size, settled, _START_SECONDS)
+            yield stage(job, launcher, event, round, old)
+
+
+def begin(job: Job, port: int, agents: int) -> None:
+    """Start the first agents; the first of them is whom the others meet."""
+    job.start()
+    job.until("the first agent to listen", 60, lambda: listening(port))
+    for _ in range(agents - 1):
+        job.start()
+
+
+def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]) -> Outcome:
+    """Let it happen to the world of the processes ``old``, and wait until the job has caught up."""
+    asked_at = time.monotonic()
+    event.act(job)
+
+    def look() -> trace.Change | None:
+        return trace.change(
+            job.workers(),
+            old,
+            event.size,
+            asked_at=asked_at,
+            ended=job.ended,
+            started=job.started,
+        )
+
+    found = job.until(f"the world after {event.name}", launcher.patience_seconds, look)
+    return Outcome(launcher=launcher.name, event=event.name, round=round, change=found)

@@ -1,0 +1,255 @@
+"""What the table of changes does not show: silence, bursts, coordinators, many agents, starts."""
+
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.elastic import launchers, table
+from benchmarks.elastic.events import Outcome, begin
+from benchmarks.elastic.job import Job, Stuck, running
+from benchmarks.elastic.launchers import Launcher, environment, free_port
+from benchmarks.report import Row
+
+Measurement = Callable[[Path, Sequence[Outcome]], list[Row]]
+
+OURS = "brain-run"
+ROUNDS = 3
+#: The heartbeat budget, and what may come on top of it.
+BUDGET_SECONDS, SLACK_SECONDS = 3.0, 0.5
+#: How long torchrun is watched with a stopped peer; its collectives wait for 30 minutes.
+_HUNG_SECONDS = 30.0
+_SETTLED_STEPS = 25
+AGENTS = 64
+
+
+def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """A node stops without dying: its peers are let go when the heartbeat budget is spent."""
+    known = launchers.known(home)
+    found = [_silence(known[OURS], node=-1, seconds=30) for _ in range(ROUNDS)]
+    freed = [freed for freed, _ in found]
+    try:
+        _, theirs = _silence(known[table.TUNED], node=-1, seconds=_HUNG_SECONDS)
+        note = ""
+    except Stuck:
+        theirs, note = _HUNG_SECONDS, f"torchrun not within {_HUNG_SECONDS:.0f} s"
+    return [
+        Row(
+            metric="hung peer (SIGSTOP of a node): its peers are free",
+            value=statistics.median(freed),
+            unit="s",
+            bar=BUDGET_SECONDS + SLACK_SECONDS,
+            note=f"[{table.spread(freed)}] n={len(freed)}",
+        ),
+        Row(
+            metric="hung peer: first step of the world without it",
+            value=statistics.median(stepped for _, stepped in found),
+            unit="s",
+            peer=table.TUNED,
+            peer_value=theirs,
+            note=note,
+        ),
+    ]
+
+
+def _silence(launcher: Launcher, *, node: int, seconds: float) -> tuple[float, float]:
+    """Stop all of a node of three. Returns seconds until the others' workers were ended, and until
+    their new world stepped."""
+    with _job(launcher, 3, "silence") as job:
+        old = job.world(3, _SETTLED_STEPS, 120)
+        silent = job.agents[node].pids()
+        began = time.monotonic()
+        for pid in silent:
+            os.kill(pid, signal.SIGSTOP)
+        new = job.world(2, 1, seconds)
+        peers = [job.ended[pid] for pid in old if pid not in silent and pid in job.ended]
+        first = min(w.steps[0].at for w in job.workers() if w.pid in new)
+        return max(peers, default=first) - began, first - began
+
+
+def bursts(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """Three changes a second apart: none of them costs much more than one alone."""
+    single = [_single(outcomes, event) for event in ("crash", "leave")]
+    known = launchers.known(home)
+    gaps = [gap for _ in range(ROUNDS) for gap in _burst(known[OURS])]
+    bar = 2 * max(filter(None, single)) if any(single) else None
+    return [
+        Row(
+            metric="changes 1 s apart (crash, leave, crash): worst gap",
+            value=max(gaps),
+            unit="s",
+            bar=bar,
+            note=f"median {statistics.median(gaps):.3g}; bar: twice the single figure",
+        )
+    ]
+
+
+def _burst(launcher: Launcher) -> list[float]:
+    with _job(launcher, 3, "burst") as job:
+        job.world(3, _SETTLED_STEPS, 120)
+        began = time.monotonic()
+        (job.traces / "crash-1").touch()
+        time.sleep(1)
+        job.agents[-1].process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        (job.traces / "crash-1").touch()
+        job.until("the last crash", 60, lambda: not (job.traces / "crash-1").exists())
+        crashed = time.monotonic()
+        job.until("the world after it", 60, lambda: _stepped_after(job, crashed))
+        return _gaps(job, began)
+
+
+def _stepped_after(job: Job, instant: float) -> bool:
+    """A process that began after ``instant`` has stepped."""
+    firsts = [w.steps[0].at for w in job.workers() if w.steps and w.steps[0].rank == 0]
+    return max(firsts) > instant
+
+
+def _gaps(job: Job, since: float) -> list[float]:
+    """Between the worlds that rank 0 was in."""
+    firsts = [w for w in job.workers() if w.steps and w.steps[0].rank == 0]
+    firsts.sort(key=lambda worker: worker.steps[0].at)
+    pairs = pairwise(firsts)
+    return [b.steps[0].at - a.steps[-1].at for a, b in pairs if b.steps[0].at > since]
+
+
+def coordinator(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """The host of the coordinator, which is rank 0's too, is killed or falls silent."""
+    ours = launchers.known(home)[OURS]
+    kill = _single(outcomes, "kill")
+    killed = [_kill_first(ours, agents) for agents in (3, 2) for _ in range(ROUNDS)]
+    silent = [_silence(ours, node=0, seconds=60)[1] for _ in range(ROUNDS)]
+    return [
+        Row(
+            metric="coordinator's host killed, proved: gap",
+            value=statistics.median(killed),
+            unit="s",
+            bar=2 * kill if kill else None,
+            note=f"[{table.spread(killed)}] n={len(killed)}; bar: twice a node's kill",
+        ),
+        Row(
+            metric="coordinator's host silent: first step of the world without it",
+            value=statistics.median(silent),
+            unit="s",
+            bar=BUDGET_SECONDS + SLACK_SECONDS + 2 * kill if kill else None,
+            note=f"[{table.spread(silent)}] n={len(silent)}; bar: the lease and a take-over",
+        ),
+    ]
+
+
+def _kill_first(launcher: Launcher, agents: int) -> float:
+    """Kill the coordinator's node; returns the gap."""
+    with _job(launcher, agents, "coordinator") as job:
+        old = job.world(agents, _SETTLED_STEPS, 120)
+        job.kill_node(0)
+        new = job.world(agents - 1, 1, 60)
+        seen = {worker.pid: worker for worker in job.workers()}
+        stood = max(seen[pid].steps[-1].at for pid in old)
+        return min(seen[pid].steps[0].at for pid in new) - stood
+
+
+def many_agents(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """64 agents whose workers only sleep; one is killed, the others form a world again."""
+    ours = launchers.known(home)[OURS]
+    script = str(launchers.SCRIPTS / "wait.sh")
+    many = replace(ours, flags=("--no-python",), script="/bin/sh")
+    port = free_port()
+    command = [*many.agents(port, nodes=f"1:{AGENTS}")(0), script]
+    took = []
+    with running(lambda index: command, environment(many), "many") as job:
+        begin(job, port, 1)
+        for _ in range(AGENTS - 1):
+            job.start()
+            time.sleep(0.15)  # that many interpreters at once would only wait for each other
+        _formed(job, AGENTS)
+        for lost in range(1, ROUNDS + 1):
+            time.sleep(2)
+            began = time.time()
+            job.kill_node(-lost)
+            world = _formed(job, AGENTS - lost)
+            took.append(max(world.values()) - began)
+    return [
+        Row(
+            metric=f"{AGENTS} agents without torch re-form after one is killed",
+            value=statistics.median(took),
+            unit="s",
+            bar=1.0,
+            note=f"[{table.spread(took)}] n={len(took)}",
+        )
+    ]
+
+
+def _formed(job: Job, size: int) -> dict[str, float]:
+    """Wait for workers in a world of ``size``; returns when each was started (wall clock)."""
+
+    def look() -> dict[str, float] | None:
+        files = [f for f in job.traces.glob("*.world") if f.read_text().strip() == str(size)]
+        return {f.stem: f.stat().st_mtime for f in files} if len(files) == size else None
+
+    return job.until(f"a world of {size}", 120, look)
+
+
+def first_step(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """A fresh job of one process: from the command to its first step."""
+    known = launchers.known(home)
+    names = (OURS, table.TUNED)
+    took: dict[str, list[float]] = {name: [] for name in names}
+    for round in range(ROUNDS + 2):
+        for name in names if round % 2 else names[::-1]:
+            took[name].append(_fresh(known[name]))
+    return [
+        Row(
+            metric="fresh job of one process: command to first step",
+            value=statistics.median(took[OURS]),
+            unit="s",
+            peer="torchrun",
+            peer_value=statistics.median(took[table.TUNED]),
+            note=f"[{table.spread(took[OURS])}] n={len(took[OURS])}",
+        )
+    ]
+
+
+def _fresh(launcher: Launcher) -> float:
+    command = [launcher.program, "--standalone", "--nproc-per-node=1", launcher.script]
+    with running(lambda index: command, environment(launcher), "fresh") as job:
+        began = time.monotonic()
+        job.start()
+        pids = job.world(1, 1, 60)
+        return next(w.steps[0].at for w in job.workers() if w.pid in pids) - began
+
+
+def probe(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """Our time in each step."""
+    from benchmarks import probe_cost  # late: it watches the process that imports torch next
+
+    return [Row(**row) for row in probe_cost.rows()]
+
+
+def _single(outcomes: Sequence[Outcome], event: str) -> float | None:
+    """The median gap of one such event alone, where it was measured."""
+    seen = [change.gap_seconds for change in table.changes(outcomes, OURS, event)]
+    return statistics.median(seen) if seen else None
+
+
+@contextmanager
+def _job(launcher: Launcher, agents: int, name: str) -> Iterator[Job]:
+    """A job whose first agents were started."""
+    port = free_port()
+    with running(launcher.agents(port), environment(launcher), name) as job:
+        begin(job, port, agents)
+        yield job
+
+
+MEASUREMENTS: Mapping[str, Measurement] = {
+    "first-step": first_step,
+    "hung-peer": hung_peer,
+    "bursts": bursts,
+    "coordinator": coordinator,
+    "many-agents": many_agents,
+    "probe": probe,
+}

@@ -1,0 +1,219 @@
+"""One job of several agents on this machine, and how it is looked at and harmed.
+
+Everything that it starts carries a mark in its environment, by which all of it is found and ended.
+"""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.elastic import trace
+
+T = TypeVar("T")
+
+MARK = "BENCH_ELASTIC"
+_POLL_SECONDS = 0.05
+
+
+class Stuck(Exception):
+    """What was waited for did not come; the message says what, and how the agents spoke last."""
+
+
+@dataclass
+class Agent:
+    """One launcher process, standing for a node."""
+
+    process: "subprocess.Popen[bytes]"
+    mark: str
+    #: (CLOCK_MONOTONIC, text) of what it printed.
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    def pids(self) -> list[int]:
+        """Everything alive on this node, the agent first.
+
+        Python's own cleaner of semaphores is left out: it ends when all others have, and what it
+        removes nobody else would.
+        """
+        return sorted(marked(self.mark), key=lambda pid: pid != self.process.pid)
+
+
+class Job:
+    """Agents that run one command together. Use ``running``."""
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        environment: Mapping[str, str],
+        place: Path,
+    ) -> None:
+        self._command, self.place = command, place
+        self.traces = place / "trace"
+        self.traces.mkdir()
+        self._environment = {
+            **environment,
+            "BENCH_TRACE": str(self.traces),
+            "BENCH_CHECKPOINT": str(place / "checkpoint.pt"),
+        }
+        self.agents: list[Agent] = []
+        #: CLOCK_MONOTONIC of the start and the end of every worker, by pid.
+        self.started: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        self._watched: set[int] = set()
+
+    def start(self) -> Agent:
+        """Start one more agent."""
+        mark = f"{self.place.name}-{len(self.agents)}"
+        process = subprocess.Popen(
+            self._command(len(self.agents)),
+            env={**self._environment, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=self.place,
+        )
+        agent = Agent(process, mark)
+        threading.Thread(target=_read, args=(agent,), daemon=True).start()
+        self.agents.append(agent)
+        return agent
+
+    def workers(self) -> list[trace.Worker]:
+        """What the script's processes have written so far; their ends are watched from now on."""
+        found = trace.read(self.traces)
+        for worker in found:
+            if worker.pid not in self._watched:
+                self._watched.add(worker.pid)
+                self._watch(worker.pid)
+        return found
+
+    def until(self, what: str, seconds: float, look: Callable[[], T | None]) -> T:
+        """Wait for something; raises ``Stuck`` where it does not come in time."""
+        deadline = time.monotonic() + seconds
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                raise Stuck(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+            if self.agents and all(agent.process.poll() is not None for agent in self.agents):
+                raise Stuck(f"{what}: all agents have ended\n{self.last_words()}")
+            time.sleep(_POLL_SECONDS)
+        return found
+
+    def world(self, size: int, steps: int, seconds: float) -> list[int]:
+        """Wait for a living world of ``size`` that made ``steps``; returns its pids by rank."""
+
+        def look() -> list[trace.Worker]:
+            alive = [worker for worker in self.workers() if worker.pid not in self.ended]
+            return trace.stepping(alive, size, steps)
+
+        found = self.until(f"a world of {size} with {steps} steps", seconds, look)
+        return [worker.pid for worker in found]
+
+    def kill_node(self, index: int) -> None:
+        """The node loses its power: agent and all its processes at once."""
+        agent = self.agents[index]
+        for pid in agent.pids():
+            _signal(pid, signal.SIGKILL)
+        agent.process.wait(timeout=10)
+
+    def last_words(self) -> str:
+        """The ends of what the agents printed."""
+        return "\n".join(
+            f"--- agent {index}, rc {agent.process.poll()}\n"
+            + "\n".join(f"{at:.3f} {text}" for at, text in agent.lines[-15:])
+            for index, agent in enumerate(self.agents)
+        )
+
+    def end(self) -> None:
+        """Kill all that is left of it, and wait until it is gone."""
+        deadline = time.monotonic() + 20
+        while pids := [pid for agent in self.agents for pid in agent.pids()]:
+            for pid in pids:
+                _signal(pid, signal.SIGKILL)
+            for agent in self.agents:
+                agent.process.poll()
+            if time.monotonic() > deadline:
+                raise Stuck(f"processes {pids} do not end")
+            time.sleep(0.02)
+        for agent in self.agents:
+            agent.process.wait(timeout=10)
+
+    def _watch(self, pid: int) -> None:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:  # over before it was seen
+            self.ended[pid] = time.monotonic()
+            return
+        if at := _started_at(pid):
+            self.started[pid] = at
+
+        def wait() -> None:
+            select.select([fd], [], [])
+            self.ended[pid] = time.monotonic()
+            os.close(fd)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def running(
+    command: Callable[[int], Sequence[str]], environment: Mapping[str, str], name: str
+) -> Iterator[Job]:
+    """A job with a place of its own in memory; at the end nothing of it is left."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    place = Path(tempfile.mkdtemp(prefix=f"brain-bench-{name}-", dir=base))
+    job = Job(command, environment, place)
+    try:
+        yield job
+    finally:
+        try:
+            job.end()
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def marked(mark: str) -> list[int]:
+    """Pids of living processes that carry the mark."""
+    needle = f"{MARK}={mark}\0".encode()
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if needle in Path(entry.path, "environ").read_bytes() and not _aside(entry.path):
+                    found.append(int(entry.name))
+    return found
+
+
+def _started_at(pid: int) -> float | None:
+    """CLOCK_MONOTONIC seconds of a process's start, to 10 ms; None where it is gone."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return None
+    since_boot = ticks / os.sysconf("SC_CLK_TCK")
+    return since_boot - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()
+
+
+def _aside(process: str) -> bool:
+    """Dead already, or the resource tracker of ``multiprocessing``."""
+    dead = Path(process, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return dead or b"resource_tracker" in Path(process, "cmdline").read_bytes()
+
+
+def _signal(pid: int, signum: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signum)
+
+
+def _read(agent: Agent) -> None:
+    assert agent.process.stdout is not None
+    for line in agent.process.stdout:
+        agent.lines.append((time.monotonic(), line.decode(errors="replace").rstrip()))

@@ -1,0 +1,145 @@
+"""The launchers that are compared: how an agent of each is started, and with which settings."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+TRAIN = str(SCRIPTS / "train.py")
+HEAVY = str(SCRIPTS / "train_heavy.py")
+
+#: The smallest whole numbers with which torchrun holds together; 1 × 2 split its brain under load.
+_TUNED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+#: Without it no join succeeds: torch 2.13 dies of `wait timeout … MASTER_ADDR` after 60 s.
+_NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """One row's launcher."""
+
+    name: str
+    program: str
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    script: str = TRAIN
+    #: Seconds that one change may take before it is given up.
+    patience_seconds: float = 60.0
+    #: Why it cannot be run here; empty: it can.
+    absent: str = ""
+
+    def agents(
+        self, port: int, nodes: str = "1:3", processes: int = 1
+    ) -> Callable[[int], list[str]]:
+        """The command of each agent of a job that meets at ``port``."""
+        command = [
+            *self.program.split(),
+            f"--nnodes={nodes}",
+            "--nproc-per-node=1",
+            "--max-restarts=100",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{port}",
+            f"--rdzv-id=bench-{port}",
+            "--local-addr=127.0.0.1",
+            *self.flags,
+            self.script,
+        ]
+        return lambda index: command
+
+
+def beside(name: str) -> str:
+    """A program that is installed with this interpreter."""
+    return str(Path(sys.executable).parent / name)
+
+
+def known(home: Path) -> dict[str, Launcher]:
+    """Launchers of this project's own environment, by name; ours keep state under ``home``."""
+    ours = {"BRAIN_HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "BRAIN_DEBUG": "1"}
+    brain = beside("brain-run")
+    torchrun = beside("torchrun")
+    memory = _absent_flag("--memory-checkpoint")
+    made = [
+        Launcher(
+            name="torchrun tuned",
+            program=torchrun,
+            flags=(_TUNED,),
+            environment=_NO_SHARING,
+        ),
+        Launcher(
+            name="torchrun default",
+            program=torchrun,
+            environment=_NO_SHARING,
+            patience_seconds=120.0,
+        ),
+        Launcher(name="brain-run", program=brain, environment=ours),
+        Launcher(
+            name="brain-run memory",
+            program=brain,
+            flags=("--memory-checkpoint",),
+            environment=ours,
+            absent=memory,
+        ),
+        Launcher(
+            name="torchrun tuned, heavy imports",
+            program=torchrun,
+            flags=(_TUNED,),
+            environment=_NO_SHARING,
+            script=HEAVY,
+        ),
+        Launcher(name="brain-run, heavy imports", program=brain, environment=ours, script=HEAVY),
+        Launcher(
+            name="brain-run memory, heavy imports",
+            program=brain,
+            flags=("--memory-checkpoint",),
+            environment=ours,
+            script=HEAVY,
+            absent=memory,
+        ),
+    ]
+    return {each.name: each for each in made}
+
+
+def environment(launcher: Launcher) -> dict[str, str]:
+    """The environment of its agents: this one, without what would steer a launcher or a rank."""
+    steering = ("PET_", "TORCHELASTIC_", "BRAIN_", "MASTER_", "BENCH_")
+    ranks = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(steering) and key not in ranks
+    }
+    return inherited | dict(launcher.environment)
+
+
+def free_port() -> int:
+    """A port that nobody has, below those that the kernel gives away by itself."""
+    for port in random.SystemRandom().sample(range(15_000, 30_000), 50):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port between 15000 and 30000")
+
+
+def listening(port: int) -> bool:
+    """Whether somebody listens there; nobody is disturbed by the question."""
+    wanted = f":{port:04X}"
+    for family in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == "0A" and local.endswith(wanted):
+                return True
+    return False
+
+
+def _absent_flag(flag: str) -> str:
+    shown = subprocess.run([beside("brain-run"), "--help"], capture_output=True, text=True)
+    known = any(form in shown.stdout for form in (flag, flag.replace("-", "_").replace("__", "--")))
+    return "" if known else f"brain-run has no {flag} yet"

@@ -1,0 +1,153 @@
+"""Rows and bars from what was seen, and where the time went."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from benchmarks.elastic.events import EVENTS, Outcome
+from benchmarks.elastic.launchers import Launcher
+from benchmarks.elastic.trace import PHASES, Change
+from benchmarks.report import Row
+
+TUNED, DEFAULT = "torchrun tuned", "torchrun default"
+#: (launcher, its peer, event) -> the smallest ratio of the gaps allowed.
+_RATIOS = {
+    **dict.fromkeys(["brain-run", "brain-run, heavy imports"], (12, 12, 10, 10)),
+    "brain-run memory": (15, 20, 18, 13),
+}
+#: Launcher -> the longest idle time allowed, by event.
+_IDLE_SECONDS = {"brain-run memory": (0.45, 0.4, 0.45, 0.45)}
+_SPOKEN = {
+    "join": "join of a ready node",
+    "leave": "graceful leave",
+    "kill": "node killed",
+    "crash": "worker crash",
+}
+
+
+def rows(outcomes: Sequence[Outcome], launchers: Iterable[Launcher]) -> list[Row]:
+    """A row per launcher and event, beside tuned torchrun's with the same script."""
+    made = []
+    for launcher in launchers:
+        if launcher.absent:
+            note = f"not run: {launcher.absent}"
+            made.append(Row(metric=launcher.name, value=None, unit="s", note=note))
+            continue
+        for index, event in enumerate(EVENTS):
+            made += _rows_of(outcomes, launcher, index, event.name)
+    return made
+
+
+def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, index: int, event: str) -> list[Row]:
+    seen = changes(outcomes, launcher.name, event)
+    failed = [o.failure for o in outcomes if (o.launcher, o.event) == (launcher.name, event)]
+    failures = [reason for reason in failed if reason]
+    metric = f"{_SPOKEN[event]}, {launcher.name}"
+    peer = "" if launcher.name == TUNED else _peer(launcher.name)
+    beside = changes(outcomes, peer, event)
+    ratios, idle = _RATIOS.get(launcher.name), _IDLE_SECONDS.get(launcher.name)
+    ratio_bar = ratios[index] if ratios and beside else None
+    if not seen:
+        why = f"failed: {failures[0].partition(chr(10))[0]}" if failures else "not staged"
+        missed = Row(metric=f"{metric}: gap", value=None, unit="s", ratio_bar=ratio_bar, note=why)
+        return [missed] if failures else []
+    note = f"[{spread(c.gap_seconds for c in seen)}] n={len(seen)}"
+    if failures:
+        note += f", {len(failures)} more failed"
+    found = [
+        Row(
+            metric=f"{metric}: gap",
+            value=_median(seen, lambda c: c.gap_seconds),
+            unit="s",
+            peer=peer,
+            peer_value=_median(beside, lambda c: c.gap_seconds) if beside else None,
+            ratio_bar=ratio_bar,
+            note=note,
+        )
+    ]
+    if idle is not None:
+        found.append(
+            Row(
+                metric=f"{metric}: idle",
+                value=_median(seen, lambda c: c.idle_seconds),
+                unit="s",
+                bar=idle[index],
+                note=f"[{spread(c.idle_seconds for c in seen)}]",
+            )
+        )
+    lost = [change.steps_lost for change in seen]
+    planned = event in ("join", "leave") and launcher.name.startswith("brain-run")
+    found.append(
+        Row(
+            metric=f"{metric}: steps lost, {'worst' if planned else 'median'}",
+            value=max(lost) if planned else median(lost),
+            unit="steps",
+            peer=peer,
+            peer_value=median(c.steps_lost for c in beside) if beside else None,
+            bar=0 if planned else None,
+        )
+    )
+    return found
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Everything that was measured of each launcher and event, as Markdown."""
+    head = ("launcher", "event", "n", "gap", "min..max", "idle", "until further", "lost", "asked")
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for launcher, event in _kinds(outcomes):
+        seen = changes(outcomes, launcher, event)
+        cells = (
+            launcher,
+            event,
+            str(len(seen)),
+            f"{_median(seen, lambda c: c.gap_seconds):.3f}",
+            spread(c.gap_seconds for c in seen),
+            f"{_median(seen, lambda c: c.idle_seconds):.3f}",
+            f"{_median(seen, lambda c: c.effective_seconds):.3f}",
+            f"{median(c.steps_lost for c in seen):g}",
+            f"{_median(seen, lambda c: c.asked_seconds):.2f}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def phases(outcomes: Sequence[Outcome]) -> str:
+    """Where the gaps went: medians of each phase in milliseconds, rank 0 of the new world."""
+    lines = [
+        "| launcher | event | " + " | ".join(PHASES) + " |",
+        "|---|---|" + "---|" * len(PHASES),
+    ]
+    for launcher, event in _kinds(outcomes):
+        seen = changes(outcomes, launcher, event)
+        cells = [f"{1000 * median(c.phases[name] for c in seen):.0f}" for name in PHASES]
+        lines.append(f"| {launcher} | {event} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def changes(outcomes: Iterable[Outcome], launcher: str, event: str) -> list[Change]:
+    """What was measured of one kind of event under one launcher."""
+    return [
+        o.change
+        for o in outcomes
+        if o.launcher == launcher and o.event == event and o.change is not None
+    ]
+
+
+def spread(values: Iterable[float]) -> str:
+    """Smallest and largest."""
+    found = list(values)
+    return f"{min(found):.3g}..{max(found):.3g}"
+
+
+def _peer(launcher: str) -> str:
+    return f"{TUNED}, heavy imports" if launcher.endswith("heavy imports") else TUNED
+
+
+def _kinds(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Launchers in their order, with those of the events that were measured."""
+    names = list(dict.fromkeys(outcome.launcher for outcome in outcomes))
+    kinds = [(name, event.name) for name in names for event in EVENTS]
+    return [kind for kind in kinds if changes(outcomes, *kind)]
+
+
+def _median(seen: Sequence[Change], of: Callable[[Change], float]) -> float:
+    return median(of(change) for change in seen)

@@ -1,0 +1,146 @@
+"""What the training script wrote down, and what a change of the world cost by it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+#: What a worker does between its process's start and its first step, in order.
+MILESTONES = ("began", "imported", "grouped", "built", "loaded", "wrapped", "step")
+#: The phases of a gap, as the tables name them.
+PHASES = (
+    "detect+stop",
+    "decide+fork",
+    "boot",
+    "imports",
+    "group",
+    "model",
+    "load",
+    "DDP",
+    "first step",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One line of a script's trace. Instants are CLOCK_MONOTONIC seconds."""
+
+    at: float
+    what: str
+    world: int
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One process of the script."""
+
+    pid: int
+    marks: tuple[Mark, ...]
+
+    @property
+    def steps(self) -> list[Mark]:
+        """Its completed steps."""
+        return [mark for mark in self.marks if mark.what == "step"]
+
+    def first(self, what: str) -> float | None:
+        """When something happened first."""
+        return next((mark.at for mark in self.marks if mark.what == what), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one change of the world cost."""
+
+    #: Last completed step of the old world to the first one of the new.
+    gap_seconds: float
+    #: The gap less one step of the old world.
+    idle_seconds: float
+    #: Last step of the old world until the new one is further than that.
+    effective_seconds: float
+    steps_lost: int
+    #: Asked for until the new world's first step; training goes on for a part of it.
+    asked_seconds: float
+    #: Seconds of each of PHASES, by rank 0 of the new world.
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+def read(place: Path) -> list[Worker]:
+    """All traces of a directory; a line that is being written is left out."""
+    return [
+        Worker(pid=int(file.stem), marks=tuple(_marks(file.read_text())))
+        for file in sorted(place.glob("*.csv"))
+    ]
+
+
+def _marks(text: str) -> Iterable[Mark]:
+    for line in text.rpartition("\n")[0].splitlines():
+        at, what, world, rank, step = line.split(",")
+        yield Mark(at=float(at), what=what, world=int(world), rank=int(rank), step=int(step))
+
+
+def stepping(workers: Iterable[Worker], size: int, steps: int) -> list[Worker]:
+    """The ranks of a world of ``size`` that all made ``steps``; empty where there is none yet."""
+    able = [w for w in workers if len(w.steps) >= steps and w.steps[-1].world == size]
+    newest = {w.steps[-1].rank: w for w in sorted(able, key=lambda each: each.steps[0].at)}
+    return [newest[rank] for rank in sorted(newest)] if len(newest) == size else []
+
+
+def change(
+    workers: Sequence[Worker],
+    old: Sequence[int],
+    size: int,
+    *,
+    asked_at: float,
+    ended: Mapping[int, float],
+    started: Mapping[int, float],
+) -> Change | None:
+    """What it cost to go from the world of the processes ``old`` to a new one of ``size``.
+
+    The old world stood when its rank 0 had made its last step: that one's state is saved. ``ended``
+    and ``started`` are when processes ended and started, as far as known. None while the new world
+    has not yet come further than the old one.
+    """
+    before = [worker for worker in workers if worker.pid in old and worker.steps]
+    later = [w for w in workers if w.pid not in old and w.steps and w.steps[0].at > asked_at]
+    after = [worker for worker in later if worker.steps[0].world == size]
+    if not before or not after:
+        return None
+    last = next((w.steps[-1] for w in before if w.steps[-1].rank == 0), before[0].steps[-1])
+    first = min((worker.steps[0] for worker in after), key=lambda mark: mark.at)
+    further = [mark.at for worker in after for mark in worker.steps if mark.step > last.step]
+    if not further:
+        return None
+    rank0 = next((worker for worker in after if worker.steps[0].rank == 0), after[0])
+    stopped = max((ended[pid] for pid in old if pid in ended), default=last.at)
+    return Change(
+        gap_seconds=first.at - last.at,
+        idle_seconds=first.at - last.at - _step_seconds(before),
+        effective_seconds=min(further) - last.at,
+        steps_lost=max(0, last.step - (first.step - 1)),
+        asked_seconds=first.at - asked_at,
+        phases=_phases(rank0, last.at, stopped, started.get(rank0.pid)),
+    )
+
+
+def _step_seconds(workers: Iterable[Worker]) -> float:
+    spans = [b.at - a.at for worker in workers for a, b in pairwise(worker.steps)]
+    return median(spans) if spans else 0.0
+
+
+def _phases(
+    worker: Worker, stood_at: float, stopped: float, started: float | None
+) -> dict[str, float]:
+    """How long each phase took of the time since the old world stood; what a worker did before
+    that, while the old world still trained, took none."""
+    began = worker.first("began")
+    instants = [stopped, began if started is None else started]
+    instants += [worker.first(what) for what in MILESTONES]
+    phases, reached = {}, stood_at
+    for name, at in zip(PHASES, instants, strict=True):
+        until = reached if at is None else max(reached, at)
+        phases[name] = until - reached
+        reached = until
+    return phases
