@@ -1,6 +1,7 @@
 """What a failed worker says of itself: error files of ``@record``, and the report for people."""
 
 import json
+import re
 import signal
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,6 +9,13 @@ from typing import Any, Protocol
 
 #: What torchrun's report says instead of a traceback; nowhere else does it help anybody.
 _NO_FILE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+#: How Python ends a traceback.
+_EXCEPTION = re.compile(
+    r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Failure)\b(: .*)?$"
+)
+#: A reason is read in one look.
+_WORDS_CHARACTERS = 300
 
 
 class Failure(Protocol):
@@ -25,6 +33,8 @@ class Failure(Protocol):
     def failed_at(self) -> datetime: ...
     @property
     def message(self) -> str: ...
+    @property
+    def error_file(self) -> str: ...
 
 
 def read_error(content: bytes) -> tuple[str, float | None]:
@@ -59,6 +69,18 @@ def message_for(code: int, pid: int) -> str:
     return f"Signal {-code} ({signal_name(code)}) received by PID {pid}" if code < 0 else ""
 
 
+def last_words(end: bytes) -> str:
+    """The line of a standard error's ``end`` that says why: the last one that names an exception,
+    else the last one that is not empty.
+
+    >>> last_words(b"Traceback ...:\\n  File 1\\nValueError: a banana\\n\\nterminate called\\n")
+    'ValueError: a banana'
+    """
+    lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
+    named = [line for line in lines if _EXCEPTION.match(line)]
+    return (named or lines or [""])[-1][:_WORDS_CHARACTERS]
+
+
 def signal_name(code: int) -> str:
     """Name of the signal behind a negative code."""
     try:
@@ -86,5 +108,6 @@ def _block(index: int, host: str, failure: Failure) -> str:
         f"  host      : {host}\n"
         f"  rank      : {failure.rank} (local_rank: {failure.local_rank})\n"
         f"  exitcode  : {failure.code} (pid: {failure.pid}){by}\n"
+        f"  error_file: {failure.error_file or '<N/A>'}\n"
         f"  traceback : {told}"
     )

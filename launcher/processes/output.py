@@ -23,6 +23,8 @@ INHERIT = None
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 #: A line longer than this is passed on in pieces.
 _LINE_LIMIT_BYTES = 65536
+#: How much is kept to say what a worker said last.
+_END_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,9 @@ class Stream:
         self._file: int | None = None
         self._lines: list[tuple[int, Callable[[bytes], bytes]]] = []
         self._opened: list[int] = []
+        self._path = None if route.piped else route.file
+        #: The last that came through the pipe.
+        self._end = b""
         #: What the worker gets; None = it inherits the agent's.
         self.fd: int | None = INHERIT
         if route.piped:
@@ -130,6 +135,18 @@ class Stream:
             self.fd = None
         if self._thread is not None:
             self._thread.start()
+
+    def end(self) -> bytes:
+        """The last few kilobytes that were written, as far as they are known by now; empty where
+        the stream is the console's own."""
+        if self._path is None:
+            return self._end
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+                return file.read()
+        except OSError:  # somebody cleaned up
+            return b""
 
     def finish(self, seconds: float) -> None:
         """Wait until all that was written has arrived, at most ``seconds``."""
@@ -160,6 +177,7 @@ class Stream:
         while chunk := os.read(self._read, 65536):
             if self._file is not None:
                 _write(self._file, chunk)
+            self._end = (self._end + chunk)[-_END_BYTES:]
             *lines, rest = _split(rest + chunk)
             self._pass_on(lines)
         self._pass_on([rest] if rest else [])

@@ -1,7 +1,6 @@
 """One worker process, and the small things that processes need."""
 
 import contextlib
-import contextlib
 import importlib.util
 import os
 import signal
@@ -75,6 +74,7 @@ class Worker:
         """How it ended, with what it left in its error file."""
         error = self._error_file.read_bytes() if self._error_file.exists() else b""
         message, failed_at = failures.read_error(error)
+        words = failures.last_words(self.streams[1].end()) if code > 0 else ""
         seen = datetime.now().astimezone()
         return WorkerExit(
             rank=self.rank,
@@ -84,9 +84,16 @@ class Worker:
             at_ns=time.monotonic_ns(),
             stopped=stopped,
             failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
-            message=message or failures.message_for(code, self.process.pid),
+            message=message or failures.message_for(code, self.process.pid) or words,
             error=error,
+            error_file=str(self._error_file) if error and self._kept else "",
+            last_words=words,
         )
+
+    @property
+    def _kept(self) -> bool:
+        """Whether the error file outlives the world: not beside the control file."""
+        return self.control.path.parent not in self._error_file.parents
 
     def close(self) -> None:
         """Keep the last progress, let go of the file."""

@@ -70,6 +70,10 @@ class WorkerExit:
     message: str
     #: The error file as the worker left it, JSON; empty where there is none.
     error: bytes = b""
+    #: Where that is kept; empty where it is not.
+    error_file: str = ""
+    #: What it said last on standard error, where we read that; empty otherwise.
+    last_words: str = ""
 
     @property
     def exit_code(self) -> int:

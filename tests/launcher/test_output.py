@@ -1,10 +1,12 @@
 """What workers print, cut into lines."""
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
-from launcher.processes.output import _split
+from launcher.processes.output import Route, Stream, _split
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,12 @@ def test_a_long_line_without_an_end_costs_no_time():
 
     assert _split(b"x" * 100_000) == [b"x" * 100_000, b""]
     assert time.process_time() - began < 1
+
+
+def test_the_end_of_what_was_written_is_remembered(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    stream = Stream(Route(console=False, file=log), 2)
+    assert stream.fd is not None
+    os.write(stream.fd, b"x" * 9000 + b"\nlast words\n")
+    stream.started()
+    assert stream.end().endswith(b"x\nlast words\n")
