@@ -3,13 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 SEED ?= 1
+SECONDS ?= 900
 
-.PHONY: help demo test check chaos bench-loop bench-elastic web openapi wheel clean
+.PHONY: help demo test check chaos soak bench-loop bench-elastic web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
+	@echo "make soak    a storm over several hosts, then 200 changes under DDP (SECONDS=$(SECONDS) SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
 	@echo "make web     rebuild the dashboard (needs node)"
@@ -37,6 +39,9 @@ check: $(READY)
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
+
+soak: $(READY)
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
 
 bench-loop: $(READY)
 	$(BIN)/python -m benchmarks.loop

@@ -125,12 +125,11 @@ class Host:
 
     def leftovers(self) -> list[str]:
         """What is left of us in shared memory and among temporary files, and which processes."""
-        shared = self._shared_memory()
-        files = [*shared.glob("brain*"), *shared.glob("torch_*"), *self.temporary.rglob("brain*")]
+        files = [*self._shared_memory(), *self.temporary.rglob("*brain*")]
         return sorted([*map(str, files), *self.pids().values()])
 
-    def _shared_memory(self) -> Path:
-        return Path("/dev/shm")
+    def _shared_memory(self) -> list[Path]:
+        return []  # where it belongs to all, nobody knows whose a file is
 
     def _mark(self) -> str:
         return self.name
@@ -267,8 +266,8 @@ class NamespaceHost(Host):
         for program in self.programs:
             program.told(code=-signal.SIGKILL if program.code is None else None)
 
-    def _shared_memory(self) -> Path:
-        return Path(f"/proc/{self._first}/root/dev/shm")
+    def _shared_memory(self) -> list[Path]:
+        return list(Path(f"/proc/{self._first}/root/dev/shm").iterdir())
 
     def _has(self, pid: int) -> bool:
         if self._init is None or pid == self._first:
@@ -317,6 +316,7 @@ class Hosts:
         self.directory, self.network = directory, network
         self.all: list[Host] = []
         self._switch = Switch() if network else None
+        directory.mkdir(parents=True, exist_ok=True)
         self._names = directory / "hosts"
         self._names.write_text("127.0.0.1 localhost\n")
 

@@ -1,9 +1,11 @@
 """An elastic job by hand on several hosts, and what its workers wrote down about their worlds."""
 
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -115,6 +117,11 @@ class HandJob:
                 found.append(made)
         return found
 
+    def workers(self, host: Host) -> list[int]:
+        """Processes of a host that keep a record, as this machine numbers them."""
+        records = os.fspath(self.records)
+        return [pid for pid in host.pids() if any(f.startswith(records) for f in _open_files(pid))]
+
     def saved_step(self) -> int:
         """Step of the checkpoint; 0 where there is none."""
         return int(self.checkpoint.read_text()) if self.checkpoint.exists() else 0
@@ -170,6 +177,15 @@ def overlaps(lives: Iterable[Life], *, slack: float = 0.0) -> list[str]:
                     f"epoch {epoch} lived until {last.last:.3f} ({last}), "
                     f"epoch {later} began at {begun[later]:.3f}"
                 )
+    return found
+
+
+def _open_files(pid: int) -> list[str]:
+    found = []
+    with suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                found.append(os.readlink(entry.path))
     return found
 
 

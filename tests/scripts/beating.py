@@ -47,10 +47,11 @@ def main() -> None:
     optimizer = Optimizer()
     first = time.monotonic_ns()
     name = f"{epoch}-{rank}-{socket.gethostname()}-{first}"
-    with open(os.path.join(options.records, name), "wb+") as file:
-        file.write(BEAT.pack(epoch, rank, world, first, first, step))
-        file.flush()
-        record = mmap.mmap(file.fileno(), BEAT.size)
+    file = open(os.path.join(options.records, name), "wb+")  # noqa: SIM115  held for its life
+    file.write(BEAT.pack(epoch, rank, world, first, first, step))
+    file.flush()
+    record = mmap.mmap(file.fileno(), BEAT.size)
+    print("begin", name, flush=True)
     while step < options.steps:
         time.sleep(options.pace)
         probe.before_step(optimizer, (), {})
