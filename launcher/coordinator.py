@@ -13,6 +13,7 @@ from launcher import frames
 from launcher.config import WorldDocument
 from launcher.frames import Connection
 from launcher.membership import decide, may_form
+from launcher.network_check.checking import Checking
 from launcher.replica import JobPlace
 from launcher.worlds import acts, sight
 from launcher.worlds.books import Books
@@ -20,6 +21,7 @@ from launcher.worlds.link import Reports, WishSource
 from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.seats import Seat
 from launcher.worlds.standing import Standing, Terms
+from launcher.worlds.watch import Watch
 
 #: Seconds between looks for proof about members that have not come back.
 _PROOF_SECONDS = 0.2
@@ -51,6 +53,7 @@ class Coordinator:
             clock=clock,
         )
         self._it = Standing(terms, self._books, self._peers, say, clock)
+        self._checking = Checking(terms.check, self._peers)
         self._waiting = ""
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
@@ -63,11 +66,14 @@ class Coordinator:
     async def run(self) -> None:
         """Form worlds until the job is over and everybody knows; or until cancelled."""
         self._it.recover(self._last)
+        if self._it.watch is not None:
+            self._checking.skip()
         self._ready.set()
         tasks = [
             asyncio.create_task(self._wishes.follow(self._wished)),
             asyncio.create_task(self._reports.deliver()),
             asyncio.create_task(self._peers.watch_silence()),
+            asyncio.create_task(self._books.settle()),
         ]
         for task in tasks:
             task.add_done_callback(lambda _: self._changed.set())
@@ -93,7 +99,7 @@ class Coordinator:
     def came(self, peer: Peer) -> None:
         """Compare what an agent runs with the world that should be."""
         hello, watch = peer.hello, self._it.watch
-        self._changed.set()
+        self._stir(peer)
         if self.over:
             peer.connection.send(self._bye())
         self._it.gone.discard(hello.replica)
@@ -110,36 +116,74 @@ class Coordinator:
             peer.connection.send(frames.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, frame: frames.Frame) -> None:
-        """Take what an agent says; what it says of another world is old."""
-        watch, replica, now = self._it.watch, peer.replica, self._it.clock()
-        epoch = watch.document.epoch if watch is not None else 0
+        """Take what an agent says; only what may change a decision wakes who decides."""
         match frame:
             case frames.Heartbeat():
                 self._beat(peer, frame)
-                return
             case frames.Leave() if peer.leaving_since is None:
-                peer.leaving_since = now
-            case frames.Started(epoch=at) if watch is not None and at == epoch:
-                watch.started(replica)
-            case frames.Exited(epoch=at, exit=exit) if watch is not None and at == epoch:
-                watch.exited(replica, exit)
-            case frames.Said(event=event) if watch is not None and event.epoch == epoch:
-                watch.heard(event, now)
-            case frames.Stopped(epoch=at) if watch is not None and at == epoch:
-                peer.port = frame.port
-                watch.went(frame.progress, self._offset(peer, frame.now_ns))
-                watch.stopped(replica)
-            case frames.Unusable(epoch=at) if at == epoch:
-                acts.end(self._it, sight.End(ReplicaExit.FAILED, 1, frame.reason))
-        self._changed.set()
+                peer.leaving_since = self._it.clock()
+                self._changed.set()
+            case frames.Ready() if not peer.ready:
+                peer.ready = True
+                self._stir(peer)
+            case frames.Prepared():
+                self._answered(peer.replica, frame)
+            case frames.Checked():
+                self._checking.heard(peer.replica, frame)
+            case frames.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
+                acts.end(self._it, sight.End(ReplicaExit.FAILED, 1, reason))
+                self._changed.set()
+            case _:
+                if self._it.watch is not None and self._noted(self._it.watch, peer, frame):
+                    self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
         """An agent is gone, and its workers with it: they die with it, or by their lease."""
+        self._checking.left(peer.replica)
         if proved:
             self._it.gone.add(peer.replica)
         if self._it.watch is not None:
             self._it.watch.stopped(peer.replica)
+        preparation = self._it.preparation
+        if preparation is not None and preparation.needs(peer.replica):
+            acts.discard(self._it, f"replica {peer.replica} is gone")
+        self._stir(peer)
+
+    @property
+    def _epoch(self) -> int:
+        return 0 if self._it.watch is None else self._it.watch.document.epoch
+
+    def _stir(self, peer: Peer) -> None:
+        """Who may be in a world has changed, unless it is not ready to be."""
+        if peer.ready:
+            self._it.stirred_at = self._it.clock()
         self._changed.set()
+
+    def _noted(self, watch: Watch, peer: Peer, frame: frames.Frame) -> bool:
+        """Keep a fact of the world; what is said of another world is old."""
+        epoch, replica = watch.document.epoch, peer.replica
+        match frame:
+            case frames.Started(epoch=at) if at == epoch:
+                return watch.started(replica)
+            case frames.Exited(epoch=at, exit=exit) if at == epoch:
+                return watch.exited(replica, exit)
+            case frames.Said(event=event) if event.epoch == epoch:
+                return watch.heard(event, self._it.clock())
+            case frames.Stopped(epoch=at) if at == epoch:
+                peer.port = frame.port
+                watch.went(frame.progress, self._offset(peer, frame.now_ns))
+                return watch.stopped(replica)
+        return False
+
+    def _answered(self, replica: int, answer: frames.Prepared) -> None:
+        preparation = self._it.preparation
+        if preparation is None or preparation.document.epoch != answer.epoch:
+            return
+        preparation.answered(replica)
+        if not answer.ok and preparation.failed is None:
+            acts.discard(self._it, f"replica {replica}: {answer.reason}")
+        if preparation.settled:
+            self._changed.set()
 
     def _beat(self, peer: Peer, beat: frames.Heartbeat) -> None:
         it = self._it
@@ -180,6 +224,9 @@ class Coordinator:
             case sight.Wait(reason=reason, until=until):
                 self._explain(reason)
                 await self._sleep(until)
+            case sight.Form() if self._checking.due and it.wish is not None:
+                unit, least = it.wish.unit, it.wish.minimum
+                await self._checking.run(action.members, unit=unit, minimum=least)
             case _:
                 await acts.carry_out(action, it)
 

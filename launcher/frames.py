@@ -14,6 +14,7 @@ from brain.errors import BadInput, Unavailable
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher.config import VERSION, WorldDocument
+from launcher.network_check.rules import Measured
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
 #: A longer frame is not ours.
@@ -50,6 +51,12 @@ class Hello(Frame, frozen=True, kw_only=True):
     port: int
     #: Where its machine is, outermost first: zone, spine, rack, switch; empty: not known.
     topology: tuple[str, ...] = ()
+    #: False: it will say ``Ready`` once it can start workers quickly.
+    ready: bool = True
+
+
+class Ready(Frame, frozen=True):
+    """The agent can start workers quickly now; what was counted may be used."""
 
 
 class Leave(Frame, frozen=True):
@@ -69,6 +76,15 @@ class Started(Frame, frozen=True, kw_only=True):
     """All workers of the agent in ``epoch`` were started."""
 
     epoch: int
+
+
+class Prepared(Frame, frozen=True, kw_only=True):
+    """Whether the workers of a world that is to come wait at the gate here."""
+
+    epoch: int
+    ok: bool
+    #: Why they cannot; the change then takes the ordinary way.
+    reason: str = ""
 
 
 class Unusable(Frame, frozen=True, kw_only=True):
@@ -127,6 +143,41 @@ class Run(Frame, frozen=True, kw_only=True):
     world: WorldDocument
 
 
+class Prepare(Frame, frozen=True, kw_only=True):
+    """Start the workers of a world that is to come, and hold them at the gate.
+
+    ``Run`` with the very same document lets them go; any other one ends them.
+    """
+
+    world: WorldDocument
+
+
+class Discard(Frame, frozen=True, kw_only=True):
+    """End what was prepared as ``epoch``."""
+
+    epoch: int
+
+
+class Check(Frame, frozen=True, kw_only=True):
+    """Measure this node's arithmetic, and exchanges with a few others."""
+
+    round: int
+    #: Place within the group; the first one is met at ``host:port``.
+    rank: int
+    size: int
+    host: str
+    port: int
+    #: By when it must be over.
+    seconds: float
+
+
+class Checked(Frame, frozen=True, kw_only=True):
+    """The answer to ``Check``."""
+
+    round: int
+    measured: Measured
+
+
 class Parked(Frame, frozen=True, kw_only=True):
     """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
 
@@ -159,12 +210,19 @@ class Bye(Frame, frozen=True, kw_only=True):
 
 
 ANY = (
-    Hello | Leave | Heartbeat | Started | Unusable | Exited | Said | Stopped
-    | Welcome | Elsewhere | Refused | Run | Parked | Halt | Lease | Bye
+    Hello | Ready | Leave | Heartbeat | Started | Prepared | Unusable | Exited | Said | Stopped
+    | Welcome | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked | Halt
+    | Lease | Bye
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+def encoded(frame: Frame) -> bytes:
+    """A frame as it goes over the wire."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(4, "big") + body
 
 
 class Connection:
@@ -186,11 +244,13 @@ class Connection:
         except (OSError, ValueError) as silent:
             raise Unavailable(f"no agent answers at {address}: {silent}") from silent
 
-    def send(self, frame: Frame) -> None:
-        """Queue a frame; a connection that is gone swallows it, its reader learns of the end."""
+    def send(self, frame: "Frame | bytes") -> None:
+        """Queue a frame; a connection that is gone swallows it, its reader learns of the end.
+
+        What goes to many is encoded once, by ``encoded``.
+        """
         if not self._writer.is_closing():
-            body = _encoder.encode(frame)
-            self._writer.write(len(body).to_bytes(4, "big") + body)
+            self._writer.write(frame if isinstance(frame, bytes) else encoded(frame))
 
     async def receive(self, kind: type[F]) -> F | None:
         """Return the next frame, a ``kind``; None at the end of the stream.

@@ -139,16 +139,35 @@ def write(path: Path, value: object, *, durable: bool = True) -> None:
         raise
 
 
+def settle(path: Path) -> None:
+    """Make what is at ``path`` outlive a power cut; a file that is gone needs nothing.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    for each in (path, path.parent):
+        try:
+            fd = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 def read(path: Path, kind: type[T]) -> T | None:
-    """Return what ``write`` wrote; None where there is no file.
+    """Return what ``write`` wrote; None where there is no file, or a power cut left it empty.
 
     Raises:
         BadInput: the file is of another shape; the message names it.
     """
     try:
-        return wire.decode(path.read_bytes(), kind)
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
+    try:
+        return wire.decode(content, kind) if content else None
     except BadInput as bad:
         raise BadInput(f"{path}: {bad}", field=bad.field) from bad
 
@@ -181,7 +200,8 @@ class ReplicaPlace:
             address=address,
             phase=phase,
         )
-        write(self.directory / "state.json", status)
+        # Whom it is about does not outlive a power cut either.
+        write(self.directory / "state.json", status, durable=False)
 
     def end(self, exit: ReplicaExit, exit_code: int, detail: str) -> None:
         """Say how it ended."""
@@ -197,9 +217,11 @@ class JobPlace:
         self.directory = directory
         self.lock = Lock(directory / "coordinator.lock")
 
-    def keep(self, name: str, value: object, *, durable: bool = True) -> None:
-        """Write ``<name>.json``."""
-        write(self.directory / f"{name}.json", value, durable=durable)
+    def keep(self, name: str, value: object, *, durable: bool = True) -> Path:
+        """Write ``<name>.json``; returns its path."""
+        path = self.directory / f"{name}.json"
+        write(path, value, durable=durable)
+        return path
 
     def find(self, name: str, kind: type[T]) -> T | None:
         """Read ``<name>.json``; None where it is missing."""

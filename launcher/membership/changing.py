@@ -1,15 +1,16 @@
-"""A planned change: at a safe point, or not at all."""
+"""A planned change: prepared, then at a safe point, or not at all."""
 
+from launcher.membership import preparing
 from launcher.membership.facts import resting, span
 from launcher.worlds.sight import STAY, Action, Hold, Park, Rules, Saves, Sight, Wait, WorldSeen
 
 
 def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
-    """Park, wait for the safe point, then do ``action``; or hold with the reason."""
+    """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason."""
     saves, age = world.saves, now - world.since
     if not saves.known:
         if age < sight.rules.free_seconds:
-            return action
+            return preparing.first(sight, world, now, action) or action
         if resting(sight, world):
             return STAY
         return Hold(
@@ -17,7 +18,9 @@ def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, wh
             f"it would lose {span(age)} of work"
         )
     if world.parking is None:
-        return STAY if resting(sight, world) else Park()
+        if resting(sight, world):
+            return STAY
+        return preparing.first(sight, world, now, action) or Park()
     if world.parking.reached:
         return action
     limit = patience_for(saves, sight.rules)

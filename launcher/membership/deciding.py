@@ -14,7 +14,7 @@ def decide(sight: Sight, now: float) -> Action:
     return (
         ending.trouble(sight, world, now)
         or ending.intent(sight, world, now)
-        or leaving.leaving(sight, world, now)
+        or ending.leave(sight, world, now)
         or (leaving.release(sight, leaving_only=True) if world.formed else None)
-        or sizing.size(sight, world, now)
+        or sizing.compare(sight, world, now)
     )

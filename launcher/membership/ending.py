@@ -1,10 +1,21 @@
-"""What ends a world by itself, and what its owner wants."""
+"""What ends a world: by itself, because its owner wants it, because members leave."""
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
-from launcher.membership import changing
+from launcher.membership import changing, preparing
 from launcher.membership.facts import names
-from launcher.worlds.sight import Action, End, Revert, Sight, Stop, Wait, WorldSeen
+from launcher.membership.leaving import notice
+from launcher.worlds.sight import (
+    Action,
+    End,
+    Park,
+    Revert,
+    Sight,
+    Stop,
+    Swap,
+    Wait,
+    WorldSeen,
+)
 
 
 def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
@@ -26,6 +37,37 @@ def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     return Revert("it stepped without loading the checkpoint") if world.unloaded else None
 
 
+def intent(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+    """The owner wants it to stop."""
+    if sight.wish is None or sight.wish.intent is Intent.RUN:
+        return None
+    fresh = not world.stepping and now - world.since < sight.rules.first_step_seconds
+    if sight.wish.intent is Intent.CANCEL or fresh:
+        return Stop(None)
+    return changing.at_safe_point(sight, world, now, Stop(None), "suspend")
+
+
+def leave(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+    """Members that gave notice are kept for a safe point, but not for long."""
+    since = notice(sight, world)
+    if since is None:
+        return None
+    seconds = sight.rules.leave_seconds
+    until = since + seconds
+    if not world.saves.known or not world.stepping or now >= until or _abandoned(sight):
+        return Stop(Cause.MEMBERSHIP)
+    swap = Swap(planned=False)
+    if world.parking is None:
+        half = since + seconds / 2
+        step = preparing.first(sight, world, now, swap) if now < half else None
+        return _no_later(step, half) if step is not None else Park()
+    if world.parking.reached:
+        return swap
+    until = min(until, world.parking.since + changing.patience_for(world.saves, sight.rules))
+    late = now >= until
+    return Stop(Cause.MEMBERSHIP) if late else Wait("a member leaves at the next safe point", until)
+
+
 def _failed(sight: Sight, world: WorldSeen, code: int) -> Action:
     if sight.wish is not None and sight.failures > sight.wish.restart_limit:
         reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
@@ -35,11 +77,12 @@ def _failed(sight: Sight, world: WorldSeen, code: int) -> Action:
     return Stop(Cause.FAILURE)
 
 
-def intent(sight: Sight, world: WorldSeen, now: float) -> Action | None:
-    """The owner wants it to stop."""
-    if sight.wish is None or sight.wish.intent is Intent.RUN:
-        return None
-    fresh = not world.stepping and now - world.since < sight.rules.first_step_seconds
-    if sight.wish.intent is Intent.CANCEL or fresh:
-        return Stop(None)
-    return changing.at_safe_point(sight, world, now, Stop(None), "suspend")
+def _abandoned(sight: Sight) -> bool:
+    """Whether a person ends the job: nobody stays, and nobody would go on from a safe point."""
+    return not sight.rules.last_waits and all(a.leaving_since is not None for a in sight.agents)
+
+
+def _no_later(step: Action, until: float) -> Action:
+    if isinstance(step, Wait):
+        return Wait(step.reason, until if step.until is None else min(step.until, until))
+    return step

@@ -1,14 +1,34 @@
 """What several of the rules ask."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from brain.types.world import Cause, WorldWish
+from brain.types.world import Cause, Member, WorldWish
+from launcher.topology import choose, extent
 from launcher.worlds.sight import AgentSeen, Sight, WorldSeen
 
 
 def available(sight: Sight) -> list[AgentSeen]:
     """Agents that a world may be made of."""
     return [agent for agent in sight.agents if agent.ready and agent.leaving_since is None]
+
+
+def chosen(
+    sight: Sight, wish: WorldWish, previous: Sequence[Member], goal: int
+) -> tuple[Member, ...]:
+    """Return the members that a world of ``goal`` would have now; none where it cannot be."""
+    here = available(sight)
+    return choose(previous, here, goal, wish.unit, wish.minimum, sight.rules.shape)
+
+
+def size_of(sight: Sight, members: Sequence[Member]) -> int:
+    """How large a world is, in what the wish counts."""
+    return extent(members, sight.rules.shape)
+
+
+def warming_until(sight: Sight) -> float:
+    """Until when agents are waited for that are here but not ready; 0.0 where all are."""
+    slow = [a.since for a in sight.agents if not a.ready and a.leaving_since is None]
+    return max(slow) + sight.rules.ready_seconds if slow else 0.0
 
 
 def goal_of(sight: Sight, wish: WorldWish) -> tuple[int, bool]:

@@ -1,12 +1,13 @@
 """The next world, once no worker runs."""
 
+from collections.abc import Sequence
+
 from brain.types.job import Intent
-from brain.types.world import Cause, ReplicaExit, WorldWish
-from launcher.membership.arranging import arrange, fit
-from launcher.membership.facts import available, goal_of
+from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+from launcher.membership.facts import available, chosen, goal_of, size_of, warming_until
 from launcher.membership.leaving import release
 from launcher.membership.taking_over import may_form
-from launcher.worlds.sight import Action, End, Form, Sight, Wait
+from launcher.worlds.sight import Action, End, Form, Preparing, Sight, Wait
 
 
 def between(sight: Sight, now: float) -> Action:
@@ -16,23 +17,54 @@ def between(sight: Sight, now: float) -> Action:
         return release(sight, leaving_only=True) or Wait("the wish is not known yet")
     if wish.intent is not Intent.RUN:
         return _end(wish)
-    here = available(sight)
     goal, _ = goal_of(sight, wish)
-    size = fit(len(here), goal, wish.unit, wish.minimum)
     before = () if world is None else world.members
-    last = [member.replica for member in before]
-    known = {agent.replica for agent in sight.agents}
+    members = chosen(sight, wish, before, goal)
+    size = size_of(sight, members)
     if size == 0 and (left := release(sight, leaving_only=True)):
         return left
-    if size < goal and (waiting := _patience(sight, wish, now, goal, len(here))):
+    if size < goal and (waiting := _patience(sight, wish, now, goal, size)):
         return waiting
     if size == 0:
         need = max(wish.minimum, wish.unit)
-        return Wait(f"{len(here)} of at least {need} replicas are here")
-    if not may_form(last, known, sight.gone, now >= sight.lease_until):
+        return Wait(f"{len(available(sight))} of at least {need} replicas are here")
+    if not _may_form(sight, before, now):
         return Wait("members of the last world may still run", sight.lease_until)
-    cause = Cause.START if world is None or world.ended_by is None else world.ended_by
-    return Form(arrange(before, here, size), cause, *_answers(sight, wish, size, goal))
+    if size < goal and now < (until := settled_at(sight)):
+        return Wait("others may come or go as well", until)
+    form = Form(members, _cause(sight), *_answers(sight, wish, size, goal))
+    preparing = None if world is None else world.preparing
+    if preparing is not None and _holds(sight, preparing, form):
+        return preparing.form
+    return form
+
+
+def settled_at(sight: Sight) -> float:
+    """When what happened to agents may be taken for one change: a rack goes down in pieces."""
+    return sight.stirred_at + sight.rules.debounce_seconds
+
+
+def _may_form(sight: Sight, before: Sequence[Member], now: float) -> bool:
+    last = [member.replica for member in before]
+    known = {agent.replica for agent in sight.agents}
+    return may_form(last, known, sight.gone, now >= sight.lease_until)
+
+
+def _holds(sight: Sight, preparing: Preparing, form: Form) -> bool:
+    """Whether what was prepared can be formed, even where a later joiner might have come, too."""
+    ready = {agent.replica for agent in available(sight)}
+    same = (preparing.form.cause, preparing.form.generation, preparing.form.goal)
+    return (
+        preparing.ready
+        and same == (form.cause, form.generation, form.goal)
+        and len(preparing.form.members) <= len(form.members)
+        and all(member.replica in ready for member in preparing.form.members)
+    )
+
+
+def _cause(sight: Sight) -> Cause:
+    world = sight.world
+    return Cause.START if world is None or world.ended_by is None else world.ended_by
 
 
 def _answers(sight: Sight, wish: WorldWish, size: int, goal: int) -> tuple[int, int]:
@@ -47,14 +79,14 @@ def _answers(sight: Sight, wish: WorldWish, size: int, goal: int) -> tuple[int, 
     return world.generation, world.goal
 
 
-def _patience(sight: Sight, wish: WorldWish, now: float, goal: int, here: int) -> Wait | None:
+def _patience(sight: Sight, wish: WorldWish, now: float, goal: int, size: int) -> Wait | None:
     """A first world waits for all that were wished; healing takes what there is."""
     world = sight.world
     known = {agent.replica for agent in sight.agents}
     if world is not None and any(member.replica in known for member in world.members):
         return None
-    until = sight.wished_since + wish.patience_seconds
-    return Wait(f"{here} of {goal} replicas are here", until) if now < until else None
+    until = max(sight.wished_since + wish.patience_seconds, warming_until(sight))
+    return Wait(f"{size} of {goal} replicas are here", until) if now < until else None
 
 
 def _end(wish: WorldWish) -> End:

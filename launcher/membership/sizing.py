@@ -1,12 +1,12 @@
 """The wished size beside the world's."""
 
 from launcher.membership import changing
-from launcher.membership.arranging import fit
-from launcher.membership.facts import available, goal_of, resting
+from launcher.membership.facts import chosen, goal_of, resting, size_of, warming_until
 from launcher.membership.leaving import release
 from launcher.worlds.sight import (
     STAY,
     Action,
+    Discard,
     Hold,
     Relabel,
     Sight,
@@ -17,26 +17,25 @@ from launcher.worlds.sight import (
 )
 
 
-def size(sight: Sight, world: WorldSeen, now: float) -> Action:
+def compare(sight: Sight, world: WorldSeen, now: float) -> Action:
     """Compare the wished size with the world's."""
     wish = sight.wish
     if wish is None:
         return _settled(sight, world)
     goal, planned = goal_of(sight, wish)
-    size = len(world.members)
+    size = size_of(sight, world.members)
     if planned and goal == wish.replicas == size:
         return Relabel(wish.generation, wish.replicas)
     if goal == size:
         return _settled(sight, world)
-    here = len(available(sight))
-    target = fit(here, goal, wish.unit, wish.minimum)
+    target = size_of(sight, chosen(sight, wish, world.members, goal))
     if target < goal and size < goal:
         until = max(sight.wished_since, world.since) + wish.patience_seconds
+        until = max(until, warming_until(sight)) if target <= size else until
         if now < until:
-            short = Wait(f"{here} of {goal} replicas are here", until)
-            return Unpark() if world.parking else short
+            return _wait(sight, world, f"{target} of {goal} replicas are here", until)
         if target <= size:
-            return _short(sight, world, planned, here, goal)
+            return _short(sight, world, planned, target, goal)
     if target in (0, size) or (not planned and resting(sight, world)):
         return _settled(sight, world)
     free = not world.saves.known and now - world.since < sight.rules.free_seconds
@@ -45,6 +44,12 @@ def size(sight: Sight, world: WorldSeen, now: float) -> Action:
         late = Hold("I will not resize this job: it has not made a step yet")
         return Wait("the world has not stepped yet", until) if now < until else late
     return changing.at_safe_point(sight, world, now, Swap(planned=planned), "resize")
+
+
+def _wait(sight: Sight, world: WorldSeen, reason: str, until: float) -> Action:
+    if world.parking is not None:
+        return Unpark()
+    return Discard(None) if world.preparing is not None else Wait(reason, until)
 
 
 def _short(sight: Sight, world: WorldSeen, planned: bool, here: int, goal: int) -> Action:
@@ -57,5 +62,7 @@ def _settled(sight: Sight, world: WorldSeen) -> Action:
     """The world is as it should be; whoever has no part in it may go."""
     if world.parking is not None:
         return Unpark()
+    if world.preparing is not None:
+        return Discard(None)
     confirmed = world.stepping and world.change is None
     return (release(sight, leaving_only=False) if confirmed else None) or STAY

@@ -1,4 +1,4 @@
-"""Carries out one action of ``launcher.membership``; each leaves its trace on disk first."""
+"""Carries out one action of ``launcher.membership``; what a successor needs is written first."""
 
 import asyncio
 from dataclasses import replace
@@ -10,6 +10,8 @@ from launcher.config import WorldDocument
 from launcher.membership import next_epoch
 from launcher.processes.values import Park as Mode
 from launcher.worlds import pins, sight
+from launcher.worlds.peers import Peer
+from launcher.worlds.preparation import Preparation
 from launcher.worlds.standing import Standing
 
 #: Seconds until a checkpoint that could not be put back is tried again.
@@ -28,6 +30,10 @@ async def carry_out(action: sight.Action, it: Standing) -> None:  # noqa: C901  
             park(it, Mode.RUN)
         case sight.Hold(reason=reason):
             hold(it, reason)
+        case sight.Prepare(form=formed):
+            prepare(it, formed)
+        case sight.Discard(reason=reason):
+            discard(it, reason)
         case sight.Swap(planned=planned):
             await swap(it, planned=planned)
         case sight.Stop(cause=cause):
@@ -57,11 +63,37 @@ def park(it: Standing, mode: Mode) -> None:
         peer.connection.send(frames.Parked(epoch=watch.document.epoch, mode=mode))
 
 
+def prepare(it: Standing, formed: sight.Form) -> None:
+    """Have the workers of the next world started and held, while this one trains."""
+    document = _document(it, formed)
+    it.prepared_epoch = document.epoch
+    it.preparation = Preparation(formed, document, since=it.clock())
+    order = frames.encoded(frames.Prepare(world=document))
+    for peer in _peers_of(it, document):
+        peer.connection.send(order)
+
+
+def discard(it: Standing, reason: str | None) -> None:
+    """End what was prepared; with a reason it is not tried again for this change."""
+    preparation = it.preparation
+    if preparation is None:
+        return
+    if reason is None:
+        it.preparation = None
+    else:
+        preparation.failed = preparation.failed or reason
+        it.say(f"nothing is prepared: {preparation.failed}")
+    order = frames.Discard(epoch=preparation.document.epoch)
+    for peer in _peers_of(it, preparation.document):
+        peer.connection.send(order)
+
+
 def hold(it: Standing, reason: str) -> None:
     """Give the change up."""
     watch, wish = it.running, it.wish
     assert wish is not None
     park(it, Mode.RUN)
+    discard(it, None)
     held = sight.Held(generation=wish.generation, saves=watch.seen().saves.count)
     it.books.note(held=held)
     it.books.tell(WorldEvent.HELD, watch, generation=wish.generation, detail=reason)
@@ -87,30 +119,35 @@ async def swap(it: Standing, *, planned: bool) -> None:
 
 
 def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
-    """Stop the workers; a world that was lost is told of, unless ``quietly``."""
+    """Stop the workers; a world that was lost is told of, unless ``quietly``.
+
+    They are told before it is written down: should this process die in between, its successor sees
+    workers that have ended, and one failure is not counted.
+    """
     watch = it.running
     watch.phase, watch.ended_by = sight.Phase.STOPPING, cause
-    if cause is Cause.FAILURE:
-        it.books.note(failures=it.books.ledger.failures + 1)
-    if cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly:
-        it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
-    halt = frames.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    order = frames.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    halt = frames.encoded(order)
     for replica in watch.still:
         if peer := it.peers.get(replica):
             peer.connection.send(halt)
         else:
             watch.stopped(replica)
+    if cause is Cause.FAILURE:
+        it.books.note(failures=it.books.ledger.failures + 1)
+    if cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly:
+        it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
 
 
 async def form(it: Standing, formed: sight.Form) -> None:
-    """Start the workers of the next world."""
+    """Start the workers of the next world, or let go of those that wait for it at the gate."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
     except pins.CannotPin as cannot:
         it.say(str(cannot))
         await asyncio.sleep(_RETRY_SECONDS)
         return
-    document = _document(it, formed)
+    document = _prepared(it, formed) or _document(it, formed)
     it.books.note(
         epoch=document.epoch,
         goal=formed.goal,
@@ -122,14 +159,32 @@ async def form(it: Standing, formed: sight.Form) -> None:
     it.books.world(document)
     it.watch = it.watching(document, formed.goal)
     it.gone.clear()
+    order = frames.encoded(frames.Run(world=document))
     for peer in it.members:
-        peer.connection.send(frames.Run(world=document))
+        peer.connection.send(order)
     it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")
+
+
+def _prepared(it: Standing, formed: sight.Form) -> WorldDocument | None:
+    """What was prepared, where it is exactly this; else it is ended."""
+    preparation = it.preparation
+    if preparation is None or not preparation.fits(formed):
+        discard(it, None)
+        return None
+    it.preparation = None
+    return preparation.document
+
+
+def _peers_of(it: Standing, document: WorldDocument) -> list[Peer]:
+    found = (it.peers.get(member.replica) for member in document.members)
+    return [peer for peer in found if peer is not None]
 
 
 async def _put_back(it: Standing, revert: bool) -> None:
     """Make sure that the next world finds the checkpoint that was kept for it."""
     ledger, job = it.books.ledger, it.terms.job
+    if not ledger.pins and not revert:
+        return
     if ledger.pins and ledger.pinned_epoch == ledger.epoch:
         renewed = await asyncio.to_thread(pins.renew_all, ledger.pins, job=job)
         it.books.note(pins=renewed)
@@ -145,7 +200,9 @@ def _document(it: Standing, formed: sight.Form) -> WorldDocument:
     host = formed.members[0].address.rpartition(":")[0]
     return WorldDocument(
         job=terms.job,
-        epoch=next_epoch([ledger.epoch, *(peer.hello.last_epoch for peer in it.peers)]),
+        epoch=next_epoch(
+            [ledger.epoch, it.prepared_epoch, *(peer.hello.last_epoch for peer in it.peers)]
+        ),
         generation=formed.generation,
         cause=formed.cause,
         members=formed.members,

@@ -1,26 +1,49 @@
-"""What a coordinator writes down: for its successor, and for Brain."""
+"""What a coordinator writes down: for its successor, and for Brain.
 
+Files are replaced before what they tell of happens, so that a successor on this machine finds them
+whatever process dies. That they outlive a power cut as well (which no worker does) is seen to
+behind everybody's back: a disk may take longer for it than a world takes to change.
+"""
+
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from brain.types.job import JobId
 from brain.types.world import Cause, ReplicaExit, WorldEvent, WorldReport
 from launcher.config import WorldDocument
-from launcher.replica import JobPlace
+from launcher.replica import JobPlace, settle
 from launcher.worlds.link import Reports
 from launcher.worlds.watch import Ledger, Watch
 
 
 class Books:
-    """The ledger, the world document and the reports; on disk before anything else happens."""
+    """The ledger, the world document and the reports."""
 
     def __init__(
         self, job: str, place: JobPlace, reports: Reports, say: Callable[[str], None]
     ) -> None:
         self._job, self._place, self._reports, self._say = job, place, reports, say
         self.ledger = Ledger()
+        #: Files that a power cut might take back.
+        self._unsettled: dict[Path, None] = {}
+        self._wrote = asyncio.Event()
+
+    async def settle(self) -> None:
+        """Have the disk keep what was written, for ever; cancelled at the end."""
+        while True:
+            await self._wrote.wait()
+            self._wrote.clear()
+            paths = list(self._unsettled)
+            self._unsettled.clear()
+            for path in paths:
+                try:
+                    await asyncio.to_thread(settle, path)
+                except OSError as full:
+                    self._say(f"{path.name} may not outlive a power cut: {full}")
 
     def open(self, last: WorldDocument | None) -> WorldDocument | None:
         """Read what the coordinator before wrote; ``last`` where this machine has nothing."""
@@ -35,7 +58,7 @@ class Books:
         return document
 
     def note(self, *, durable: bool = True, **changes: Any) -> None:
-        """Change the ledger."""
+        """Change the ledger; ``durable`` where a power cut may not take it back for long."""
         self.ledger = replace(self.ledger, **changes)
         self._keep("ledger", self.ledger, durable=durable)
 
@@ -64,9 +87,12 @@ class Books:
             **more,
         )
         try:
-            self._reports.put(report)
+            path = self._reports.put(report)
         except OSError as full:
+            path = None
             self._say(f"a report is in memory only: {full}")
+        if path is not None:
+            self._settle_later(path)
         if report.detail:
             self._say(f"{event}: {report.detail}")
 
@@ -86,9 +112,16 @@ class Books:
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
         """A full disk costs what a successor would read, never the training that goes on."""
         try:
-            self._place.keep(name, value, durable=durable)
+            path = self._place.keep(name, value, durable=False)
         except OSError as full:
             self._say(f"{name}.json cannot be written, a successor would miss it: {full}")
+            return
+        if durable:
+            self._settle_later(path)
+
+    def _settle_later(self, path: Path) -> None:
+        self._unsettled[path] = None
+        self._wrote.set()
 
 
 def _known(generation: int | None, watch: Watch | None) -> int:

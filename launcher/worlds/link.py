@@ -120,8 +120,8 @@ class BrainWish:
             pause = _FIRST_RETRY_SECONDS
             if said is not None and said != wish:
                 wish = said
-                self._place.keep("wish", wish)
-                tell(wish)
+                tell(wish)  # first: nobody waits for the disk
+                await asyncio.to_thread(self._place.keep, "wish", wish)
             elif said is not None:  # the service does not know our ETag: never ask in a hurry
                 await asyncio.sleep(1.0)
 
@@ -152,21 +152,22 @@ class Reports:
         self._empty = asyncio.Event()
         self._note_empty()
 
-    def put(self, report: WorldReport) -> None:
-        """Keep a report until Brain has it; without a Brain it goes nowhere.
+    def put(self, report: WorldReport) -> Path | None:
+        """Keep a report until Brain has it; returns where, None without a Brain to send it to.
 
         Raises:
             OSError: it cannot be written, and waits in memory alone.
         """
         if self._brain is None:
-            return
+            return None
         last = int(self._waiting[-1].stem) if self._waiting else 0
         path = self._directory / f"{last + 1:08d}.json"
         self._waiting.append(path)
         self._fresh[path] = report
         self._note_empty()
         self._wake.set()
-        replica.write(path, report)
+        replica.write(path, report, durable=False)
+        return path
 
     async def deliver(self) -> None:
         """Send what waits, for ever; cancelled at the end."""

@@ -17,8 +17,11 @@ from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.coordinator import Coordinator
 from launcher.frames import Connection
-from launcher.processes.values import Park, ProbeEvent, WorkerExit
-from launcher.workers import Workers, free_port
+from launcher.memory.part import MemoryPart
+from launcher.network_check.measuring import measure
+from launcher.processes.values import Park, WorkerExit
+from launcher.workers import free_port
+from launcher.worlds.crew import Crew
 from launcher.worlds.peers import HEARTBEAT_SECONDS
 from launcher.worlds.seats import Seat
 
@@ -51,43 +54,62 @@ class Participant:
         status: Callable[[str, str], None],
         say: Callable[[str], None],
         join_seconds: float = math.inf,
+        crew: Callable[..., Crew] = Crew,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
-        self.last: WorldDocument | None = None
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
         self._status, self.say = status, say
         #: How long to look for a first coordinator.
         self._join_seconds = join_seconds
-        self._workers: Workers | None = None
+        self._memory = MemoryPart()
+        self._crew = crew(
+            config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
+        )
         self._coordinator: Coordinator | None = None
         self._coordinating: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
-        self._orders: asyncio.Queue[frames.Run | frames.Halt] = asyncio.Queue()
+        #: Epoch of the latest world when a coordinator let it in; None: none has.
+        self.welcomed_epoch: int | None = None
         #: The signal that asked to end; asked twice, it hurries.
         self.leaving: signal.Signals | None = None
         self._hurry = asyncio.Event()
-        self.exits: tuple[WorkerExit, ...] = ()
+        #: Checks of the network that run.
+        self._checks: set[asyncio.Task[None]] = set()
+
+    @property
+    def last(self) -> WorldDocument | None:
+        """The last world that it had a part in."""
+        return self._crew.last
+
+    @property
+    def exits(self) -> tuple[WorkerExit, ...]:
+        """How the workers of the last world ended."""
+        return self._crew.exits
 
     async def run(self) -> Ended:
         """Take part in worlds until told to end."""
+        await self._crew.open()
         server = await asyncio.start_server(self.answer, self.host, 0)
         port = server.sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self._seat = await self._seat_of(self.address)
         self._status(self.address, "starting")
         self._handle_signals()
-        tasks = [asyncio.create_task(work()) for work in (self._obey, self._beat)]
+        tasks = [
+            asyncio.create_task(work()) for work in (self._crew.obey, self._crew.warm, self._beat)
+        ]
         try:
             ended = await self._until_ended(tasks)
-            if self._workers is not None:
-                await self._stop_workers(self.config.grace_seconds)
+            await self._crew.end()
+            await self._memory.drain(hurry=self._hurry.is_set())
             await self._let_go()
             return ended
         finally:
             for task in tasks:
                 task.cancel()
             server.close()
+            await self._crew.close()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection to this agent: as coordinator, or by saying who is."""
@@ -129,6 +151,8 @@ class Participant:
             if isinstance(connection, Ended):
                 return connection
             self._connection = connection
+            if self._crew.ready:  # it may have become so between hello and welcome
+                connection.send(frames.Ready())
             if self.leaving is not None:
                 connection.send(frames.Leave())
             try:
@@ -183,9 +207,11 @@ class Participant:
         except (BadInput, TimeoutError):
             said = None
         match said:
-            case frames.Welcome(replica=replica):
+            case frames.Welcome(replica=replica, epoch=epoch):
+                self.welcomed_epoch = epoch
                 if replica != self.config.replica:
                     self.config = replace(self.config, replica=replica)
+                self.config = self._crew.config = self._memory.configured(self.config)
                 return connection
             case frames.Refused(reason=reason, final=True):
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=reason)
@@ -193,7 +219,7 @@ class Participant:
         return said is not None
 
     def _hello(self) -> frames.Hello:
-        workers = self._workers
+        crew = self._crew
         return frames.Hello(
             job=self.config.job,
             token_sha256=self._token_sha256,
@@ -203,9 +229,10 @@ class Participant:
             address=self.address,
             processes=self.config.processes,
             generation=self._generation,
-            last_epoch=0 if self.last is None else self.last.epoch,
-            epoch=0 if workers is None else workers.world.epoch,
-            exits=() if workers is None else workers.exits,
+            last_epoch=crew.heard_epoch,
+            epoch=crew.epoch,
+            exits=crew.running_exits,
+            ready=crew.ready,
             port=free_port(self.host),
             topology=self.config.topology,
         )
@@ -226,78 +253,29 @@ class Participant:
     # --- orders ----------------------------------------------------------------------------
 
     def _hear(self, frame: frames.Frame) -> None:
-        workers = self._workers
-        epoch = 0 if workers is None else workers.world.epoch
         match frame:
-            case frames.Run() | frames.Halt():
-                self._orders.put_nowait(frame)
-            case frames.Parked(epoch=at, mode=mode) if workers is not None and at == epoch:
-                workers.park(Park(mode))
-                if mode == Park.AT_SAVE and (name := self.config.checkpoint.signal):
-                    workers.ask_to_save(signal.Signals[name])
-            case frames.Lease(epoch=at) if workers is not None and at == epoch:
-                workers.extend_lease(frame.sent_ns + int(frame.seconds * 1e9))
+            case frames.Run() | frames.Halt() | frames.Prepare() | frames.Discard():
+                self._crew.order(frame)
+            case frames.Parked(epoch=epoch, mode=mode):
+                self._crew.park(epoch, Park(mode))
+            case frames.Check():
+                task = asyncio.create_task(self._check(frame))
+                self._checks.add(task)
+                task.add_done_callback(self._checks.discard)
+            case frames.Lease(epoch=epoch):
+                self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
 
-    async def _obey(self) -> None:
-        """Start and stop workers, one order after the other."""
-        while True:
-            order = await self._orders.get()
-            if isinstance(order, frames.Run):
-                await self._start_workers(order.world)
-            elif self._workers is not None and self._workers.world.epoch == order.epoch:
-                await self._stop_workers(order.grace_seconds)
-            else:
-                self._tell_stopped(order.epoch)
+    async def _check(self, asked: frames.Check) -> None:
+        self._tell(await measure(self.config, asked))
 
-    async def _start_workers(self, world: WorldDocument) -> None:
-        if self.last is not None and world.epoch <= self.last.epoch:
-            return
-        if self._workers is not None:
-            await self._stop_workers(0)
-        self.last = world
-        mine = next(m for m in world.members if m.replica == self.config.replica)
-        try:
-            self._workers = await Workers.start(
-                self.config,
-                world,
-                mine.group_rank,
-                on_event=self._announced,
-                on_exit=lambda exit: self._tell(frames.Exited(epoch=world.epoch, exit=exit)),
-            )
-        except BadInput as unusable:
-            self._tell(frames.Unusable(epoch=world.epoch, reason=str(unusable)))
-            return
-        self._status(self.address, "running")
-        self._tell(frames.Started(epoch=world.epoch))
-
-    async def _stop_workers(self, grace_seconds: float) -> None:
-        workers = self._workers
-        assert workers is not None
-        self._status(self.address, "stopping")
-        self.exits = await workers.stop(grace_seconds)
-        self._tell_stopped(workers.world.epoch)
-        self._workers = None
-        self._status(self.address, "waiting")
-
-    def _tell_stopped(self, epoch: int) -> None:
-        progress = () if self._workers is None else self._workers.progress()
-        now_ns, port = time.monotonic_ns(), free_port(self.host)
-        self._tell(frames.Stopped(epoch=epoch, now_ns=now_ns, progress=progress, port=port))
-
-    def _announced(self, event: ProbeEvent) -> None:
-        self._tell_progress()
-        self._tell(frames.Said(event=event))
+    def _enter(self, phase: str) -> None:
+        self._status(self.address, phase)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        workers = self._workers
-        epoch = 0 if workers is None else workers.world.epoch
-        progress = () if workers is None else workers.progress()
-        self._tell(frames.Heartbeat(epoch=epoch, now_ns=time.monotonic_ns(), progress=progress))
+            self._crew.beat()
+            self._crew.tell_progress()
 
     def _tell(self, frame: frames.Frame) -> None:
         if self._connection is not None:
@@ -309,14 +287,19 @@ class Participant:
         loop = asyncio.get_running_loop()
         for name in self.config.signals:
             signum = signal.Signals[name]
-            loop.add_signal_handler(signum, self._asked_to_end, signum)
+            loop.add_signal_handler(signum, self.leave, signum)
 
-    def _asked_to_end(self, signum: signal.Signals) -> None:
+    def leave(self, signum: signal.Signals) -> None:
         """Leave with notice; asked again, end at once."""
         if self.leaving is not None:
             self._hurry.set()
         self.leaving = signum
         self._tell(frames.Leave())
+
+    def give_up(self, reason: str) -> None:
+        """End the job for all: no workers can be run here, now or later."""
+        epoch = 0 if self.last is None else self.last.epoch
+        self._tell(frames.Unusable(epoch=epoch, reason=reason))
 
     def _gone(self, why: str) -> Ended:
         return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

@@ -15,7 +15,7 @@ from launcher.frames import Connection
 from launcher.worlds.sight import AgentSeen
 
 #: Seconds between two heartbeats of an agent.
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 0.5
 
 
 class Peer:
@@ -24,6 +24,8 @@ class Peer:
     def __init__(self, hello: frames.Hello, connection: Connection, now: float) -> None:
         self.hello, self.connection = hello, connection
         self.heard_at = now
+        self.since = now
+        self.ready = hello.ready
         self.leaving_since: float | None = None
         #: A port that was free on its machine lately.
         self.port = hello.port
@@ -42,6 +44,8 @@ class Peer:
             address=hello.address,
             processes=hello.processes,
             generation=hello.generation,
+            ready=self.ready,
+            since=self.since,
             rank=hello.rank,
             leaving_since=self.leaving_since,
             topology=hello.topology,

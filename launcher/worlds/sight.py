@@ -3,6 +3,7 @@
 Pure: standard library only. Times are seconds of the coordinator's monotonic clock.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,7 +21,10 @@ class AgentSeen:
     processes: int
     #: Generation that its replica was started for.
     generation: int = 0
+    #: It can start workers quickly; until then it is counted, but not used.
     ready: bool = True
+    #: When it said hello; only those that are not ready are waited for.
+    since: float = 0.0
     #: GROUP_RANK that it asks for when it is new; None: any.
     rank: int | None = None
     #: When it gave notice to leave; None: it stays.
@@ -78,6 +82,18 @@ class Change:
     to_generation: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing:
+    """The next world's workers are being started, held before they meet, while this one trains."""
+
+    form: "Form"
+    since: float
+    #: All its agents said that their workers wait at the gate.
+    ready: bool = False
+    #: Why it cannot be; the change takes the ordinary way.
+    failed: str | None = None
+
+
 class Phase(StrEnum):
     """How a world is."""
 
@@ -116,6 +132,7 @@ class WorldSeen:
     change: Change | None = None
     saves: Saves = Saves()
     parking: Parking | None = None
+    preparing: Preparing | None = None
     #: Why it was ended; None while it runs, and after a stop that its owner asked for.
     ended_by: Cause | None = None
 
@@ -147,6 +164,14 @@ class Rules:
     free_seconds: float = 0.0
     #: Seconds that a leaving member is kept for a safe point.
     leave_seconds: float = 20.0
+    #: Whether the last one of a job is kept, too; False where a person ends it.
+    last_waits: bool = True
+    #: Agents that come and go within so many seconds of each other make one change.
+    debounce_seconds: float = 0.05
+    #: Seconds that a first world waits for an agent that is here, but not ready.
+    ready_seconds: float = 10.0
+    #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
+    prepare_seconds: float = 60.0
     #: Seconds within which a wished change must find a world that steps.
     first_step_seconds: float = 120.0
     #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
@@ -169,6 +194,8 @@ class Sight:
     world: WorldSeen | None = None
     #: Members of the latest world that are proved to be gone.
     gone: frozenset[int] = frozenset()
+    #: When an agent last came, became ready or was lost.
+    stirred_at: float = -math.inf
     #: By when every worker that was not heard of has ended itself.
     lease_until: float = 0.0
     failures: int = 0
@@ -197,6 +224,21 @@ class Park:
 @dataclass(frozen=True, slots=True)
 class Unpark:
     """Let all workers run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Start the workers of the next world and hold them at the gate; this one trains on."""
+
+    form: "Form"
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """End what was prepared: it is not what is wanted, or it cannot be."""
+
+    #: Why it cannot be; None: it is only not wanted any more.
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,5 +305,8 @@ class End:
     reason: str
 
 
-Action = Stay | Wait | Park | Unpark | Swap | Stop | Form | Relabel | Release | Hold | Revert | End
+Action = (
+    Stay | Wait | Prepare | Discard | Park | Unpark | Swap | Stop
+    | Form | Relabel | Release | Hold | Revert | End
+)  # fmt: skip
 STAY = Stay()

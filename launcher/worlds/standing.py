@@ -1,16 +1,19 @@
 """How things stand for a coordinator: what it was told, what it sees, what it wrote down."""
 
+import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
+from launcher.network_check.rules import CheckTerms
 from launcher.topology import layout
 from launcher.worlds import pins
 from launcher.worlds.books import Books
 from launcher.worlds.peers import Peer, Peers
+from launcher.worlds.preparation import Preparation
 from launcher.worlds.sight import Phase, Rules, Sight
 from launcher.worlds.watch import Watch
 
@@ -35,6 +38,8 @@ class Terms:
     rules: Rules = field(default_factory=Rules)
     #: Seconds to go on telling Brain of the end while it is away.
     linger_seconds: float = 10.0
+    #: How nodes are checked before the first world; None: they are not.
+    check: CheckTerms | None = None
 
 
 class Standing:
@@ -53,6 +58,11 @@ class Standing:
         self.wish: WorldWish | None = None
         self.wished_since = clock()
         self.watch: Watch | None = None
+        self.preparation: Preparation | None = None
+        #: Epoch of the last world that was prepared; whatever became of it, it is used up.
+        self.prepared_epoch = 0
+        #: When an agent last came, became ready or was lost.
+        self.stirred_at = -math.inf
         #: Members of the latest world that are proved to be gone.
         self.gone: set[int] = set()
         self.lease_until = 0.0
@@ -66,8 +76,8 @@ class Standing:
     @property
     def members(self) -> list[Peer]:
         """Connected members of the latest world."""
-        replicas = self.running.replicas
-        return [peer for peer in self.peers if peer.replica in replicas]
+        found = (self.peers.get(member.replica) for member in self.running.document.members)
+        return [peer for peer in found if peer is not None]
 
     @property
     def missing(self) -> list[Member]:
@@ -75,8 +85,9 @@ class Standing:
         watch = self.watch
         if watch is None or watch.phase is Phase.ENDED:
             return []
-        known = {*self.peers.replicas, *self.gone}
-        return [member for member in watch.document.members if member.replica not in known]
+        here, gone = self.peers.replicas, self.gone
+        members = watch.document.members
+        return [m for m in members if m.replica not in here and m.replica not in gone]
 
     def wished(self, wish: WorldWish) -> None:
         """Take a new wish."""
@@ -146,12 +157,16 @@ class Standing:
 
     def sight(self) -> Sight:
         """Everything, as ``membership.decide`` wants it."""
+        world = None if self.watch is None else self.watch.seen()
+        if world is not None and self.preparation is not None:
+            world = replace(world, preparing=self.preparation.seen())
         return Sight(
             wish=self.wish,
             wished_since=self.wished_since,
             agents=tuple(peer.seen() for peer in self.peers),
-            world=None if self.watch is None else self.watch.seen(),
+            world=world,
             gone=frozenset(self.gone),
+            stirred_at=self.stirred_at,
             lease_until=self.lease_until,
             # One that is being looked at counts already.
             failures=self.books.ledger.failures + 1,

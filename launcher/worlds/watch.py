@@ -64,6 +64,8 @@ class Watch:
         self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
     ) -> None:
         self.document = document
+        #: WORLD_SIZE.
+        self.processes = document.processes
         #: Replicas wished for by the generation that it answers.
         self.goal = goal
         self.generation = document.generation
@@ -75,23 +77,32 @@ class Watch:
         self.unloaded = False
         self._since, self._declared, self._blind = since, declared, blind
         self._dispersed = False
-        self._started: set[int] = set()
-        self._running: set[int] = {member.replica for member in document.members}
-        self._exits: list[tuple[int, WorkerExit]] = []
+        self._members = frozenset(member.replica for member in document.members)
+        self._unstarted: set[int] = set(self._members)
+        self._running: set[int] = set(self._members)
+        #: In the order it was heard; telling it twice is once.
+        self._exits: dict[tuple[int, WorkerExit], None] = {}
+        self._failed: int | None = None
+        self._done = 0
+        self._asked_ends = self._lease_ends = False
         self._stepping = False
         self._pinned_loaded = False
         self._progress: dict[int, tuple[Progress, float]] = {}
         self._saved: dict[str, tuple[int, bool]] = {}
+        #: When each checkpoint was completed, whatever the number of its files and writers.
         self._saved_at: list[float] = []
+        self._saved_step = -1
         self._savers: set[int] = set()
         self._parking: float | None = None
         self._parked: set[int] = set()
+        #: Savers that have not parked.
+        self._unparked: set[int] = set()
         self._fresh: list[str] = []
 
     @property
     def formed(self) -> bool:
         """Whether all workers were started."""
-        return self._started >= {member.replica for member in self.document.members}
+        return not self._unstarted
 
     @property
     def stepping(self) -> bool:
@@ -99,30 +110,35 @@ class Watch:
         return self._stepping or (self._blind and self.formed)
 
     @property
-    def replicas(self) -> set[int]:
+    def replicas(self) -> frozenset[int]:
         """Its members."""
-        return {member.replica for member in self.document.members}
+        return self._members
 
-    def started(self, replica: int) -> None:
-        """All workers of a member were started."""
-        self._started.add(replica)
+    def started(self, replica: int) -> bool:
+        """All workers of a member were started; returns whether that was the last one."""
+        self._unstarted.discard(replica)
+        return self.formed
 
-    def heard(self, event: ProbeEvent, now: float) -> None:
-        """A probe announced something."""
+    def heard(self, event: ProbeEvent, now: float) -> bool:
+        """A probe announced something; returns whether it may change what is decided."""
         path = os.path.realpath(event.path) if event.path else None
         match event.event:
             case "saved" if path:
-                self._save(event, path, now)
+                return self._save(event, path, now)
             case "loaded" if path and not self._stepping:
                 self.loaded.append(path)
                 self._pinned_loaded |= any(loads(pin, path, event.inode) for pin in self.pins)
             case "parked":
-                self._parked.add(event.rank)
                 self._savers.add(event.rank)
+                self._unparked.discard(event.rank)
+                self._parked.add(event.rank)
                 if path:
                     self._fresh.append(path)
+                return self._reached()
             case "stepping" if event.rank == 0:
                 self.first_step()
+                return True
+        return False
 
     def first_step(self) -> None:
         """Rank 0 completed a step."""
@@ -135,14 +151,32 @@ class Watch:
         for each in progress:
             self._progress[each.rank] = (each, offset)
 
-    def exited(self, replica: int, exit: WorkerExit) -> None:
-        """A worker ended; telling it twice is once."""
-        if (replica, exit) not in self._exits:
-            self._exits.append((replica, exit))
+    def exited(self, replica: int, exit: WorkerExit) -> bool:
+        """A worker ended; returns whether that may change what is decided."""
+        if (replica, exit) in self._exits:
+            return False
+        self._exits[replica, exit] = None
+        self._done += exit.code == 0 and not exit.stopped
+        self._asked_ends |= exit.stopped
+        self._lease_ends |= exit.code == LEASE_EXIT
+        if exit.stopped and self._parking is not None:
+            self._unparked.discard(exit.rank)
+            self._parked.add(exit.rank)
+        if exit.code in (0, LEASE_EXIT) or exit.stopped:
+            return exit.code != 0 or exit.stopped or self.finished
+        self._failed = exit.exit_code if self._failed is None else self._failed
+        return True
 
-    def stopped(self, replica: int) -> None:
-        """No worker of a member runs any more (or its agent is proved gone)."""
+    @property
+    def finished(self) -> bool:
+        """Whether all workers ended with 0."""
+        return self._done == self.processes
+
+    def stopped(self, replica: int) -> bool:
+        """No worker of a member runs any more (or its agent is proved gone); returns whether that
+        was the last one."""
         self._running.discard(replica)
+        return not self._running
 
     def again(self, replica: int) -> None:
         """A member that had been lost came back with its workers."""
@@ -166,6 +200,7 @@ class Watch:
         """Workers were asked to park."""
         self._parking, self._fresh = now, []
         self._parked.clear()
+        self._unparked = set(self._savers)
 
     def unpark(self) -> None:
         """Workers were asked to run on."""
@@ -203,10 +238,6 @@ class Watch:
 
     def seen(self) -> WorldSeen:
         """The facts as ``membership.decide`` wants them."""
-        failed = [
-            e.exit_code for e in self.exits if e.code not in (0, LEASE_EXIT) and not e.stopped
-        ]
-        done = sum(exit.code == 0 and not exit.stopped for exit in self.exits)
         return WorldSeen(
             epoch=self.document.epoch,
             generation=self.generation,
@@ -216,9 +247,9 @@ class Watch:
             since=self._since,
             formed=self.formed,
             stepping=self.stepping,
-            failed=failed[0] if failed else None,
+            failed=self._failed,
             dispersed=self._scattered(),
-            finished=done == self.document.processes,
+            finished=self.finished,
             unloaded=self.unloaded,
             change=self.change,
             saves=self._saves(),
@@ -228,12 +259,17 @@ class Watch:
             ended_by=self.ended_by,
         )
 
-    def _save(self, event: ProbeEvent, path: str, now: float) -> None:
+    def _save(self, event: ProbeEvent, path: str, now: float) -> bool:
         self._saved[path] = (event.step or 0, bool(event.replaced))
-        self._saved_at.append(now)
         self._savers.add(event.rank)
-        if self._parking is not None:
-            self._fresh.append(path)
+        fresh = event.step is None or event.step > self._saved_step
+        if fresh:
+            self._saved_at.append(now)
+            self._saved_step = event.step if event.step is not None else self._saved_step
+        if self._parking is None:
+            return fresh
+        self._fresh.append(path)
+        return self._reached()
 
     def _saves(self) -> Saves:
         at = self._saved_at
@@ -245,13 +281,14 @@ class Watch:
 
     def _scattered(self) -> bool:
         """Workers went whose end says nothing about the script."""
-        late = self._parking is None and any(exit.stopped for exit in self.exits)
-        return self._dispersed or late or any(exit.code == LEASE_EXIT for exit in self.exits)
+        late = self._parking is None and self._asked_ends
+        return self._dispersed or late or self._lease_ends
 
     def _reached(self) -> bool:
         """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has
         only to save."""
-        done = self._parked | {exit.rank for exit in self.exits if exit.stopped}
-        if done:
-            return done >= (self._savers or set(range(self.document.processes)))
+        if self._parking is None:
+            return False
+        if self._parked:
+            return not self._unparked if self._savers else len(self._parked) >= self.processes
         return bool(self._fresh) and not self._stepping

@@ -6,11 +6,13 @@ from typing import Any
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
-from launcher.worlds.sight import AgentSeen, Parking, Phase, Saves, Sight, WorldSeen
+from launcher.worlds.sight import AgentSeen, Parking, Phase, Rules, Saves, Sight, WorldSeen
 from tests.launcher.elastic import wish
 
 #: Two saves, 10 s apart.
 SAVED = Saves(count=2, interval_seconds=10.0)
+#: Nothing is prepared.
+ORDINARY = Rules(prepare_seconds=0)
 
 
 def agent(replica: int, **fields: Any) -> AgentSeen:
@@ -64,7 +66,8 @@ def parked(*replicas: int, since: float = 0.0, reached: bool = True, **fields: A
 def sight(wished: int | None = 1, *here: int, **fields: Any) -> Sight:
     """A sight of a wish of generation 0 and of agents."""
     wanted = None if wished is None else wish(wished)
-    return Sight(**({"wish": wanted, "agents": agents(*here)} | fields))
+    made = {"wish": wanted, "agents": agents(*here), "rules": ORDINARY}
+    return Sight(**(made | fields))
 
 
 def planned(replicas: int, seen: Sight, **fields: Any) -> Sight:

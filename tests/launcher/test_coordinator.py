@@ -18,8 +18,10 @@ from launcher.processes.values import ProbeEvent
 from launcher.replica import JobPlace, read
 from launcher.worlds.link import FixedWish, Reports
 from launcher.worlds.seats import SoleSeat
+from launcher.worlds.sight import Rules
 from launcher.worlds.standing import Terms
 from tests.launcher.elastic import JOB, wish
+from tests.launcher.sights import ORDINARY
 
 T = TypeVar("T", bound=frames.Frame)
 SECRET = "brn_secret"
@@ -73,12 +75,19 @@ def hello(replica: int, **fields: Any) -> frames.Hello:
 
 @asynccontextmanager
 async def coordinating(
-    place: Path, wanted: WorldWish
+    place: Path, wanted: WorldWish, *, rules: Rules = ORDINARY
 ) -> AsyncIterator[Callable[[frames.Hello], Awaitable[Mute]]]:
     """A coordinator that listens; yields how to connect to it."""
     place.mkdir(exist_ok=True)
     coordinator = Coordinator(
-        Terms(job=JOB, run_id=JOB, token_sha256=digest(SECRET), address="127.0.0.1:0", node="n0"),
+        Terms(
+            job=JOB,
+            run_id=JOB,
+            token_sha256=digest(SECRET),
+            address="127.0.0.1:0",
+            node="n0",
+            rules=rules,
+        ),
         place=JobPlace(place),
         seat=SoleSeat(),
         wishes=FixedWish(wanted),

@@ -1,0 +1,215 @@
+"""The workers of one agent: those that run, and those that wait at the gate for the next world.
+
+Orders come from the coordinator and are carried out one after the other. What is told back goes
+through ``tell``, which swallows frames while there is no coordinator.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+
+from brain.errors import BadInput
+from launcher import frames
+from launcher.config import LaunchConfig, WorldDocument
+from launcher.memory.part import MemoryPart
+from launcher.processes.nursery import Nursery
+from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
+from launcher.workers import Workers, free_port
+
+Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
+
+
+class Crew:
+    """Make one, ``obey`` orders for ever, ``end`` it."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        host: str,
+        *,
+        memory: MemoryPart,
+        tell: Callable[[frames.Frame], None],
+        phase: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        #: The last world that workers were started for; a higher epoch may have been prepared.
+        self.last: WorldDocument | None = None
+        self.exits: tuple[WorkerExit, ...] = ()
+        #: Workers can be started quickly, or never will be.
+        self.ready = False
+        self._host, self._memory = host, memory
+        self._tell, self._phase, self._say = tell, phase, say
+        self._nursery: Nursery | None = None
+        self._workers: Workers | None = None
+        self._next: Workers | None = None
+        #: The workers that run are being ended: their control files go any moment.
+        self._stopping = False
+        #: Epoch of the newest world that was heard of, formed or not.
+        self.heard_epoch = 0
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+
+    async def open(self) -> None:
+        """Have what workers import imported ahead, from now on."""
+        self._nursery = await Nursery.open(self.config, self._say)
+
+    async def warm(self) -> None:
+        """Say when that is done; then there is nothing more to do, for ever."""
+        assert self._nursery is not None
+        await self._nursery.ready()
+        self.ready = True
+        self._tell(frames.Ready())
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """End what imports ahead."""
+        if self._nursery is not None:
+            await self._nursery.close()
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the workers that run, 0 = none."""
+        return 0 if self._workers is None else self._workers.world.epoch
+
+    @property
+    def running_exits(self) -> tuple[WorkerExit, ...]:
+        """Who of the running world's workers has ended."""
+        return () if self._workers is None else self._workers.exits
+
+    @property
+    def progress(self) -> tuple[Progress, ...]:
+        """How far the running workers are."""
+        return () if self._workers is None else self._workers.progress()
+
+    def order(self, order: Order) -> None:
+        """Queue an order."""
+        self._orders.put_nowait(order)
+
+    def park(self, epoch: int, mode: Park) -> None:
+        """Ask the workers to park, or to run on; with a signal of the job to save, too."""
+        workers = self._workers
+        if workers is None or self._stopping or epoch != self.epoch:
+            return
+        workers.park(mode)
+        if mode is Park.AT_SAVE and (name := self.config.checkpoint.signal):
+            workers.ask_to_save(signal.Signals[name])
+
+    def extend_lease(self, epoch: int, until_ns: int) -> None:
+        """Let the workers live on; those at the gate can do no harm and live with this agent."""
+        if self._workers is not None and not self._stopping and epoch == self.epoch:
+            self._workers.extend_lease(until_ns)
+
+    def beat(self) -> None:
+        """Keep those at the gate alive: this agent lives."""
+        if self._next is not None and (seconds := self._next.world.lease_seconds):
+            self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+
+    async def obey(self) -> None:
+        """Carry out one order after the other, for ever."""
+        while True:
+            match await self._orders.get():
+                case frames.Run(world=world):
+                    await self._run(world)
+                case frames.Prepare(world=world):
+                    await self._prepare(world)
+                case frames.Discard(epoch=epoch):
+                    if self._next is not None and self._next.world.epoch == epoch:
+                        await self._discard()
+                case frames.Halt(epoch=epoch, grace_seconds=grace):
+                    if epoch == self.epoch:
+                        await self._stop(grace)
+                    else:
+                        self._tell_stopped(epoch)
+
+    async def end(self) -> None:
+        """Stop everything."""
+        await self._discard()
+        if self._workers is not None:
+            await self._stop(self.config.grace_seconds)
+
+    # --- the world that runs ---------------------------------------------------------------
+
+    async def _run(self, world: WorldDocument) -> None:
+        if self.last is not None and world.epoch <= self.last.epoch:
+            return
+        if self._workers is not None:
+            await self._stop(0)
+        self.last = world
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        try:
+            self._workers = await self._released(world) or await self._started(world)
+        except BadInput as unusable:
+            self._tell(frames.Unusable(epoch=world.epoch, reason=str(unusable)))
+            return
+        self._tell(frames.Started(epoch=world.epoch))
+        self._phase("running")
+
+    async def _released(self, world: WorldDocument) -> Workers | None:
+        """Let go of those at the gate, where they are of this very world."""
+        await self._discard()
+        return None
+
+    async def _started(self, world: WorldDocument) -> Workers:
+        return await Workers.start(
+            self.config,
+            world,
+            self._rank_in(world),
+            nursery=self._nursery,
+            on_event=self._announced,
+            on_exit=lambda exit: self._exited(world.epoch, exit),
+        )
+
+    async def _stop(self, grace_seconds: float) -> None:
+        workers = self._workers
+        assert workers is not None
+        self._stopping = True
+        self.exits = await workers.stop(grace_seconds)
+        self._stopping = False
+        self._tell_stopped(workers.world.epoch)
+        self._workers = None
+        self._phase("waiting")
+
+    # --- the world that may come -----------------------------------------------------------
+
+    async def _prepare(self, world: WorldDocument) -> None:
+        await self._discard()
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        self._refuse(world.epoch, "workers cannot be held at a gate yet")
+
+    async def _discard(self) -> None:
+        waiting, self._next = self._next, None
+        if waiting is not None:
+            await waiting.stop(0)
+
+    def _refuse(self, epoch: int, reason: str) -> None:
+        self._tell(frames.Prepared(epoch=epoch, ok=False, reason=reason))
+
+    # --- what workers say ------------------------------------------------------------------
+
+    def _announced(self, event: ProbeEvent) -> None:
+        if self._next is not None and event.epoch == self._next.world.epoch:
+            return
+        self.tell_progress()
+        self._tell(frames.Said(event=event))
+
+    def _exited(self, epoch: int, exit: WorkerExit) -> None:
+        if self.last is not None and epoch == self.last.epoch:
+            self._memory.stored(
+                exit, lambda stored: self._tell(frames.Exited(epoch=epoch, exit=stored))
+            )
+        elif not exit.stopped:
+            self._refuse(epoch, f"a worker ended with {exit.exit_code} before the gate")
+
+    def tell_progress(self) -> None:
+        """Say that this agent lives, and how far its workers are."""
+        now_ns = time.monotonic_ns()
+        self._tell(frames.Heartbeat(epoch=self.epoch, now_ns=now_ns, progress=self.progress))
+
+    def _tell_stopped(self, epoch: int) -> None:
+        now_ns, port = time.monotonic_ns(), free_port(self._host)
+        self._tell(frames.Stopped(epoch=epoch, now_ns=now_ns, progress=self.progress, port=port))
+
+    def _rank_in(self, world: WorldDocument) -> int:
+        replica = self.config.replica
+        return next(m.group_rank for m in world.members if m.replica == replica)
