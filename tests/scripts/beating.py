@@ -1,4 +1,4 @@
-"""A script without torch that writes down when it lives: steps are sleeps, told to the probe.
+"""A script that learns nothing and writes down when it lives: steps are sleeps, told to the probe.
 
 Each process keeps one record (``struct BEAT``) in ``--records``: epoch, rank, world size, and
 CLOCK_MONOTONIC of its first and last step in nanoseconds, with the number of that step. Rank 0

@@ -39,6 +39,7 @@ def run(
     seed: int,
     changes: int,
     most: int = 3,
+    flags: Sequence[str] = (),
     say: Callable[[str], None] = print,
     change_seconds: float = 90.0,
 ) -> None:
@@ -49,7 +50,7 @@ def run(
     """
     rng = random.Random(f"changes/{seed}")
     with hosts(directory, most) as them:
-        job = _job(directory, them, most)
+        job = _job(directory, them, most, flags)
         job.start(them[0], them[1])
         settled(job, 0, change_seconds)
         for index in range(changes):
@@ -138,13 +139,13 @@ def undisturbed(directory: Path, steps: int) -> dict[int, float]:
     return {int(line[3]): float(line[5]) for line in lines}
 
 
-def _job(directory: Path, them: Hosts, most: int) -> HandJob:
+def _job(directory: Path, them: Hosts, most: int, flags: Sequence[str]) -> HandJob:
     work = directory / "work"
     script = (
         *(str(SCRIPT), f"--records={work / 'records'}"),
         f"--checkpoint={work / 'replicated.pt'}",
     )
-    return HandJob(hosts=them, work=work, nnodes=f"1:{most}", script=script)
+    return HandJob(hosts=them, work=work, nnodes=f"1:{most}", flags=flags, script=script)
 
 
 def _change(rng: random.Random, job: HandJob, them: Hosts) -> str:
