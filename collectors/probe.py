@@ -28,8 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-#: Version of the messages and of the control file that this file speaks.
-VERSION = 1
+#: Versions of the messages and of the control file that this file speaks.
+VERSION, LAYOUT = 1, 2
 #: First steps of a process: allocators, autotuners and caches are still filling.
 WARMUP_STEPS = 5
 #: Nanoseconds that a window of steps lasts at least.
@@ -757,12 +757,12 @@ def _print_of(path: str | None) -> tuple[Any, ...]:
 
 
 def _control(path: str | None) -> Any:
-    """The control file as eight numbers. Fields are native and aligned, so none is ever torn."""
+    """The control file as numbers. Fields are native and aligned, so none is ever torn."""
     if path is None or sys.byteorder != "little":
         return [0] * 8
     with open(path, "r+b") as file:
-        mapped = memoryview(mmap.mmap(file.fileno(), 64)).cast("Q")
-    return mapped if mapped[_VERSION] == VERSION else [0] * 8
+        mapped = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+    return mapped if mapped[_VERSION] == LAYOUT else [0] * 8
 
 
 def _parameters(optimizer: Any) -> int:

@@ -69,6 +69,8 @@ class Workers:
         self._world = world
         self._group_rank = group_rank
         self._nursery = nursery
+        #: Prepared, and not let go yet.
+        self._held = False
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
@@ -114,6 +116,49 @@ class Workers:
             await workers.stop(0)
             raise
         return workers
+
+    @classmethod
+    async def prepare(
+        cls,
+        config: LaunchConfig,
+        world: WorldDocument,
+        group_rank: int,
+        *,
+        nursery: Nursery | None = None,
+        on_event: Callable[[ProbeEvent], None],
+        on_exit: Callable[[WorkerExit], None],
+    ) -> "Workers":
+        """As ``start``, for a world that is to come: they wait at the gate until ``release``.
+
+        Nothing is read of what they print, and a ``gated`` event tells of each that waits.
+
+        Raises:
+            BadInput: as ``start``; or the workers of this command cannot be held.
+        """
+        if nursery is None or not nursery.holds:
+            raise BadInput("only forked workers wait at a gate", field="entrypoint")
+        workers = cls(config, world, group_rank, nursery, on_event, on_exit)
+        workers._held = True
+        try:
+            await workers._start_all()
+        except BaseException:
+            await workers.stop(0)
+            raise
+        return workers
+
+    @property
+    def gated(self) -> bool:
+        """Whether all of them live and wait at the gate."""
+        started = len(self._started) == self._world.member(self._group_rank).processes
+        return started and not self._exits and all(each.control.gated for each in self._started)
+
+    def release(self) -> None:
+        """Let prepared workers go on."""
+        self._held = False
+        for worker in self._started:
+            worker.control.gate(False)
+            for stream in worker.streams:
+                stream.read()
 
     @property
     def world(self) -> WorldDocument:
@@ -194,6 +239,7 @@ class Workers:
         config, world = self._config, self._world
         rank = world.first_rank(self._group_rank) + local_rank
         control = Control(self._directory / f"control-{rank}")
+        control.gate(self._held)
         attempt = self._attempt()
         error_file = attempt / str(local_rank) / "error.json"
         error_file.parent.mkdir(parents=True, exist_ok=True)
@@ -207,6 +253,7 @@ class Workers:
                 probe=process.probe_path() if config.probe else None,
                 control=str(control.path),
                 agent=str(self._directory / "agent"),
+                gate=self._gate(),
             ),
             error_file=str(error_file),
         )
@@ -227,8 +274,16 @@ class Workers:
         self._guard.add(self._directory, started.pid, mark := os.fsencode(error_file))
         self._marks.add(mark)
         for stream in streams:
-            stream.started()
+            stream.given()
+            if not self._held:
+                stream.read()
         return process.Worker(rank, local_rank, started, control, streams, error_file)
+
+    def _gate(self) -> dict[str, object]:
+        if not self._held or self._nursery is None:
+            return {}
+        known = sorted(self._nursery.checkpoints)
+        return {"gate": True, "since": self._nursery.since, "checkpoints": known}
 
     async def _launch(
         self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
@@ -239,8 +294,9 @@ class Workers:
             fds = [stdin, *(n if s.fd is None else s.fd for n, s in enumerate(streams, 1))]
             try:
                 return await self._nursery.fork(arguments, environment, fds)
-            except Unavailable:
-                pass  # the nursery has said why
+            except Unavailable as cannot:  # the nursery has said so, too
+                if self._held:
+                    raise BadInput(f"not prepared: {cannot}", field="entrypoint") from cannot
             finally:
                 if stdin:
                     os.close(stdin)
@@ -285,6 +341,8 @@ class Workers:
             except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
                 continue
             if event.epoch == self._world.epoch:
+                if self._nursery is not None and event.path and event.event == "saved":
+                    self._nursery.checkpoints.add(event.path)
                 self._on_event(event)
 
     def _ended_one(self, worker: process.Worker) -> None:
@@ -355,6 +413,8 @@ class Workers:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+        if self._held and self._started:
+            shutil.rmtree(self._files, ignore_errors=True)
         self._guard.done(self._directory)
         if self._nursery is None:
             self._guard.close()

@@ -107,7 +107,10 @@ class Worker:
         names.update(self.place.fresh)
         try:
             getattr(self, "_" + self.spec["kind"])(names)
-        except SystemExit:
+            end()
+        except SystemExit as left:
+            if left.code in (None, 0):
+                end()
             raise
         except BaseException:
             _report_without_us()
@@ -152,6 +155,12 @@ def begin() -> None:
     config = bootstrap.quietly(json.loads, text)
     if config:
         bootstrap.begin(config)
+
+
+def end() -> None:
+    """Let what of ours waits for the script's end have its turn."""
+    if "_brain_bootstrap" in sys.modules:
+        sys.modules["_brain_bootstrap"].end()  # type: ignore[attr-defined]
 
 
 def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":

@@ -30,6 +30,8 @@ def begin(config: "dict[str, Any]") -> None:
         quietly(start_shim, config)  # before the probe, which so sees what the script asked for
     if config.get("probe"):
         quietly(start_probe, config)
+    if config.get("gate"):
+        quietly(close_gate, config)  # last: what of ours starts is nobody's to wait for
 
 
 def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
@@ -63,6 +65,18 @@ def start_shim(config: "dict[str, Any]") -> None:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
     shim = sys.modules.get("_brain_shim") or load("_brain_shim", path)
     shim.start(config)
+
+
+def end() -> None:
+    """The script has ended well; a prepared worker waits for its world before that is seen."""
+    if "_brain_gate" in sys.modules:
+        quietly(sys.modules["_brain_gate"].at_end)
+
+
+def close_gate(config: "dict[str, Any]") -> None:
+    """Hold a prepared worker before whatever its world would feel."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gate.py")
+    load("_brain_gate", path).close(config)
 
 
 def start_probe(config: "dict[str, Any]") -> None:

@@ -1,12 +1,12 @@
-"""The control file: 64 bytes that one worker and its agent share (docs/reference/protocols.md)."""
+"""The control file: 128 bytes that one worker and its agent share (docs/reference/protocols.md)."""
 
 import mmap
 import struct
 from pathlib import Path
 
-SIZE_BYTES = 64
-LAYOUT = 1
-_PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST = range(8, 64, 8)
+SIZE_BYTES = 128
+LAYOUT = 2
+_PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST, _GATE, _WAITING = range(8, 80, 8)
 _U64 = struct.Struct("<Q")
 
 
@@ -27,6 +27,15 @@ class Control:
     def lease(self, until_ns: int) -> None:
         """CLOCK_MONOTONIC nanoseconds that the worker may live until; 0 = no end."""
         self._write(_LEASE, until_ns)
+
+    def gate(self, closed: bool) -> None:
+        """Let the worker wait at the gate, or go on."""
+        self._write(_GATE, int(closed))
+
+    @property
+    def gated(self) -> bool:
+        """Whether it waits there."""
+        return self._read(_WAITING) == 1
 
     @property
     def steps(self) -> int:

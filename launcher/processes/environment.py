@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Template
 
 from brain.errors import BadInput
@@ -20,6 +20,10 @@ class Injection:
     control: str
     #: Datagram socket of the agent.
     agent: str
+    #: File for what the script imported; None where nobody asks.
+    learn: str | None = None
+    #: What a prepared worker needs beside: ``gate``, ``since`` and ``checkpoints``.
+    gate: Mapping[str, object] = field(default_factory=dict)
 
 
 def worker_environment(
@@ -103,9 +107,11 @@ def _injected(
         "control": injection.control,
         "checkpoint": config.checkpoint.path,
         "probe": injection.probe,
+        "learn": injection.learn,
         "memory": config.memory,
         # What children of the worker shall find again.
         "pythonpath": before,
     }
+    message |= injection.gate
     path = injection.inject if not before else injection.inject + os.pathsep + before
     return {"BRAIN_WORKER": json.dumps(message), "PYTHONPATH": path}

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Nursery:
         self._base = _base_environment(config)
         self._channel: Channel | None = None
         self._said = False
+        #: When this agent began (Unix seconds), and what its workers have saved since.
+        self.since, self.checkpoints = time.time(), set[str]()
         #: Ends what is left if this agent is killed; one for all worlds.
         self.guard = process.Guard()
 
@@ -56,6 +59,11 @@ class Nursery:
             return await asyncio.shield(self._channel.ready)
         except Unavailable:
             return Readiness()
+
+    @property
+    def holds(self) -> bool:
+        """Whether forked workers wait at the gate where they are asked to."""
+        return self._channel is not None and self._channel.alive and self._command is not None
 
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]

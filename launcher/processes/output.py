@@ -128,11 +128,14 @@ class Stream:
         elif not route.console:
             self.fd = os.open(os.devnull, os.O_WRONLY)
 
-    def started(self) -> None:
-        """The worker has its copy; close ours and begin to read."""
+    def given(self) -> None:
+        """The worker has its copy; close ours."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+    def read(self) -> None:
+        """Begin to pass on what the worker writes."""
         if self._thread is not None:
             self._thread.start()
 
@@ -150,8 +153,13 @@ class Stream:
 
     def finish(self, seconds: float) -> None:
         """Wait until all that was written has arrived, at most ``seconds``."""
-        if self._thread is not None:
+        if self._thread is None:
+            return
+        if self._thread.ident is not None:
             self._thread.join(seconds)
+        else:  # never read: it was of a world that did not come to be
+            for fd in [self._read, *self._opened]:
+                os.close(fd)
 
     def _open_sinks(self, route: Route, console_fd: int) -> None:
         prefix, tag = route.prefix.encode(), route.tag.encode()

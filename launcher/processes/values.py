@@ -23,7 +23,7 @@ class ProbeEvent:
     rank: int
     local_rank: int
     epoch: int
-    #: ``started``, ``stepping``, ``loaded``, ``saved`` or ``parked``.
+    #: ``started``, ``gated``, ``stepping``, ``loaded``, ``saved`` or ``parked``.
     event: str
     pid: int | None = None
     path: str | None = None

@@ -155,11 +155,11 @@ class Worker:
         self.agent = _listen(self.sockets / "agent")
         self.collector = _listen(self.sockets / "collector")
         control = directory / "control"
-        control.write_bytes(struct.pack("<8Q", 1, *[0] * 7))
+        control.write_bytes(struct.pack("<16Q", 2, *[0] * 15))
         with control.open("r+b") as file:
-            self._mapped = mmap.mmap(file.fileno(), 64)
+            self._mapped = mmap.mmap(file.fileno(), 128)
         #: The fields of the control file: version, park, lease, steps, last, saved, parked, first.
-        self.control = memoryview(self._mapped).cast("Q")
+        self.control = memoryview(self._mapped).cast("Q")[:8]
         self.events: list[dict[str, Any]] = []
         self.samples: list[Sample] = []
         self.process: subprocess.Popen[bytes] | _Forked | None = None

@@ -33,5 +33,6 @@ def test_the_end_of_what_was_written_is_remembered(tmp_path: Path) -> None:
     stream = Stream(Route(console=False, file=log), 2)
     assert stream.fd is not None
     os.write(stream.fd, b"x" * 9000 + b"\nlast words\n")
-    stream.started()
+    stream.given()
+    stream.read()
     assert stream.end().endswith(b"x\nlast words\n")

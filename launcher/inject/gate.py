@@ -1,0 +1,278 @@
+"""The gate of a prepared worker: it runs ahead of its world, up to where that would be felt.
+
+A worker that is started before its world exists builds its model and reads its data while the old
+world still trains. It waits before the first of: making a process group, initialising CUDA, a step
+of an optimizer, and whatever the old world may yet change or must not lose: looking at its
+checkpoints or at files that changed since the job runs, writing, listening, the script's end.
+Waiting too early costs time only; that is where doubts go. CPython 3.8 on, standard library.
+"""
+
+import functools
+import json
+import mmap
+import os
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+_GATE, _WAITING = slice(64, 72), slice(72, 80)
+_ZERO, _ONE = bytes(8), (1).to_bytes(8, "little")
+_POLL_SECONDS = 0.002
+#: Clocks of file servers are that much apart at most.
+_SKEW_SECONDS = 60.0
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_ALWAYS = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.")
+_KERNEL = ("/proc/", "/sys/", "/dev/")
+_CODE = (".py", ".pyc", ".so", ".pth", ".egg-link")
+
+_gate: "Gate | None" = None
+
+
+def close(config: "dict[str, Any]") -> None:
+    """Put the gate up where the control file asks for it; ``config`` is BRAIN_WORKER, parsed."""
+    global _gate
+    with open(config["control"], "r+b") as file:
+        control = mmap.mmap(file.fileno(), 0)
+    if control[_GATE] != _ZERO:
+        _gate = Gate(config, control)
+        _gate.install()
+
+
+def at_end() -> None:
+    """The script is through; whatever it has done, its world has to exist first."""
+    if _gate is not None:
+        _gate.wait()
+
+
+class Gate:
+    """What is in the way of one worker until the agent lets it go."""
+
+    def __init__(self, config: "dict[str, Any]", control: mmap.mmap) -> None:
+        self.config, self.control, self.pid = config, control, os.getpid()
+        self.open, self.told = False, False
+        self.undo: "list[Callable[[], Any]]" = []
+        self.since = config.get("since", 0.0) - _SKEW_SECONDS
+        saved = [config.get("checkpoint"), *config.get("checkpoints", ())]
+        self.known = {os.path.abspath(path) for path in saved if path}
+        self.around = {os.path.dirname(path) for path in self.known}
+        places = [os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")]
+        self.caches = tuple(os.path.abspath(place) + os.sep for place in places)
+        self.temporary = tuple(
+            os.path.abspath(place) + os.sep
+            for place in (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")
+        )
+        self.stat = os.stat
+
+    def install(self) -> None:
+        """Stand wherever the script may come by."""
+        sys.addaudithook(self.heard)
+        for name in ("stat", "lstat", "access"):
+            self._replace(os, name, self._looking(getattr(os, name)))
+        finder = _Finder({"torch.distributed.distributed_c10d": self._groups, "torch.cuda": self._cuda})
+        finder.actions.update({"torch.optim.optimizer": self._steps, "safetensors": self._tensors})
+        for name, act in finder.actions.items():
+            if name in sys.modules:
+                act(sys.modules[name])
+        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+        self.undo.append(lambda: sys.meta_path.remove(finder))  # type: ignore[arg-type]
+
+    def wait(self) -> None:
+        """Wait until the agent opens the gate; every thread that comes by does."""
+        if self.open or os.getpid() != self.pid:
+            return
+        if not self.told:
+            self.told = True
+            self.control[_WAITING] = _ONE
+            self._tell()
+        while self.control[_GATE] != _ZERO:
+            time.sleep(_POLL_SECONDS)
+        if not self.open:
+            self.open = True
+            self.control[_WAITING] = _ZERO
+            for undo in self.undo:
+                undo()
+
+    def _tell(self) -> None:
+        environ, config = os.environ, self.config
+        event = {"v": 1, "epoch": config["epoch"], "event": "gated"}
+        event["rank"] = int(environ.get("RANK", 0))
+        event["local_rank"] = int(environ.get("LOCAL_RANK", 0))
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+                telling.setblocking(False)
+                telling.sendto(json.dumps(event).encode(), config["agent"])
+        except OSError:  # the agent sees the control file, too
+            return
+
+    # --- what the script does --------------------------------------------------------------
+
+    def heard(self, event: str, args: "tuple[Any, ...]") -> None:
+        """An audit hook: it cannot be removed, so it is quick once the gate is open."""
+        if self.open:
+            return
+        try:
+            felt = self._felt(event, args)
+        except Exception:  # noqa: BLE001 - a path that is none, for example: the call says so itself
+            return
+        if felt:
+            self.wait()
+
+    def _felt(self, event: str, args: "tuple[Any, ...]") -> bool:
+        if event == "open":
+            path, _, flags = args
+            return not isinstance(path, int) and self._opened(_absolute(path), flags or 0)
+        if event in ("os.listdir", "os.scandir"):
+            return not isinstance(args[0], int) and self._listed(_absolute(args[0] or "."))
+        if event == "glob.glob":
+            return self._listed(_absolute(args[0]).split("*")[0].rstrip(os.sep))
+        if event == "socket.bind":
+            address = args[1]
+            return isinstance(address, tuple) and address[1] != 0
+        return event.startswith(_ALWAYS) and not self._ours(_absolute(args[0]))
+
+    def _opened(self, path: str, flags: int) -> bool:
+        if path.startswith(_KERNEL) or path.startswith(self.caches) or "__pycache__" in path:
+            return False
+        if flags & _WRITES:
+            return self._near(path) or not self._ours(path) or os.path.lexists(path)
+        return not path.endswith(_CODE) and (self._near(path) or self._changed(path))
+
+    def _listed(self, path: str) -> bool:
+        caller = sys._getframe(3).f_code.co_filename  # _felt, heard, and whoever lists
+        if caller.startswith("<frozen importlib") or path.startswith(_KERNEL):
+            return False
+        return path in self.around or self._near(path) or self._changed(path)
+
+    def _near(self, path: str) -> bool:
+        """Whether it is a known checkpoint, in one, or beside one."""
+        above = os.path.dirname(path)
+        inside = any(path.startswith(known + os.sep) for known in self.known)
+        return path in self.known or above in self.around or inside
+
+    def _changed(self, path: str) -> bool:
+        """Whether it changed since the job runs, or may come into being."""
+        try:
+            return self.stat(path).st_mtime >= self.since
+        except OSError:
+            return self._may_appear(path)
+
+    def _may_appear(self, path: str) -> bool:
+        try:
+            return self.stat(os.path.dirname(path)).st_mtime >= self.since
+        except OSError:
+            return False
+
+    def _ours(self, path: str) -> bool:
+        """Whether only this process can mean a file: a new one among temporary files."""
+        return path.startswith(self.temporary)
+
+    def _looking(self, original: "Any") -> "Any":
+        @functools.wraps(original)
+        def look(path: "Any", *args: "Any", **kwargs: "Any") -> "Any":
+            if not self.open and not isinstance(path, int):
+                try:
+                    absolute = _absolute(path)
+                    code = absolute.endswith(_CODE) or absolute.startswith(_KERNEL)
+                    wait = not code and absolute not in self.around and self._seen(absolute)
+                except Exception:  # noqa: BLE001 - a path that is none: the call says so itself
+                    wait = False
+                if wait:
+                    self.wait()
+            return original(path, *args, **kwargs)
+
+        return look
+
+    def _seen(self, path: str) -> bool:
+        """Whether the answer to a look at it may become another."""
+        if self._near(path):
+            return True
+        try:
+            found = self.stat(path)
+        except OSError:
+            return self._may_appear(path)
+        # A directory that is there stays there.
+        return found.st_mtime >= self.since and not _is_directory(found.st_mode)
+
+    # --- what it imports -------------------------------------------------------------------
+
+    def _replace(self, module: "Any", name: str, instead: "Any") -> None:
+        original = getattr(module, name)
+        setattr(module, name, instead)
+        self.undo.append(lambda: setattr(module, name, original))
+
+    def _before(self, module: "ModuleType", name: str) -> None:
+        original = getattr(module, name, None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def first(*args: "Any", **kwargs: "Any") -> "Any":
+            self.wait()
+            return original(*args, **kwargs)
+
+        self._replace(module, name, first)
+
+    def _groups(self, module: "ModuleType") -> None:
+        # Looked up as they are called, by whatever name the caller knows init_process_group.
+        for name in ("rendezvous", "_new_process_group_helper"):
+            self._before(module, name)
+
+    def _cuda(self, module: "ModuleType") -> None:
+        self._before(module, "_lazy_init")
+
+    def _tensors(self, module: "ModuleType") -> None:
+        for holder in ("safetensors", "safetensors.torch", "safetensors.numpy"):
+            if holder in sys.modules:
+                self._before(sys.modules[holder], "safe_open")
+
+    def _steps(self, module: "ModuleType") -> None:
+        def brain_gate(*_: "Any") -> None:
+            self.wait()
+
+        brain_gate._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch's mark
+        handle = module.register_optimizer_step_pre_hook(brain_gate)
+        self.undo.append(handle.remove)
+
+
+class _Finder:
+    """Acts on modules of interest once they have run."""
+
+    def __init__(self, actions: "dict[str, Callable[[ModuleType], None]]") -> None:
+        self.actions = actions
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        """Let the others find it, and act after its code has run."""
+        if name not in self.actions:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = None if finder is self or find is None else find(name, path, target)
+            if spec is not None:
+                self._follow(name, spec.loader)
+                return spec
+        return None
+
+    def _follow(self, name: str, loader: "Any") -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: "ModuleType") -> None:
+            execute(module)
+            self.actions[name](module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader without room for it
+            return
+
+
+def _absolute(path: "Any") -> str:
+    return os.path.abspath(os.fsdecode(path))
+
+
+def _is_directory(mode: int) -> bool:
+    return mode & 0o170000 == 0o040000
