@@ -13,6 +13,7 @@ from brain.errors import BadInput
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.memory.part import MemoryPart
+from launcher.processes import room
 from launcher.processes.nursery import Nursery
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers, free_port
@@ -147,8 +148,14 @@ class Crew:
 
     async def _released(self, world: WorldDocument) -> Workers | None:
         """Let go of those at the gate, where they are of this very world."""
-        await self._discard()
-        return None
+        waiting = self._next
+        if waiting is None or not _same(waiting.world, world) or not waiting.gated:
+            await self._discard()
+            return None
+        self._next = None
+        waiting.extend_lease(time.monotonic_ns() + int(world.lease_seconds * 1e9))
+        waiting.release()
+        return waiting
 
     async def _started(self, world: WorldDocument) -> Workers:
         return await Workers.start(
@@ -175,12 +182,31 @@ class Crew:
     async def _prepare(self, world: WorldDocument) -> None:
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
-        self._refuse(world.epoch, "workers cannot be held at a gate yet")
+        if not room.enough(room.available_bytes(), room.held_bytes(self._pids)):
+            self._refuse(world.epoch, "memory is too short for workers beside those that train")
+            return
+        try:
+            self._next = await Workers.prepare(
+                self.config,
+                world,
+                self._rank_in(world),
+                nursery=self._nursery,
+                on_event=self._announced,
+                on_exit=lambda exit: self._exited(world.epoch, exit),
+            )
+        except BadInput as cannot:
+            self._refuse(world.epoch, str(cannot))
+            return
+        self._look_at_gate()
 
     async def _discard(self) -> None:
         waiting, self._next = self._next, None
         if waiting is not None:
             await waiting.stop(0)
+
+    def _look_at_gate(self) -> None:
+        if self._next is not None and self._next.gated:
+            self._tell(frames.Prepared(epoch=self._next.world.epoch, ok=True))
 
     def _refuse(self, epoch: int, reason: str) -> None:
         self._tell(frames.Prepared(epoch=epoch, ok=False, reason=reason))
@@ -189,6 +215,8 @@ class Crew:
 
     def _announced(self, event: ProbeEvent) -> None:
         if self._next is not None and event.epoch == self._next.world.epoch:
+            if event.event == "gated":
+                self._look_at_gate()
             return
         self.tell_progress()
         self._tell(frames.Said(event=event))
@@ -210,6 +238,15 @@ class Crew:
         now_ns, port = time.monotonic_ns(), free_port(self._host)
         self._tell(frames.Stopped(epoch=epoch, now_ns=now_ns, progress=self.progress, port=port))
 
+    @property
+    def _pids(self) -> tuple[int, ...]:
+        return () if self._workers is None else self._workers.pids
+
     def _rank_in(self, world: WorldDocument) -> int:
         replica = self.config.replica
         return next(m.group_rank for m in world.members if m.replica == replica)
+
+
+def _same(prepared: WorldDocument, world: WorldDocument) -> bool:
+    """Whether workers that were started for one may go on as the other."""
+    return prepared == world

@@ -1,0 +1,47 @@
+"""Whether a second set of workers may wait in memory beside the one that trains."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+#: What the machine shall keep free whatever workers take.
+_MARGIN_BYTES = 256 * 1024 * 1024
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def enough(available_bytes: int, workers_bytes: int) -> bool:
+    """Whether as many workers again fit: those that wait hold less than those that train.
+
+    >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
+    (True, False)
+    """
+    return available_bytes >= workers_bytes + _MARGIN_BYTES
+
+
+def available_bytes() -> int:
+    """Memory that may still be had here: of the machine, and of our control group."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    return free if limit is None or used is None else min(free, limit - used)
+
+
+def held_bytes(pids: Iterable[int]) -> int:
+    """Memory that processes have for themselves; those that are gone have none."""
+    return sum(_anonymous(pid) for pid in pids)
+
+
+def _anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    kilobytes = (int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+    return next(kilobytes, 0) * 1024
+
+
+def _number(path: Path) -> int | None:
+    try:
+        said = path.read_text().strip()
+    except OSError:
+        return None
+    return int(said) if said.isdigit() else None
