@@ -5,11 +5,12 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check chaos soak bench-loop bench-elastic web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
 	@echo "make check   lint, types, import contracts, doctests"
+	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP (SECONDS=$(SECONDS) SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
@@ -36,6 +37,9 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q --doctest-modules --override-ini testpaths= \
 		$$(grep -rl '>>> ' --include='*.py' brain collectors launcher scaler)
+
+conformance: $(READY)
+	$(BIN)/python -m tests.launcher.conformance
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s

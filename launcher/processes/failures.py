@@ -107,7 +107,7 @@ def _block(index: int, host: str, failure: Failure) -> str:
         f"  time      : {failure.failed_at:%Y-%m-%d_%H:%M:%S}\n"
         f"  host      : {host}\n"
         f"  rank      : {failure.rank} (local_rank: {failure.local_rank})\n"
-        f"  exitcode  : {failure.code} (pid: {failure.pid}){by}\n"
+        f"  exitcode  : {failure.code} (pid: {failure.pid}) {by}\n"
         f"  error_file: {failure.error_file or '<N/A>'}\n"
         f"  traceback : {told}"
     )

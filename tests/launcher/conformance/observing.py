@@ -1,0 +1,212 @@
+"""Run one case with a launcher and write down everything that came of it, made stable."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.launcher.conformance.cases import SCRIPTS, Case
+
+REPOSITORY = Path(__file__).parents[3]
+#: Differ from run to run, or (the machine's name) from machine to machine.
+UNSTABLE = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "HOME")
+#: More lines than this are kept as a number and a digest.
+_MANY_LINES = 200
+#: What stands in reports, error files and paths and is new in every run.
+_PASSING = (
+    (r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d", "<time>"),
+    (r"(?<=host      : ).*", "<host>"),
+    (r"(?i)(?<=pid[: ])( ?)\d+", r"\1<pid>"),
+    (r'(?<="timestamp": )"?[0-9.]+"?', "<time>"),
+    (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"<work>/[^/]+/attempt", "<work>/<run>/attempt"),
+)
+
+
+def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) -> dict[str, Any]:
+    """Run a case with ``launcher`` and return what its workers saw and left."""
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as seen:
+        words = {"work": work, "port": str(_free_port()), "python": f"{sys.prefix}/bin/python"}
+        for name in case.copies:
+            copied = Path(work, name)
+            copied.write_bytes((SCRIPTS / name).read_bytes())
+        running = [
+            _start(launcher, case, arguments, seen, words)
+            for arguments in (case.arguments, case.beside)
+            if arguments
+        ]
+        outputs = _follow(case, running, Path(seen), deadline_seconds)
+        stable = _Stable(work, seen, words["port"])
+        workers = {path.stem: json.loads(path.read_text()) for path in Path(seen).glob("*.json")}
+        out = b"".join(each[0] or b"" for each in outputs)
+        err = "\n".join(each[1].decode(errors="backslashreplace") for each in outputs)
+        return {
+            "exit_codes": [each.returncode for each in running],
+            "workers": {rank: stable.worker(workers[rank]) for rank in sorted(workers)},
+            "out": "…" if case.closes else _lines(stable, out, distinct=case.distinct),
+            "err": sorted(stable(line) for line in err.split("\n") if "err " in line),
+            "files": _files(stable, Path(work), case.copies),
+            "report": _report(stable, err),
+            "named": {word: word in err + out.decode(errors="replace") for word in case.names},
+        }
+
+
+def _start(
+    launcher: Sequence[str],
+    case: Case,
+    arguments: Sequence[str],
+    seen: str,
+    words: dict[str, str],
+) -> "subprocess.Popen[bytes]":
+    def filled(said: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda m: words.get(m[1], m[0]), said)
+
+    given = {
+        "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin",
+        "HOME": seen,
+        "LANG": "C.UTF-8",
+        # However this process was called, its workers get one name.
+        "PYTHON": words["python"],
+        "SEEN": seen,
+        # Where a machine has it in site-packages it is no business of a launcher.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.Popen(
+        [*launcher, *map(filled, arguments)],
+        env=given | {name: filled(value) for name, value in case.environment.items()},
+        cwd=SCRIPTS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def _follow(
+    case: Case, running: "list[subprocess.Popen[bytes]]", seen: Path, seconds: float
+) -> list[tuple[bytes, bytes]]:
+    """Feed, signal and wait for the launchers; their outputs."""
+    read: list[tuple[bytes, bytes]] = [(b"", b"")] * len(running)
+
+    def communicate(at: int) -> None:
+        read[at] = running[at].communicate(case.stdin, timeout=seconds)
+
+    if case.closes:
+        for each in running:
+            assert each.stdout is not None
+            each.stdout.readline()
+            each.stdout.close()
+            each.stdout = None
+    threads = [threading.Thread(target=communicate, args=(at,)) for at in range(len(running))]
+    for thread in threads:
+        thread.start()
+    try:
+        if case.signal:
+            _wait_for(seen, case.ready, seconds)
+            running[0].send_signal(signal.Signals[case.signal])
+    finally:
+        for thread in threads:
+            thread.join(seconds)
+        for each in running:
+            each.kill()
+            each.wait()
+    return read
+
+
+def _wait_for(seen: Path, count: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(seen.glob("ready-*"))) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{count} workers were not ready within {seconds} s")
+        time.sleep(0.02)
+
+
+class _Stable:
+    """Takes out of a text what differs between two runs of the same launcher."""
+
+    def __init__(self, work: str, seen: str, port: str) -> None:
+        self._port = port
+        places = {str(SCRIPTS): "<scripts>", sys.prefix: "<prefix>", sys.base_prefix: "<base>"}
+        self._places = {work: "<work>", seen: "<seen>"} | places
+
+    def __call__(self, text: str) -> str:
+        for place, name in self._places.items():
+            text = text.replace(place, name)
+        for pattern, name in _PASSING:
+            text = re.sub(pattern, name, text)
+        return re.sub(r"python3\.?1\d", "python3.N", text)
+
+    def worker(self, worker: dict[str, Any]) -> dict[str, Any]:
+        environment = {
+            name: self._variable(name, value)
+            for name, value in sorted(worker["environment"].items())
+        }
+        # An editable install puts the repository itself on the path.
+        path = [entry for entry in worker["path"] if entry != str(REPOSITORY)]
+        changed = worker | {"environment": environment, "path": path}
+        return json.loads(self(json.dumps(changed)))  # type: ignore[no-any-return]
+
+    def _variable(self, name: str, value: str) -> str:
+        if value in (self._port, "127.0.0.1"):
+            return "<port>" if value == self._port else value
+        return "…" if name in UNSTABLE else value
+
+
+def _lines(stable: _Stable, content: bytes, *, distinct: bool = False) -> Any:
+    lines = content.decode(errors="backslashreplace").split("\n")
+    if distinct:
+        return f"{len(set(lines))} distinct lines"
+    return _many(sorted(stable(line) for line in lines))
+
+
+def _many(lines: list[str]) -> Any:
+    if len(lines) <= _MANY_LINES:
+        return lines
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return f"{len(lines)} lines, sha256 {digest}"
+
+
+def _files(stable: _Stable, work: Path, copies: Iterable[str]) -> dict[str, Any]:
+    """Files and directories below ``work/<run>/`` with their sorted lines."""
+    found = {}
+    for path in sorted(work.rglob("*")):
+        below = path.relative_to(work)
+        if str(below) in copies or below.parts[0] == "__pycache__":
+            continue
+        inside = "/".join(below.parts[1:]) or f"<{len(below.parts)}>{path.suffix}"
+        content = None if path.is_dir() else path.read_bytes()
+        found[inside] = "<directory>" if content is None else _content(stable, path, content)
+    return found
+
+
+def _content(stable: _Stable, path: Path, content: bytes) -> Any:
+    if path.suffix != ".json":
+        return _lines(stable, content)
+    # Of a call stack its last line: the ones before are torch's own.
+    error = json.loads(content)["message"]
+    told = error["extraInfo"]["py_callstack"].strip().splitlines()[-1]
+    return {"message": error["message"], "code": error.get("errorCode"), "last line": told}
+
+
+def _report(stable: _Stable, err: str) -> list[str]:
+    """The table of failures, its rules cut to one length."""
+    found = re.search(r"^={3,}\n(.*?)^={3,}$", err, re.DOTALL | re.MULTILINE)
+    if found is None:
+        return []
+    lines = [stable(line).rstrip() for line in found[1].splitlines() if line.strip()]
+    return [re.sub(r"^-{3,}$", "---", line) for line in lines]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
