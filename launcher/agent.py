@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from launcher.options import launch_config
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
+from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
     Brain,
     BrainWish,
@@ -137,7 +138,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
-        terms = replace(_terms(agent, token), linger_seconds=600.0)
+        terms = replace(_terms(agent, token, Rules()), linger_seconds=600.0)
         return Coordinator(
             terms, place=job, seat=seat, wishes=wishes, reports=reports, say=_say, last=agent.last
         )
@@ -170,54 +171,10 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
-    host = config.local_addr or _own_address(config.rdzv_endpoint)
-    config = replace(config, node=socket.gethostname(), replica=-1)
     static = config.rdzv_backend == "static" and config.nodes_max > 1
-    token = digest(config.run_id)
-    place = JobPlace(scratch)
-
-    async def seat(mine: str) -> Seat:
-        if config.nodes_max == 1 or not config.rdzv_endpoint:
-            return SoleSeat()
-        bound = await _listen(config.rdzv_endpoint, participant)
-        return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
-
-    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
-        terms = _terms(agent, token)
-        terms = replace(
-            terms,
-            master_addr=config.master_addr if config.nodes_max == 1 else None,
-            master_port=config.master_port if config.nodes_max == 1 else None,
-            rules=replace(
-                terms.rules,
-                free_seconds=_FREE_SECONDS,
-                leave_seconds=0.0,
-                shape=config.shape,
-                spares=True,
-            ),
-        )
-        return Coordinator(
-            terms,
-            place=place,
-            seat=seat,
-            wishes=FixedWish(_fixed_wish(config, 0.1)),
-            reports=Reports(scratch / "reports", None),
-            say=_quietly,
-            last=agent.last,
-        )
-
-    participant = Participant(
-        config,
-        token_sha256=token,
-        host=host,
-        generation=0,
-        rank=config.node_rank if static or config.node_rank else None,
-        seat=seat,
-        coordinate=coordinate,
-        status=lambda address, phase: None,
-        say=_quietly,
-        join_seconds=_join_seconds(config),
-    )
+    rank = config.node_rank if static or config.node_rank else None
+    rules = Rules(free_seconds=_FREE_SECONDS, leave_seconds=0.0, shape=config.shape, spares=True)
+    participant = by_hand(config, scratch, rank=rank, rules=rules, say=_quietly)
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
@@ -231,6 +188,67 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     return ended.exit_code
 
 
+def by_hand(
+    config: LaunchConfig,
+    scratch: Path,
+    *,
+    rank: int | None,
+    rules: Rules,
+    say: Callable[[str], None],
+    crew: Callable[..., Crew] = Crew,
+) -> Participant:
+    """Make the participant of an agent that no scaler started; the first one coordinates.
+
+    ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``crew`` what runs
+    the workers.
+
+    Raises:
+        BadInput: the endpoint cannot be reached from this machine.
+    """
+    host = config.local_addr or _own_address(config.rdzv_endpoint)
+    config = replace(config, node=socket.gethostname(), replica=-1)
+    token = digest(config.run_id)
+    place = JobPlace(scratch)
+
+    async def seat(mine: str) -> Seat:
+        if config.nodes_max == 1 or not config.rdzv_endpoint:
+            return SoleSeat()
+        bound = await _listen(config.rdzv_endpoint, participant)
+        return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
+
+    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+        terms = _terms(agent, token, rules)
+        terms = replace(
+            terms,
+            master_addr=config.master_addr if config.nodes_max == 1 else None,
+            master_port=config.master_port if config.nodes_max == 1 else None,
+        )
+        return Coordinator(
+            terms,
+            place=place,
+            seat=seat,
+            wishes=FixedWish(_fixed_wish(config, 0.1)),
+            reports=Reports(scratch / "reports", None),
+            say=say,
+            last=agent.last,
+        )
+
+    participant = Participant(
+        config,
+        token_sha256=token,
+        host=host,
+        generation=0,
+        rank=rank,
+        seat=seat,
+        coordinate=coordinate,
+        status=lambda address, phase: None,
+        say=say,
+        join_seconds=_join_seconds(config),
+        crew=crew,
+    )
+    return participant
+
+
 async def _with_collector(participant: Participant, config: LaunchConfig) -> Ended:
     if config.brain_url is None:  # nobody would be told
         return await participant.run()
@@ -241,7 +259,7 @@ async def _with_collector(participant: Participant, config: LaunchConfig) -> End
         collecting.cancel()
 
 
-def _terms(agent: Participant, token: str) -> Terms:
+def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
     config = agent.config
     return Terms(
         job=config.job,
@@ -253,7 +271,8 @@ def _terms(agent: Participant, token: str) -> Terms:
         grace_seconds=config.grace_seconds,
         declared=replace(config.checkpoint, memory=False) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
-        rules=Rules(
+        rules=replace(
+            rules,
             signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
             tensor=config.parallel[0],
             pipeline=config.parallel[1],
