@@ -1,0 +1,352 @@
+"""An agent's part in the worlds of its job while torchrun runs the workers.
+
+torchrun's agent is one blocking thread; ours is a loop. The loop lives in a thread of its own and
+takes part in worlds as every agent does, except that *start* means: hand the world to torchrun,
+and *stop*: wait until torchrun has ended its workers and asks for the next world.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import math
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from brain.types.world import ReplicaExit
+from launcher import agent
+from launcher.config import WorldDocument
+from launcher.processes.values import Park, Progress, WorkerExit
+from launcher.rendezvous.settings import Settings
+from launcher.worlds.crew import Crew
+from launcher.worlds.participant import Ended, Participant
+from launcher.worlds.sight import Rules
+from launcher.worlds.watch import LEASE_EXIT
+
+#: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.
+_RULES = Rules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
+#: Seconds between two looks whether a leaving agent still has workers.
+_CHILD_SECONDS = 0.02
+#: Seconds that a program which ends may take to say so.
+_DEPART_SECONDS = 2.0
+#: What torchrun's workers may be stopped by, where it says nothing.
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+
+
+class Turn:
+    """One world as torchrun has it; what ``Crew`` knows as the workers of that world.
+
+    ``halted`` and ``lease_until_ns`` are written on the loop and read by torchrun's thread.
+    """
+
+    def __init__(
+        self, world: WorldDocument, group_rank: int, on_exit: Callable[[WorkerExit], None]
+    ) -> None:
+        self.world, self.group_rank = world, group_rank
+        self.exits: tuple[WorkerExit, ...] = ()
+        #: torchrun is to end its workers and to ask for the next world.
+        self.halted = False
+        self.taken = False
+        self.lease_until_ns = time.monotonic_ns() + int(world.lease_seconds * 1e9)
+        self._on_exit = on_exit
+        self._back = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether its workers must not run any more."""
+        lease = self.world.lease_seconds > 0 and time.monotonic_ns() > self.lease_until_ns
+        return self.halted or lease
+
+    def came_back(self, code: int, message: str) -> None:
+        """torchrun runs no worker of it any more; ``code`` counts where nobody asked for that."""
+        if self._back.is_set():
+            return
+        if not self.halted:
+            lapsed = code != 0 and self.over
+            self._ended(LEASE_EXIT if lapsed else code, message)
+        self._back.set()
+
+    # --- what Crew asks of workers ---------------------------------------------------------
+
+    async def stop(self, grace_seconds: float) -> tuple[WorkerExit, ...]:
+        """Have torchrun end them; returns when it has."""
+        self.halted = True
+        if self.taken:
+            await self._back.wait()
+        return self.exits
+
+    def progress(self) -> tuple[Progress, ...]:
+        """Nothing is known of their steps."""
+        return ()
+
+    def park(self, mode: Park) -> None:
+        """They cannot be parked."""
+
+    def ask_to_save(self, signum: signal.Signals) -> None:
+        """They are not asked."""
+
+    def extend_lease(self, until_ns: int) -> None:
+        """They may run so long."""
+        self.lease_until_ns = until_ns
+
+    def _ended(self, code: int, message: str) -> None:
+        exit = WorkerExit(
+            rank=self.group_rank,
+            local_rank=0,
+            pid=0,
+            code=code,
+            at_ns=time.monotonic_ns(),
+            stopped=False,
+            failed_at=datetime.now().astimezone(),
+            message=message,
+        )
+        self.exits = (exit,)
+        self._on_exit(exit)
+
+
+class GuestCrew(Crew):
+    """Workers that torchrun runs: one turn after the other, nothing is started ahead."""
+
+    offer: Callable[[Turn], None]
+
+    async def open(self) -> None:
+        """Nothing is imported ahead."""
+        self.ready = True
+
+    async def warm(self) -> None:
+        """There is nothing to wait for."""
+        await asyncio.Event().wait()
+
+    async def _started(self, world: WorldDocument) -> Any:
+        turn = Turn(world, self._rank_in(world), lambda exit: self._exited(world.epoch, exit))
+        self.offer(turn)
+        return turn
+
+
+class Guest:
+    """The thread, and what torchrun's thread asks of it. All methods are torchrun's."""
+
+    def __init__(self, asked: Settings, say: Callable[[str], None]) -> None:
+        self._asked, self._say = asked, say
+        self._news = threading.Condition()
+        self._offered: Turn | None = None
+        self._taken: Turn | None = None
+        self._ended: Ended | None = None
+        self._crash: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._participant: Participant | None = None
+        self._stop: asyncio.Event | None = None
+        self._signals: socket.socket | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    def heed(self, signals: Sequence[str] = SIGNALS) -> None:
+        """Learn of signals that torchrun handles, at once; only in a program's main thread.
+
+        Python writes their numbers to a socket before any handler of torchrun's runs, and however
+        often torchrun replaces those.
+        """
+        if self._signals is not None or threading.current_thread() is not threading.main_thread():
+            return
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        if before != -1:  # somebody else listens there: a leave is then told by the end of us
+            signal.set_wakeup_fd(before)
+            ours.close()
+            theirs.close()
+            return
+        self._signals, self._wake = ours, theirs
+        self._heeded = frozenset(signal.Signals[name].value for name in signals)
+
+    def next(self, seconds: float) -> Turn:
+        """Return the next world once it has formed; what ran before is over.
+
+        Raises:
+            TimeoutError: none has, in ``seconds``, and none runs anywhere either.
+            Closed: the job is over.
+        """
+        self._begin()
+        self._give_back(1, "torchrun ended its workers")
+        until = time.monotonic() + seconds
+        with self._news:
+            while True:
+                self._check()
+                turn, self._offered = self._offered, None
+                if turn is not None and not turn.halted:
+                    turn.taken, self._taken = True, turn
+                    return turn
+                left = until - time.monotonic()
+                if left <= 0 and not self._may_wait:
+                    raise TimeoutError
+                self._news.wait(max(left, 1.0))
+
+    def failed(self, why: str) -> None:
+        """The world that was taken cannot be used."""
+        self._give_back(1, why)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether torchrun is to end its workers and to ask for the next world; costs nothing."""
+        if self._ended is not None and self._ended.exit is ReplicaExit.SUCCEEDED:
+            return False
+        turn = self._taken
+        return turn is not None and (turn.over or self._ended is not None)
+
+    @property
+    def met(self) -> bool:
+        """Whether a coordinator ever let this agent in."""
+        return self._participant is not None and self._participant.welcomed_epoch is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job is over."""
+        return self._ended is not None or self._crash is not None
+
+    def close(self, *, reason: str | None) -> None:
+        """End the job: well where ``reason`` is None and all agents say so, else for all."""
+        if reason is not None and self._participant is not None:
+            self._call(self._participant.give_up, reason)
+        self._give_back(0, "")
+
+    def leave(self, seconds: float) -> bool:
+        """Take no part any more; waits that long for the job to be over. False: it was not."""
+        if self._thread is None:
+            return True
+        self._thread.join(seconds)
+        over = not self._thread.is_alive()
+        if not over and self._stop is not None:
+            self._call(self._stop.set)
+            self._thread.join(seconds)
+        return over
+
+    # --- between the threads ---------------------------------------------------------------
+
+    @property
+    def _may_wait(self) -> bool:
+        """A spare waits for as long as its job runs without it."""
+        part = self._participant
+        return part is not None and part.last is None and bool(part.welcomed_epoch)
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            # A program that ends keeps its sockets for seconds while torch is torn down; what is
+            # known by then, others shall know.
+            atexit.register(self._depart)
+            self._thread = threading.Thread(target=self._work, name="brain-rdzv", daemon=True)
+            self._thread.start()
+
+    def _depart(self) -> None:
+        self._give_back(LEASE_EXIT, "its agent ended")
+        if self._stop is not None:
+            self._call(self._stop.set)
+        if self._thread is not None:
+            self._thread.join(_DEPART_SECONDS)
+
+    def _check(self) -> None:
+        if self._crash is not None:
+            raise RuntimeError(f"the rendezvous thread ended: {self._crash}") from self._crash
+        if self._ended is not None:
+            raise Closed(self._ended)
+
+    def _give_back(self, code: int, message: str) -> None:
+        turn, self._taken = self._taken, None
+        if turn is not None:
+            self._call(turn.came_back, code, message)
+
+    def _call(self, what: Callable[..., object], *arguments: object) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: so has what it was for
+                self._loop.call_soon_threadsafe(what, *arguments)
+
+    def _offer(self, turn: Turn) -> None:
+        with self._news:
+            self._offered = turn
+            self._news.notify_all()
+
+    # --- the thread ------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        scratch = Path(tempfile.mkdtemp(prefix="brain-rdzv-"))
+        sweep = functools.partial(shutil.rmtree, scratch, ignore_errors=True)
+        atexit.register(sweep)
+        try:
+            ended = asyncio.run(self._take_part(scratch))
+            with self._news:
+                self._ended = ended
+        except BaseException as crash:  # noqa: BLE001  torchrun's thread raises it
+            with self._news:
+                self._crash = crash
+        finally:
+            sweep()
+            atexit.unregister(sweep)
+            with self._news:
+                self._news.notify_all()
+
+    async def _take_part(self, scratch: Path) -> Ended:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._participant = part = agent.by_hand(
+            self._asked.config,
+            scratch,
+            rank=self._asked.rank,
+            rules=_RULES,
+            say=self._say,
+            crew=self._crew,
+        )
+        if self._signals is not None:
+            self._loop.add_reader(self._signals.fileno(), self._signalled, part)
+        running = asyncio.ensure_future(part.run())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not running.done():
+            running.cancel()
+            await asyncio.wait([running])
+            return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail="this agent left")
+        return running.result()
+
+    def _crew(self, *arguments: Any, **named: Any) -> Crew:
+        crew = GuestCrew(*arguments, **named)
+        crew.offer = self._offer
+        return crew
+
+    def _signalled(self, part: Participant) -> None:
+        assert self._signals is not None
+        heeded = [number for number in self._signals.recv(64) if number in self._heeded]
+        if heeded and self._leaving is None:
+            part.leave(signal.Signals(heeded[0]))
+            self._leaving = asyncio.ensure_future(self._left())
+
+    async def _left(self) -> None:
+        """torchrun ends its workers now and then itself; the others wait for the workers alone."""
+        while _has_children():
+            await asyncio.sleep(_CHILD_SECONDS)
+        if self._taken is not None:
+            self._taken.came_back(LEASE_EXIT, "its agent left")
+
+
+def _has_children() -> bool:
+    """Whether this process has children that were not reaped; takes none from torchrun."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+class Closed(Exception):
+    """The job is over for this agent; ``ended`` says how."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.detail or str(ended.exit))
+        self.ended = ended

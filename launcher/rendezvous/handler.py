@@ -1,0 +1,197 @@
+"""torch's ``RendezvousHandler`` on our worlds. Runs in torchrun's process, which has torch loaded;
+nothing else of the launcher imports it."""
+
+import logging
+import os
+import socket
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+try:
+    from torch.distributed import PrefixStore, TCPStore
+    from torch.distributed.elastic.rendezvous import (
+        RendezvousClosedError,
+        RendezvousConnectionError,
+        RendezvousGracefulExitError,
+        RendezvousHandler,
+        RendezvousInfo,
+        RendezvousParameters,
+        RendezvousStateError,
+        RendezvousStoreInfo,
+        RendezvousTimeoutError,
+    )
+except ImportError as old:
+    raise ImportError(
+        "--rdzv-backend=brain needs torch 2.4 or newer; install that, or use brain-run, which "
+        "imports no torch"
+    ) from old
+
+from brain.errors import BadInput
+from brain.types.world import ReplicaExit
+from launcher.rendezvous.guest import SIGNALS, Closed, Guest, Turn
+from launcher.rendezvous.settings import Settings, settings
+
+_log = logging.getLogger(__name__)
+#: Seconds between two looks whether a world that is being entered was given up meanwhile.
+_LOOK_SECONDS = 1.0
+
+
+def create(parameters: RendezvousParameters) -> "BrainRendezvous":
+    """Make the handler that torchrun asked for.
+
+    Raises:
+        ValueError: a parameter cannot be used; the message names it, its value and the remedy.
+    """
+    try:
+        asked = settings(
+            endpoint=parameters.endpoint or "",
+            run_id=parameters.run_id,
+            min_nodes=parameters.min_nodes,
+            max_nodes=parameters.max_nodes,
+            local_addr=parameters.local_addr,
+            conf=parameters.config,
+            environment=os.environ,
+        )
+    except BadInput as bad:
+        raise ValueError(str(bad)) from bad
+    return BrainRendezvous(asked)
+
+
+class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no types here
+    """One agent of torchrun in the worlds of its job."""
+
+    def __init__(self, asked: Settings) -> None:
+        self._asked = asked
+        self._guest = Guest(asked, _say)
+        said = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+        self._guest.heed([name for name in said.split(",") if name] or SIGNALS)
+        self._store: Any = None
+
+    def get_backend(self) -> str:
+        """``brain``."""
+        return "brain"
+
+    def get_run_id(self) -> str:
+        """The job's id."""
+        return self._asked.config.run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Whether workers use the agents' store, which is a fresh one for every world."""
+        return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Wait for the next world and enter it; what ran before is over."""
+        self._store = None
+        while True:
+            turn = self._next()
+            try:
+                return self._enter(turn)
+            except _Gone as why:
+                _log.info("world %s is given up: %s", turn.world.epoch, why)
+                self._guest.failed(str(why))
+
+    def num_nodes_waiting(self) -> int:
+        """More than 0 where workers are to be restarted; pushed, so that asking costs nothing."""
+        return int(self._guest.waiting)
+
+    def is_closed(self) -> bool:
+        """Whether the job is over."""
+        return self._guest.closed
+
+    def set_closed(self) -> None:
+        """End the job for all agents."""
+        self._guest.close(reason="an agent closed the rendezvous")
+
+    def shutdown(self) -> bool:
+        """End the job: torchrun calls this when its workers ended well, and when it gives up."""
+        failed = sys.exc_info()[1]
+        self._guest.close(reason=None if failed is None else f"an agent gave up: {failed!r}"[:500])
+        return self._guest.leave(self._asked.close_seconds)
+
+    def _next(self) -> Turn:
+        config = self._asked.config
+        try:
+            return self._guest.next(self._asked.join_seconds)
+        except TimeoutError as late:
+            raise RendezvousTimeoutError(
+                f"no world of at least {config.nodes_min} nodes (unit {config.unit}) formed in "
+                f"{self._asked.join_seconds:g} s; start more agents, or give "
+                "--rdzv-conf join_timeout=SECONDS"
+            ) from late
+        except RuntimeError as broken:
+            raise RendezvousStateError(str(broken)) from broken
+        except Closed as over:
+            match over.ended.exit:
+                case ReplicaExit.LEFT:
+                    raise RendezvousGracefulExitError(str(over)) from over
+                case ReplicaExit.FAILED if not self._guest.met:
+                    raise RendezvousConnectionError(str(over)) from over
+            raise RendezvousClosedError(f"the job is over: {over}") from over
+
+    # --- entering a world ------------------------------------------------------------------
+
+    def _enter(self, turn: Turn) -> RendezvousInfo:
+        """Meet the other agents at a store that only this world has."""
+        world, rank, size = turn.world, turn.group_rank, len(turn.world.members)
+        self._store = store = self._meet(turn)
+        ours = PrefixStore("brain", store)
+        port = world.master_port
+        if not self.use_agent_store and rank == 0:
+            ours.set("port", str(_free_port()))
+        if ours.add("here", 1) == size:
+            ours.set("all", "1")
+        self._wait(turn, ours, "all")
+        if not self.use_agent_store:
+            port = int(ours.get("port"))
+        store.set_timeout(timedelta(seconds=self._asked.read_seconds))
+        info = RendezvousStoreInfo(world.master_addr, port)
+        return RendezvousInfo(store, rank, size, info)
+
+    def _meet(self, turn: Turn) -> Any:
+        """The store of a world; rank 0 has it."""
+        world = turn.world
+        until = time.monotonic() + self._asked.read_seconds
+        while True:
+            try:
+                return TCPStore(
+                    world.master_addr,
+                    world.master_port,
+                    is_master=turn.group_rank == 0,
+                    wait_for_workers=False,
+                    timeout=timedelta(seconds=_LOOK_SECONDS),
+                )
+            except RuntimeError as cannot:  # torch's errors of stores and networks
+                if turn.over or turn.group_rank == 0 or time.monotonic() > until:
+                    where = f"{world.master_addr}:{world.master_port}"
+                    raise _Gone(f"no store at {where}: {cannot}") from cannot
+
+    def _wait(self, turn: Turn, store: Any, key: str) -> None:
+        until = time.monotonic() + self._asked.read_seconds
+        while True:
+            try:
+                store.wait([key], timedelta(seconds=_LOOK_SECONDS))
+            except RuntimeError as late:  # torch's time-outs and broken connections
+                if turn.over or time.monotonic() > until:
+                    raise _Gone(f"not all agents came: {late}") from late
+            else:
+                return
+
+
+class _Gone(Exception):
+    """A world ended before it was entered."""
+
+
+def _say(text: str) -> None:
+    """The console belongs to the script, unless somebody debugs us."""
+    _log.info(text)
+    if os.environ.get("BRAIN_DEBUG"):
+        sys.stderr.write(f"brain: {time.strftime('%H:%M:%S')} {text}\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
