@@ -19,6 +19,7 @@ from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
 from launcher.frames import digest
+from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import failure_report, hand_on_error
@@ -271,12 +272,26 @@ def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
         grace_seconds=config.grace_seconds,
         declared=replace(config.checkpoint, memory=False) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
+        check=_check_terms(config),
         rules=replace(
             rules,
             signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
             tensor=config.parallel[0],
             pipeline=config.parallel[1],
         ),
+    )
+
+
+def _check_terms(config: LaunchConfig) -> CheckTerms | None:
+    if not config.network_check:
+        return None
+    return CheckTerms(
+        print_all=config.network_check > 1,
+        exclude_stragglers=config.exclude_straggler,
+        ratio=config.straggler_ratio,
+        seconds=_rendezvous(config, "check_timeout", 120.0),
+        memory=Path(config.home) / "network_check.json",
+        tell=_say,
     )
 
 

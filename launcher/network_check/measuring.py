@@ -1,0 +1,60 @@
+"""An agent's side of the check: run the script under the workers' interpreter."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+
+from launcher.config import LaunchConfig
+from launcher.frames import Check, Checked
+from launcher.network_check.rules import Measured
+from launcher.processes import process
+
+_SCRIPT = Path(__file__).parent / "script.py"
+
+
+async def measure(config: LaunchConfig, asked: Check) -> Checked:
+    """Take part in one group of one round; a script that fails or hangs is an answer, too."""
+    words = (asked.rank, asked.size, asked.host, asked.port, asked.seconds)
+    command = [config.entrypoint.interpreter, "-u", str(_SCRIPT), *map(str, words)]
+    running = await asyncio.create_subprocess_exec(
+        *process.leashed(),
+        "exec",
+        str(os.getpid()),
+        *command,
+        env=dict(config.environment),
+        cwd=config.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(asked.seconds):
+            out, err = await running.communicate()
+        measured = read(out.decode(errors="replace"), err.decode(errors="replace"))
+    except TimeoutError:
+        measured = Measured(ok=False, reason=f"nothing came of it within {asked.seconds:g} s")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        await running.wait()
+    return Checked(round=asked.round, measured=measured)
+
+
+def read(out: str, err: str) -> Measured:
+    """What the script said.
+
+    >>> read('{"ok": false, "reason": "no link", "torch": true}', "").reason
+    'no link'
+    """
+    lines = out.strip().splitlines()
+    try:
+        said = json.loads(lines[-1])
+        said.pop("torch")
+        return Measured(**said)
+    except (IndexError, ValueError, TypeError, KeyError, AttributeError):
+        words = err.strip().splitlines()
+        return Measured(ok=False, reason=words[-1] if words else "the check ended without a word")
