@@ -219,7 +219,7 @@ class ElasticJob:
     def workers(self) -> list[int]:
         """Pids of the script's processes."""
         script = self.command[1].encode()
-        return [pid for pid, line in self._processes() if script in line and b"-u" in line]
+        return [pid for pid, line in self._processes() if script in line]
 
     def coordinator(self) -> int:
         """Replica that coordinates."""
@@ -256,7 +256,7 @@ class ElasticJob:
                 continue
             try:
                 line = (entry / "cmdline").read_bytes()
-                known = line + (entry / "environ").read_bytes()
+                known = line + (entry / "environ").read_bytes() + bytes((entry / "cwd").readlink())
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
