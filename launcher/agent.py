@@ -340,7 +340,7 @@ async def _listen(endpoint: str, participant: Participant) -> bool:
     """Listen at the rendezvous endpoint; False where it is not ours to take."""
     host, _, port = endpoint.rpartition(":")
     try:
-        await asyncio.start_server(participant.answer, host.strip("[]") or None, int(port))
+        await participant.listen(host.strip("[]") or None, int(port))
     except (OSError, ValueError):
         return False
     return True

@@ -74,6 +74,7 @@ class Participant:
         #: The signal that asked to end; asked twice, it hurries.
         self.leaving: signal.Signals | None = None
         self._hurry = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
         #: Checks of the network that run.
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -90,8 +91,7 @@ class Participant:
     async def run(self) -> Ended:
         """Take part in worlds until told to end."""
         await self._crew.open()
-        server = await asyncio.start_server(self.answer, self.host, 0)
-        port = server.sockets[0].getsockname()[1]
+        port = (await self.listen(self.host, 0)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self._seat = await self._seat_of(self.address)
         self._status(self.address, "starting")
@@ -108,8 +108,21 @@ class Participant:
         finally:
             for task in tasks:
                 task.cancel()
-            server.close()
+            for server in self._servers:
+                server.close()
+            if self._connection is not None:
+                await self._connection.close()
             await self._crew.close()
+
+    async def listen(self, host: str | None, port: int) -> asyncio.Server:
+        """Answer there, too, until the end.
+
+        Raises:
+            OSError: the address is not this machine's, or is taken.
+        """
+        server = await asyncio.start_server(self.answer, host, port)
+        self._servers.append(server)
+        return server
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection to this agent: as coordinator, or by saying who is."""
