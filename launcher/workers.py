@@ -6,25 +6,24 @@ ends the world is for ``launcher.membership``.
 """
 
 import asyncio
-import errno
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
-from launcher.processes import failures, leash, output, process, specs
+from launcher.processes import output, process, specs, stopping
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
+from launcher.processes.failures import failure_report, hand_on_error, root_cause
 from launcher.processes.nursery import Nursery
+from launcher.processes.process import free_port
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 
 __all__ = [
@@ -41,11 +40,6 @@ __all__ = [
 
 #: Seconds that output may still flow after the last worker has ended.
 _OUTPUT_SECONDS = 5.0
-#: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
-#: be longer, then the agent goes on without it.
-_KILL_SECONDS = 10.0
-#: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
-_QUIET_PORTS = range(15_000, 30_000)
 
 
 class Workers:
@@ -71,6 +65,8 @@ class Workers:
         self._nursery = nursery
         #: Prepared, and not let go yet.
         self._held = False
+        #: All of them come from the nursery.
+        self._forked = nursery is not None
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
@@ -297,6 +293,7 @@ class Workers:
             except Unavailable as cannot:  # the nursery has said so, too
                 if self._held:
                     raise BadInput(f"not prepared: {cannot}", field="entrypoint") from cannot
+                self._forked = False
             finally:
                 if stdin:
                     os.close(stdin)
@@ -361,54 +358,27 @@ class Workers:
         self._on_exit(ended)
 
     async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
-        sessions = set(self.pids)
         # Who left the session of a worker that ended well (an uploader, say) may finish.
         well = not self.running and all(exit.code == 0 for exit in self._exits)
-        marks = set() if well else self._marks
-        followers = leash.members(sessions, marks)  # before their parents are gone
-        self._ask(signum)
+        forked = self._nursery if self._forked else None
+        strays = stopping.Strays(set(self.pids), set() if well else self._marks, forked)
+        stopping.ask(self._alive(), signum)
         if self.running:
-            await self._wait_at_most(grace_seconds)
-        await self._end(sessions, marks, followers)
-        deadline = time.monotonic() + _OUTPUT_SECONDS
-        for stream in [stream for worker in self._started for stream in worker.streams]:
-            left = max(0.0, deadline - time.monotonic())
-            await asyncio.to_thread(stream.finish, left)
+            await stopping.wait_at_most(self._ended, grace_seconds)
+        await strays.end(lambda: [worker.process.pid for worker in self._alive()], self._ended)
+        streams = [stream for worker in self._started for stream in worker.streams]
+        if any(stream.flows for stream in streams):
+            await asyncio.to_thread(output.finish, streams, _OUTPUT_SECONDS)
         self._close()
 
-    def _ask(self, signum: signal.Signals) -> None:
+    def _alive(self) -> list[process.Worker]:
         ended = {exit.pid for exit in self._exits}
-        for worker in self._started:
-            if (pid := worker.process.pid) in ended:
-                continue
-            catches = process.catches(pid, signum)
-            os.killpg(pid, signum)
-            if catches:
-                # Its handler runs while it is parked; one that only sets a flag has to step on to
-                # see it. Whoever does not catch it would make a step that is lost.
-                worker.control.park(Park.RUN)
-            # One that does not catch it has died of it already, unless it is stopped or blocks it.
-            os.killpg(pid, signal.SIGCONT if catches else signal.SIGKILL)
-
-    async def _wait_at_most(self, seconds: float) -> None:
-        try:
-            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
-            async with asyncio.timeout(seconds):
-                await self._ended.wait()
-        except TimeoutError:
-            return
-
-    async def _end(self, sessions: set[int], marks: set[bytes], followers: dict[int, int]) -> None:
-        deadline = time.monotonic() + _KILL_SECONDS
-        while leash.kill(followers | leash.members(sessions, marks)):
-            if time.monotonic() > deadline:
-                return
-            await asyncio.sleep(0.005)
-        if self.running:
-            await self._wait_at_most(max(0.0, deadline - time.monotonic()))
+        return [worker for worker in self._started if worker.process.pid not in ended]
 
     def _close(self) -> None:
         for worker in self._started:
+            for stream in worker.streams:
+                stream.close()
             worker.close()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
@@ -419,53 +389,3 @@ class Workers:
         if self._nursery is None:
             self._guard.close()
         self._ended.set()
-
-
-def free_port(host: str) -> int:
-    """A TCP port free at this moment on ``host``, for MASTER_PORT.
-
-    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
-    whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.
-
-    Raises:
-        BadInput: ``host`` is no address of this machine.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        for port in [*random.SystemRandom().sample(_QUIET_PORTS, 20), 0]:
-            with socket.socket(family, kind, protocol) as probe:
-                try:
-                    probe.bind((address[0], port, *address[2:]))
-                except OSError as taken:
-                    if taken.errno == errno.EADDRINUSE:
-                        continue
-                    raise
-                return int(probe.getsockname()[1])
-    except OSError as cannot:
-        raise BadInput(
-            f"{host} is no address of this machine: {cannot}", field="master_addr"
-        ) from cannot
-    raise BadInput(f"{host} has no free port", field="master_addr")
-
-
-def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """The failure that came first and that nobody asked for; None where there is none."""
-    failed = [each for each in exits if each.code != 0 and not each.stopped]
-    return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
-
-
-def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
-    """Copy the root cause's error file to the one that this process was given, as ``@record`` does
-    for the launcher; schedulers read it there."""
-    root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
-    if root is not None and root.error and path:
-        Path(path).write_bytes(failures.with_exit_code(root.error, root.code))
-
-
-def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:
-    """What failed, root cause first, as torchrun lays it out; empty where nothing failed."""
-    root = root_cause(exits)
-    if root is None:
-        return ""
-    others = [each for each in exits if each.code != 0 and each is not root]
-    return failures.report(name, socket.gethostname(), root, others)

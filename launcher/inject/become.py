@@ -1,7 +1,7 @@
-"""From a fork of the nursery to a worker: what a fresh interpreter would have been. CPython 3.8 on.
+"""From a fork of the nursery to a worker as a fresh interpreter would be. CPython 3.8 on.
 
-``Worker(…)`` makes the process a worker for the kernel's eyes, ``run()`` runs the script in the real
-``__main__`` and comes back to the end of the program, so that the interpreter ends as always.
+``Worker(…)`` makes the process a worker in the eyes of the kernel, ``run()`` runs the script in the
+real ``__main__`` and comes back to the end of the program, so that the interpreter ends as always.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 #: What tools read of a worker in /proc/<pid>/environ.
@@ -29,6 +29,11 @@ def bind(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt() -> None:
+    """Be the parent of whatever workers leave behind, so that it can be found."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Shown:
@@ -57,7 +62,9 @@ class Shown:
         ctypes.memmove(at, words + bytes(room - 1 - len(words)) + b" ", room)
         at, room = self.variable
         known = [os.fsencode(environment[n]) for n in _SHOWN[:1] if n in environment]
-        known += [os.fsencode("%s=%s" % (n, environment[n])) for n in _SHOWN[1:] if n in environment]
+        known += [
+            os.fsencode("%s=%s" % (n, environment[n])) for n in _SHOWN[1:] if n in environment
+        ]
         values = b"\0".join(known)[:room]
         ctypes.memmove(at, values + bytes(room - len(values)), room)
 
@@ -160,7 +167,7 @@ def begin() -> None:
 def end() -> None:
     """Let what of ours waits for the script's end have its turn."""
     if "_brain_bootstrap" in sys.modules:
-        sys.modules["_brain_bootstrap"].end()  # type: ignore[attr-defined]
+        sys.modules["_brain_bootstrap"].end()
 
 
 def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
@@ -205,8 +212,8 @@ def _renew_streams() -> None:
 
 def _stream(fd: int, name: str, like: "Any") -> "Any":
     mode = "rb" if fd == 0 else "wb"
-    unbuffered = fd != 0 and (like is not None and like.write_through)
-    opened: "Any" = io.open(fd, mode, 0 if unbuffered else -1, closefd=False)
+    unbuffered = fd != 0 and like.write_through
+    opened: "Any" = io.open(fd, mode, 0 if unbuffered else -1, closefd=False)  # noqa: SIM115
     (opened if unbuffered else opened.raw).name = name
     made = io.TextIOWrapper(
         opened,
@@ -214,7 +221,7 @@ def _stream(fd: int, name: str, like: "Any") -> "Any":
         errors=like.errors,
         newline=None if fd == 0 else "\n",
         line_buffering=not unbuffered and (os.isatty(fd) or fd == 2),
-        write_through=unbuffered,
+        write_through=like.write_through,
     )
     made.mode = mode[0]  # type: ignore[misc]
     return made

@@ -1,4 +1,4 @@
-"""What of ours stays in a worker: the watch over its lease, the probe, the list of what it imported.
+"""What of ours stays in a worker: the watch over its lease, the probe, a list of its imports.
 
 Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
 or by ``nursery.py`` before it forks. A guest: standard library, CPython 3.8 on; it never raises,
@@ -19,7 +19,7 @@ CONTROL_BYTES = 128
 _LEASE, _FIRST_STEP = slice(16, 24), slice(56, 64)
 _WATCH_SECONDS = 0.25
 #: Settings that libraries read once, as they are imported.
-SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH", "PYTORCH", "TOKENIZERS_")
+SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
 
 
 def begin(config: "dict[str, Any]") -> None:
@@ -61,7 +61,12 @@ def load(name: str, path: str) -> "ModuleType":
 
 
 def start_shim(config: "dict[str, Any]") -> None:
-    """Let ``torch.save`` go through memory."""
+    """Say where memory is, and let ``torch.save`` go through it where the job asks for that."""
+    told = type(sys)("_brain_memory")  # for launcher.checkpoint
+    told.config = config  # type: ignore[attr-defined]  # it is nobody's module
+    sys.modules["_brain_memory"] = told
+    if not config["memory"].get("shim"):
+        return
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
     shim = sys.modules.get("_brain_shim") or load("_brain_shim", path)
     shim.start(config)

@@ -73,13 +73,15 @@ class Gate:
         sys.addaudithook(self.heard)
         for name in ("stat", "lstat", "access"):
             self._replace(os, name, self._looking(getattr(os, name)))
-        finder = _Finder({"torch.distributed.distributed_c10d": self._groups, "torch.cuda": self._cuda})
+        finder = _Finder(
+            {"torch.distributed.distributed_c10d": self._groups, "torch.cuda": self._cuda}
+        )
         finder.actions.update({"torch.optim.optimizer": self._steps, "safetensors": self._tensors})
         for name, act in finder.actions.items():
             if name in sys.modules:
                 act(sys.modules[name])
-        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
-        self.undo.append(lambda: sys.meta_path.remove(finder))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, finder)
+        self.undo.append(lambda: sys.meta_path.remove(finder))
 
     def wait(self) -> None:
         """Wait until the agent opens the gate; every thread that comes by does."""
@@ -157,13 +159,13 @@ class Gate:
     def _changed(self, path: str) -> bool:
         """Whether it changed since the job runs, or may come into being."""
         try:
-            return self.stat(path).st_mtime >= self.since
+            return bool(self.stat(path).st_mtime >= self.since)
         except OSError:
             return self._may_appear(path)
 
     def _may_appear(self, path: str) -> bool:
         try:
-            return self.stat(os.path.dirname(path)).st_mtime >= self.since
+            return bool(self.stat(os.path.dirname(path)).st_mtime >= self.since)
         except OSError:
             return False
 

@@ -25,14 +25,10 @@ MESSAGE_BYTES = 1 << 20
 #: Seconds between two looks for orphans of workers that have ended here.
 SWEEP_SECONDS = 10.0
 #: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
-PER_RANK = frozenset(
-    name.encode()
-    for name in (
-        "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
-        "ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT "
-        "TORCHELASTIC_ERROR_FILE SLURM_PROCID SLURM_LOCALID"
-    ).split()
-)
+_NAMES = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK
+ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT
+TORCHELASTIC_ERROR_FILE"""
+PER_RANK = frozenset(_NAMES.encode().split())
 
 
 def main(names: "dict[str, Any]") -> "Any":
@@ -40,6 +36,7 @@ def main(names: "dict[str, Any]") -> "Any":
     _, fd, agent, _ = sys.argv
     become = load("become")
     become.bind(int(agent))
+    become.adopt()
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]
     kept = {name: value for name, value in names.items() if not name.startswith(("_path", "_s"))}
@@ -104,7 +101,7 @@ class Server:
             except Exception:  # noqa: BLE001 - the worker tries again and says what is wrong
                 sys.modules.pop("_brain_probe", None)
         if message.get("pace"):
-            sys.meta_path.insert(0, Pacer(message["pace"]))  # type: ignore[arg-type]
+            sys.meta_path.insert(0, Pacer(message["pace"]))
         first, *self.todo = message["modules"] or [None]
         if first is not None:
             # Before anybody can ask for a worker: it would import the same at the same time.
@@ -113,7 +110,7 @@ class Server:
 
     def do_fork(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
         """Make one worker; its standard streams are ``fds``."""
-        # The first world has to start, and imports what else it needs; nobody shall do so beside it.
+        # A world that has to start imports what else it needs; nobody shall do so beside it.
         self.todo = []
         if self.spoiled is not None:
             why = "%(module)s: %(why)s" % self.spoiled
@@ -148,6 +145,15 @@ class Server:
         """The agent knows how this worker ended; its process id is free again."""
         os.waitpid(message["pid"], 0)
         self.workers.discard(message["pid"])
+
+    def do_count(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """Say whether there is any child, workers' orphans included."""
+        self.sweep()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return self.answer(fds, {"say": "counted", "children": False})
+        return self.answer(fds, {"say": "counted", "children": True})
 
     def do_stop(self, message: "dict[str, Any]", fds: "list[int]") -> None:
         """Nobody is wanted from here any more."""

@@ -1,2 +1,2 @@
-"""The parts of ``launcher.processes.nursery``: the channel to one fork server, the reading of a worker's
-command, and what is remembered about a script's imports."""
+"""Parts of ``launcher.processes.nursery``: the channel to a fork server, the reading of a command,
+and what is remembered of a script's imports."""

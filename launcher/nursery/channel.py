@@ -63,6 +63,7 @@ class Channel:
         self._children: set[Child] = set()
         self._outbox: list[tuple[bytes, Sequence[int]]] = []
         self._next, self._retired = 0, False
+        self._asked: asyncio.Future[bool] | None = None
         self._loop = asyncio.get_running_loop()
         ours.setblocking(False)
         self._loop.add_reader(ours.fileno(), self._hear)
@@ -80,9 +81,24 @@ class Channel:
         if not self.alive:
             raise Unavailable("the fork server is gone")
         self._next += 1
-        made = self._waiting[self._next] = self._loop.create_future()
+        made: asyncio.Future[Child] = self._loop.create_future()
+        self._waiting[self._next] = made
         self._send({"do": "fork", "id": self._next, "spec": spec}, [os.dup(fd) for fd in fds])
         return await made
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """What it forked and what has not ended yet."""
+        return frozenset(child.pid for child in self._children)
+
+    async def alone(self) -> bool:
+        """Whether the server has no child; False where it cannot say."""
+        if not self.alive:
+            return False
+        if self._asked is None:
+            self._asked = self._loop.create_future()
+            self._send({"do": "count"})
+        return await asyncio.shield(self._asked)
 
     def forget(self, child: Child) -> None:
         """Its end is known here: the server need not keep it any longer."""
@@ -152,6 +168,9 @@ class Channel:
                         spoiled=spoiled and (spoiled["module"], spoiled["why"]),
                     )
                 )
+            case "counted" if self._asked is not None:
+                asking, self._asked = self._asked, None
+                asking.set_result(not message["children"])
             case "refused":
                 asked = self._waiting.pop(message["id"])
                 if not asked.done():
@@ -183,11 +202,14 @@ class Channel:
                 os.close(fd)
         self._outbox.clear()
         gone = Unavailable("the fork server is gone")
-        for asked in [*self._waiting.values(), self.ready]:
+        lost: list[asyncio.Future[Any]] = [*self._waiting.values(), self.ready]
+        for asked in lost:
             if not asked.done():
                 asked.set_exception(gone)
                 asked.exception()  # whoever does not wait need not hear of it
         self._waiting.clear()
+        if self._asked is not None:
+            self._asked.set_result(False)
         if not self._retired:
             self._gone()
 

@@ -3,9 +3,13 @@
 import json
 import re
 import signal
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
+
+from launcher.processes.values import WorkerExit
 
 #: What torchrun's report says instead of a traceback; nowhere else does it help anybody.
 _NO_FILE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
@@ -111,3 +115,26 @@ def _block(index: int, host: str, failure: Failure) -> str:
         f"  error_file: {failure.error_file or '<N/A>'}\n"
         f"  traceback : {told}"
     )
+
+
+def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
+    """The failure that came first and that nobody asked for; None where there is none."""
+    failed = [each for each in exits if each.code != 0 and not each.stopped]
+    return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
+
+
+def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
+    """Copy the root cause's error file to the one that this process was given, as ``@record`` does
+    for the launcher; schedulers read it there."""
+    root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
+    if root is not None and root.error and path:
+        Path(path).write_bytes(with_exit_code(root.error, root.code))
+
+
+def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:
+    """What failed, root cause first, as torchrun lays it out; empty where nothing failed."""
+    root = root_cause(exits)
+    if root is None:
+        return ""
+    others = [each for each in exits if each.code != 0 and each is not root]
+    return report(name, socket.gethostname(), root, others)

@@ -45,7 +45,7 @@ def guard() -> None:
     """Wait for the end of the agent or of a lease; then leave nothing running."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
-    watched: "dict[bytes, list[tuple[int, bytes]]]" = {}
+    watched: dict[bytes, list[tuple[int, bytes]]] = {}
     told = b""
     while True:
         # With nothing to watch there is nothing to wake up for.
@@ -119,16 +119,26 @@ def kill(processes: dict[int, int]) -> bool:
     return left
 
 
-def members(sessions: "set[int]", marks: "set[bytes]") -> "dict[int, int]":
+def members(
+    sessions: "set[int]",
+    marks: "set[bytes]",
+    adopter: "int | None" = None,
+    keep: "set[int] | frozenset[int]" = frozenset(),
+) -> "dict[int, int]":
     """Living processes of ``sessions`` or with one of ``marks`` as error file, and their
-    descendants, as pid -> start ticks."""
+    descendants, as pid -> start ticks; with ``adopter`` also what it adopted and whose environment
+    says nothing, but for ``keep``, its own children."""
     seen = {}
     for name in os.listdir("/proc"):
         stat = read_stat(int(name)) if name.isdigit() else None
         if stat is not None:
             seen[int(name)] = stat
     inside = {pid for pid, (_, session, _) in seen.items() if session in sessions}
-    inside |= {pid for pid in seen if error_file_of(pid) in marks}
+    if marks:
+        files = {pid: error_file_of(pid) for pid in seen}
+        inside |= {pid for pid, file in files.items() if file in marks}
+        orphans = {pid for pid, (parent, _, _) in seen.items() if parent == adopter} - keep
+        inside |= {pid for pid in orphans if files[pid] is None}
     grew = True
     while grew:
         more = {pid for pid, (parent, _, _) in seen.items() if parent in inside} - inside

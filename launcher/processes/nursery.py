@@ -61,6 +61,20 @@ class Nursery:
             return Readiness()
 
     @property
+    def pid(self) -> int | None:
+        """The server's process id; None where there is none."""
+        return None if self._channel is None else self._channel.process.pid
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Its own children: workers of all worlds, by process id."""
+        return frozenset() if self._channel is None else self._channel.pids
+
+    async def alone(self) -> bool:
+        """Whether it has no child at all, so that nothing of any worker is left."""
+        return self._channel is not None and await self._channel.alone()
+
+    @property
     def holds(self) -> bool:
         """Whether forked workers wait at the gate where they are asked to."""
         return self._channel is not None and self._channel.alive and self._command is not None
@@ -94,11 +108,11 @@ class Nursery:
             python = [sys.executable, "-I", "-S"]
         else:
             python = [self._config.entrypoint.argv[0], *self._command.options]
+        title = " " * _TITLE_BYTES
         try:
             with theirs:
                 server = subprocess.Popen(
-                    [*python, str(_SERVER), str(theirs.fileno()), str(os.getpid())]
-                    + [" " * _TITLE_BYTES],
+                    [*python, str(_SERVER), str(theirs.fileno()), str(os.getpid()), title],
                     env=self._base | {"TORCHELASTIC_ERROR_FILE": " " * _SHOWN_BYTES},
                     cwd=self._config.directory,
                     stdin=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -151,13 +152,19 @@ class Stream:
         except OSError:  # somebody cleaned up
             return b""
 
+    @property
+    def flows(self) -> bool:
+        """Whether something may still arrive."""
+        return self._thread is not None and self._thread.is_alive()
+
     def finish(self, seconds: float) -> None:
         """Wait until all that was written has arrived, at most ``seconds``."""
-        if self._thread is None:
-            return
-        if self._thread.ident is not None:
+        if self.flows and self._thread is not None:
             self._thread.join(seconds)
-        else:  # never read: it was of a world that did not come to be
+
+    def close(self) -> None:
+        """Let go of what was never read: it was of a world that did not come to be."""
+        if self._thread is not None and self._thread.ident is None:
             for fd in [self._read, *self._opened]:
                 os.close(fd)
 
@@ -196,6 +203,13 @@ class Stream:
         for line in lines:
             for fd, shape in self._lines:
                 _write(fd, shape(line.rstrip(b"\r\n") + b"\n"))
+
+
+def finish(streams: Sequence[Stream], seconds: float) -> None:
+    """Wait until all that was written has arrived, at most ``seconds``."""
+    deadline = time.monotonic() + seconds
+    for stream in streams:
+        stream.finish(max(0.0, deadline - time.monotonic()))
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -1,8 +1,10 @@
 """One worker process, and the small things that processes need."""
 
 import contextlib
+import errno
 import importlib.util
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,10 +16,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from brain.errors import BadInput
 from launcher.processes import failures, leash, output
 from launcher.processes.control import Control
 from launcher.processes.values import Progress, WorkerExit
 
+#: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
+_QUIET_PORTS = range(15_000, 30_000)
 #: Longest path of a Unix socket.
 _SOCKET_PATH_BYTES = 107
 
@@ -186,3 +191,30 @@ def listen(path: Path) -> socket.socket:
     listening.bind(str(path))
     listening.setblocking(False)
     return listening
+
+
+def free_port(host: str) -> int:
+    """A TCP port free at this moment on ``host``, for MASTER_PORT.
+
+    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
+    whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.
+
+    Raises:
+        BadInput: ``host`` is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        for port in [*random.SystemRandom().sample(_QUIET_PORTS, 20), 0]:
+            with socket.socket(family, kind, protocol) as probe:
+                try:
+                    probe.bind((address[0], port, *address[2:]))
+                except OSError as taken:
+                    if taken.errno == errno.EADDRINUSE:
+                        continue
+                    raise
+                return int(probe.getsockname()[1])
+    except OSError as cannot:
+        raise BadInput(
+            f"{host} is no address of this machine: {cannot}", field="master_addr"
+        ) from cannot
+    raise BadInput(f"{host} has no free port", field="master_addr")

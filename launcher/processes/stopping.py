@@ -1,0 +1,78 @@
+"""Ending workers: who listens is asked, the others are killed, and all that any of them started."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from launcher.processes import leash, process
+from launcher.processes.nursery import Nursery
+from launcher.processes.values import Park
+
+#: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
+#: be longer, then the agent goes on without it.
+KILL_SECONDS = 10.0
+
+
+def ask(workers: Iterable[process.Worker], signum: signal.Signals) -> None:
+    """Send ``signum`` to those that catch it, and end the others."""
+    for worker in workers:
+        pid = worker.process.pid
+        catches = process.catches(pid, signum)
+        _signal(pid, signum)
+        if catches:
+            # Its handler runs while it is parked; one that only sets a flag has to step on to
+            # see it. Whoever does not catch it would make a step that is lost.
+            worker.control.park(Park.RUN)
+        # One that does not catch it has died of it already, unless it is stopped or blocks it.
+        _signal(pid, signal.SIGCONT if catches else signal.SIGKILL)
+
+
+class Strays:
+    """Processes that workers started: those of their sessions, those with a worker's error file in
+    their environment, what descends from either, and orphans that came to the nursery."""
+
+    def __init__(self, sessions: set[int], marks: set[bytes], nursery: Nursery | None) -> None:
+        """To be made before the workers end: where no nursery adopts orphans, who descends from a
+        worker can be told as long as that lives."""
+        self._sessions, self._marks, self._nursery = sessions, marks, nursery
+        self._followers = {} if nursery is not None else leash.members(sessions, marks)
+
+    async def end(self, running: Callable[[], Iterable[int]], ended: asyncio.Event) -> None:
+        """Kill the workers that still run and all strays; returns when none is left, or when the
+        kernel does not end them in ``KILL_SECONDS``."""
+        deadline = time.monotonic() + KILL_SECONDS
+        for pid in running():
+            _signal(pid, signal.SIGKILL)
+        if any(running()):
+            await wait_at_most(ended, KILL_SECONDS)
+        if self._nursery is not None and await self._nursery.alone():
+            return
+        while leash.kill(self._followers | self._members()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+
+    def _members(self) -> dict[int, int]:
+        adopter = None if self._nursery is None or not self._marks else self._nursery.pid
+        keep = frozenset[int]() if self._nursery is None else self._nursery.pids
+        return leash.members(self._sessions, self._marks, adopter, keep)
+
+
+async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, but not for ever."""
+    try:
+        # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        return
+
+
+def _signal(pid: int, signum: signal.Signals) -> None:
+    """To a worker's whole group; to itself alone while it has not made one yet."""
+    try:
+        os.killpg(pid, signum)
+    except ProcessLookupError:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signum)
