@@ -21,6 +21,7 @@ from launcher.entrypoint import parse_command
 from launcher.frames import digest
 from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
+from launcher.processes.process import Guard
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
@@ -80,11 +81,15 @@ def run(config: LaunchConfig) -> int:
     Raises:
         BadInput: something in ``config`` cannot be used on this machine.
     """
+    guard = Guard()  # an agent that is killed leaves its directory to it
     scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
+    guard.watch(scratch)
     try:
         return asyncio.run(_by_hand(config, scratch))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        guard.done(scratch)
+        guard.close()
 
 
 def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
