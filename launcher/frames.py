@@ -14,6 +14,7 @@ from brain.errors import BadInput, Unavailable
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher.config import VERSION, WorldDocument
+from launcher.memory.parts import Part
 from launcher.network_check.rules import Measured
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
@@ -42,8 +43,10 @@ class Hello(Frame, frozen=True, kw_only=True):
     processes: int
     #: Generation that its replica was started for.
     generation: int
-    #: Highest epoch that it has heard of.
+    #: Highest epoch that it has heard of, formed or only prepared.
     last_epoch: int
+    #: Epoch of the last world that it was told to run; it can show its document.
+    world_epoch: int = 0
     #: Epoch of the workers it has, 0 = none.
     epoch: int = 0
     exits: tuple[WorkerExit, ...] = ()
@@ -53,6 +56,10 @@ class Hello(Frame, frozen=True, kw_only=True):
     topology: tuple[str, ...] = ()
     #: False: it will say ``Ready`` once it can start workers quickly.
     ready: bool = True
+    #: Parts of steps that are in its memory.
+    held: tuple[Part, ...] = ()
+    #: Name of what it runs; two jobs that meet by mistake differ in it.
+    program: str = ""
 
 
 class Ready(Frame, frozen=True):
@@ -63,12 +70,27 @@ class Leave(Frame, frozen=True):
     """The agent was asked to end and wants to be let go."""
 
 
+class Turned(Frame, frozen=True):
+    """The agent follows another coordinator from here on: this one was silent for too long.
+
+    It says so before it lets go of the connection, whose end would prove that it is gone.
+    """
+
+
+class Known(Frame, frozen=True, kw_only=True):
+    """A later world than the coordinator's; a successor may have missed it."""
+
+    world: WorldDocument
+
+
 class Heartbeat(Frame, frozen=True, kw_only=True):
     """The agent lives; how far its workers of ``epoch`` are."""
 
     epoch: int
     #: CLOCK_MONOTONIC of the sender, nanoseconds.
     now_ns: int
+    #: ``at`` of the newest lease that the sender has had from this coordinator.
+    heard: float = 0.0
     progress: tuple[Progress, ...] = ()
 
 
@@ -114,6 +136,8 @@ class Stopped(Frame, frozen=True, kw_only=True):
     now_ns: int
     progress: tuple[Progress, ...]
     port: int
+    #: Parts of steps that are in its memory.
+    held: tuple[Part, ...] = ()
 
 
 class Welcome(Frame, frozen=True, kw_only=True):
@@ -141,6 +165,8 @@ class Run(Frame, frozen=True, kw_only=True):
     """Start the workers of a world."""
 
     world: WorldDocument
+    #: A part of the newest step in memory that is complete over all agents; None: there is none.
+    memory: Part | None = None
 
 
 class Prepare(Frame, frozen=True, kw_only=True):
@@ -178,6 +204,43 @@ class Checked(Frame, frozen=True, kw_only=True):
     measured: Measured
 
 
+class Fetch(Frame, frozen=True, kw_only=True):
+    """First frame of a connection: another agent wants a file of a step that is in memory here."""
+
+    v: int = VERSION
+    job: str
+    token_sha256: str
+    #: ``<step>-<epoch>``.
+    key: str
+    name: str
+
+
+class Offer(Frame, frozen=True, kw_only=True):
+    """First frame of a connection: another agent's part of a step, to be kept for it; the files
+    follow as pieces, one after the other."""
+
+    v: int = VERSION
+    job: str
+    token_sha256: str
+    #: JSON, as in ``part-<rank>``.
+    part: bytes
+
+
+class Piece(Frame, frozen=True, kw_only=True):
+    """A piece of a file."""
+
+    data: bytes = b""
+    last: bool = False
+    #: There is no such file.
+    missing: bool = False
+
+
+class Taken(Frame, frozen=True, kw_only=True):
+    """The answer to ``Offer``, after its files."""
+
+    ok: bool
+
+
 class Parked(Frame, frozen=True, kw_only=True):
     """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
 
@@ -193,12 +256,15 @@ class Halt(Frame, frozen=True, kw_only=True):
 
 
 class Lease(Frame, frozen=True, kw_only=True):
-    """The answer to a heartbeat: its workers may live on."""
+    """The answer to a heartbeat: its workers may live on for so long after it was sent."""
 
     epoch: int
     #: ``now_ns`` of the heartbeat.
     sent_ns: int
+    #: 0 where it has no workers of the present world.
     seconds: float
+    #: When it was answered, by the coordinator's clock; the next heartbeat brings it back.
+    at: float = 0.0
 
 
 class Bye(Frame, frozen=True, kw_only=True):
@@ -210,9 +276,10 @@ class Bye(Frame, frozen=True, kw_only=True):
 
 
 ANY = (
-    Hello | Ready | Leave | Heartbeat | Started | Prepared | Unusable | Exited | Said | Stopped
+    Hello | Ready | Leave | Turned | Known | Heartbeat | Started | Prepared | Unusable | Exited | Said | Stopped
     | Welcome | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked | Halt
     | Lease | Bye
+    | Fetch | Offer | Piece | Taken
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)
 
@@ -270,6 +337,17 @@ class Connection:
         if not isinstance(frame, kind):
             raise BadInput(f"{type(frame).__name__} is not expected here")
         return frame
+
+    def abandon(self) -> None:
+        """Let go of a stream whose other end does not listen."""
+        self._writer.transport.abort()
+
+    async def flush(self) -> None:
+        """Wait until the other side has taken most of what was sent."""
+        try:
+            await self._writer.drain()
+        except OSError:
+            return
 
     async def close(self) -> None:
         """Send what is queued, then let go of the stream."""

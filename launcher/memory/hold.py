@@ -7,13 +7,15 @@ to bring to storage what was accepted.
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,6 +27,9 @@ from launcher.memory.links import SHARED, mark
 #: Names in it are this long at most, so that the keeper's socket has room in its path.
 _NAME_CHARACTERS = 60
 _LOOK_SECONDS = 0.01
+#: Keepers of what others left; they end by themselves.
+_adopted: "list[subprocess.Popen[bytes]]" = []
+_KEEPER = (sys.executable, "-E", "-P", "-m", "launcher.memory.keeper")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +50,22 @@ class _Report:
     ahead: tuple[Ahead, ...] = ()
     #: Saves that were given up, with the reason.
     lost: tuple[str, ...] = ()
+    #: Steps of ``launcher.checkpoint`` in memory, saved here, and when the newest was.
+    steps: tuple[int, ...] = ()
+    accepted: float | None = None
+    #: One of them is not on storage, though it shall be.
+    behind: bool = False
 
 
 class Hold:
     """The shared memory of one agent. Make one with ``open``, end it with ``close``."""
 
-    def __init__(self, root: Path, lock: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, root: Path, lock: int, say: Callable[[str], None], news: Callable[[], None]
+    ) -> None:
         """Use ``open``."""
         self.root = root
-        self._lock, self._say = lock, say
+        self._lock, self._say, self._news = lock, say, news
         self._report = _Report()
         self._losses_said = 0
         self._closing = False
@@ -61,9 +73,16 @@ class Hold:
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
-    def open(cls, job: str, replica: int, registry: Path, say: Callable[[str], None]) -> "Hold":
-        """Take the directory ``/dev/shm/brain-<uid>-<job>-<replica>``, finish what agents that are
-        gone left there, and repair names that a crash of the machine left dangling.
+    def open(
+        cls,
+        root: Path,
+        registry: Path,
+        say: Callable[[str], None],
+        news: Callable[[], None] = lambda: None,
+    ) -> "Hold":
+        """Make the directory ``root``, finish what agents that are gone left of theirs, and repair
+        names that a crash of the machine left dangling; ``news`` is called when the keeper tells
+        something.
 
         Raises:
             Unavailable: there is no shared memory that can be written.
@@ -73,15 +92,35 @@ class Hold:
         try:
             repair(registry, say)
             registry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            root, lock = _make(plain(job), replica)
+            lock = _make(root)
         except OSError as cannot:
             raise Unavailable(f"there is no memory checkpoint: {cannot}") from cannot
-        return cls(root, lock, say)
+        return cls(root, lock, say, news)
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
         """What is ahead of storage now, as far as the keeper has told."""
         return self._report.ahead
+
+    @property
+    def ahead_since(self) -> float | None:
+        """When the oldest save that is not on storage was accepted; seconds since the epoch."""
+        report = self._report
+        since = [each.accepted for each in report.ahead if each.accepted is not None]
+        since += [report.accepted] if report.behind and report.accepted is not None else []
+        return min(since, default=None)
+
+    def persist(self) -> None:
+        """Bring steps to storage, too, that were to stay in memory."""
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.write(b"!\n")
+        self._report = replace(self._report, behind=True)
+
+    async def persisted(self) -> None:
+        """Wait until what ``persist`` asked for has been done."""
+        while self._report.behind:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     @property
     def keeper_pid(self) -> int:
@@ -112,10 +151,12 @@ class Hold:
             self._keeper.stdin.close()
         await self._watching
         os.close(self._lock)
+        if self._keeper.stdin is not None:
+            self._keeper.stdin.close()
 
     def _start_keeper(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(self.root)],
+            [*_KEEPER, str(self.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(self._lock,),
@@ -152,6 +193,7 @@ class Hold:
                 for lost in self._report.lost[self._losses_said :]:
                     self._say(f"a save in memory did not come to storage: {lost}")
                 self._losses_said = len(self._report.lost)
+                self._news()
         finally:
             transport.close()
 
@@ -167,25 +209,27 @@ def orphans() -> list[Path]:
     return [path for path in found if (path / "lock").exists() and not keeper.held(str(path))]
 
 
-def adopt(root: Path) -> "subprocess.Popen[bytes] | None":
-    """Have what is accepted there brought to storage and the directory removed; None where
-    somebody else does."""
+def adopt(root: Path) -> None:
+    """Have what is accepted there brought to storage and the directory removed, unless somebody
+    else does."""
+    _adopted[:] = [finishing for finishing in _adopted if finishing.poll() is None]
     try:
         lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(root)],
+        finishing = subprocess.Popen(
+            [*_KEEPER, str(root)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=(lock,),
             cwd="/",
             start_new_session=True,
         )
+        _adopted.append(finishing)
     except BlockingIOError:
-        return None
+        return
     finally:
         os.close(lock)
 
@@ -228,31 +272,34 @@ def _job_of(target: str) -> str:
     return name.removeprefix(f"brain-{os.getuid()}-").rpartition("-")[0]
 
 
-def _make(job: str, replica: int) -> tuple[Path, int]:
-    """A new directory, locked before anybody can find it, and the lock's descriptor."""
-    for attempt in range(1000):
-        number = str(replica) if attempt == 0 else f"{replica}.{attempt}"
-        final = SHARED / f"brain-{os.getuid()}-{job}-{number}"
-        if final.exists():
-            continue
-        made = Path(tempfile.mkdtemp(prefix=f".brain-{os.getuid()}-", dir=SHARED))
-        lock = os.open(made / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def free_root(job: str, replica: int) -> Path:
+    """A directory of shared memory that no other agent has: two jobs may have one name."""
+    base = f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}"
+    names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(1)))
+    return next(SHARED / name for name in names if not (SHARED / name).exists())
+
+
+def _make(root: Path) -> int:
+    """Make the directory, locked before anybody can find it; the lock's descriptor."""
+    made = Path(tempfile.mkdtemp(prefix=f".brain-{os.getuid()}-", dir=SHARED))
+    lock = os.open(made / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
-            os.rename(made, final)
-            return final, lock
-        except OSError:  # somebody else's meanwhile
-            os.close(lock)
-            (made / "lock").unlink()
-            made.rmdir()
-    raise OSError(f"{SHARED} has a thousand directories of job {job}")
+        (made / "steps").mkdir()
+        os.rename(made, root)
+    except OSError:
+        os.close(lock)
+        shutil.rmtree(made)
+        raise
+    return lock
 
 
-def words(hold: Hold, job: str, declared: str | None, registry: Path) -> dict[str, str | None]:
+def words(root: Path, declared: str | None, registry: Path, *, shim: bool) -> dict[str, object]:
     """``memory`` in BRAIN_WORKER."""
     return {
-        "directory": str(hold.root),
-        "job": plain(job),
+        "directory": str(root),
+        "job": _job_of(str(root)),
+        "shim": shim,
         "declared": declared,
         "registry": str(registry),
     }

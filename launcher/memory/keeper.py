@@ -1,9 +1,10 @@
-"""Brings what workers saved into memory to storage. Run by path, standard library only.
+"""Brings what workers saved into memory to storage. A program; standard library only.
 
-keeper.py <directory>
+python -m launcher.memory.keeper <directory>
     makes durable what appears in the agent's shared memory, and says on standard output, a line of
-    JSON at each change, what is ahead of storage. When standard input ends (the agent let go of
-    it, or was killed) it finishes what was accepted, removes the directory and ends.
+    JSON at each change, what is ahead of storage. A line on standard input (a worker has failed)
+    brings steps to storage, too, that were to stay in memory. When standard input ends (the agent
+    let go of it, or was killed) it finishes what was accepted, removes the directory and ends.
 
 What is in the directory stands in docs/reference/protocols.md. All of it is in the file system, so
 a keeper that was killed is followed by another one that goes on where it was.
@@ -22,6 +23,10 @@ import socket
 import stat
 import sys
 import time
+from pathlib import Path
+
+from launcher.memory import parts
+from launcher.memory.storing import Storing
 
 EXCHANGE = 2
 CHUNK_BYTES = 8 << 20
@@ -30,8 +35,8 @@ CHUNK_BYTES = 8 << 20
 LOOK_SECONDS, RETRY_SECONDS, LOST_SECONDS = 0.25, 0.5, 1.0
 #: Seconds that storage may refuse a save whose worker has ended before it is given up.
 GIVE_UP_SECONDS = 10.0
-#: Seconds that workers may outlive their agent.
-ORPHANS_SECONDS = 15.0
+#: Seconds that workers may outlive their agent, and pieces of a step the agents that have them.
+ORPHANS_SECONDS, PIECES_SECONDS = 15.0, 30.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,7 +53,6 @@ class Slot:
         with open(os.path.join(path, "inode")) as file:
             self.inode = json.load(file)
         self.first = self.manifest["path"]
-        self.temporary = self.manifest["temporary"]
         self.memory = os.path.join(path, os.path.basename(self.first))
         self.copied = False
         self.missed_since: float | None = None
@@ -72,17 +76,32 @@ class Slot:
         except (OSError, ValueError):
             return []
 
+    def names(self) -> "list[str]":
+        """Every name that it had, the newest first."""
+        names = [told["name"] for told in self.told() if "name" in told]
+        return [*reversed(names), self.first]
+
+    def moved(self, path: str) -> "list[str]":
+        """Where ``path`` may be, if its directory was renamed."""
+        name = os.path.basename(path)
+        return [os.path.join(os.path.dirname(each), name) for each in self.names()]
+
+    @property
+    def temporary(self) -> str:
+        """The file that will be the durable one."""
+        told: str = self.manifest["temporary"]
+        return next((path for path in self.moved(told) if os.path.lexists(path)), told)
+
     def name(self) -> str | None:
         """Where its link is now; None where it cannot be found."""
-        names = [told["name"] for told in self.told() if "name" in told]
-        names = [*reversed(names), self.first]
+        names, temporary = self.names(), self.temporary
         for name in names:
             if points(name, self.memory):
                 return name
         for directory in dict.fromkeys(map(os.path.dirname, names)):
             with contextlib.suppress(OSError):
                 for entry in os.scandir(directory):
-                    if entry.path != self.temporary and points(entry.path, self.memory):
+                    if entry.path != temporary and points(entry.path, self.memory):
                         return entry.path
         return None
 
@@ -136,8 +155,7 @@ class Slot:
             return
         if here == self.inode:
             return
-        names = [self.first, *(told["name"] for told in self.told() if "name" in told)]
-        for name in names:
+        for name in self.names():
             if inode_of(name) == self.inode:
                 exchange(self.temporary, name)
                 return
@@ -159,8 +177,8 @@ class Slot:
     def clear(self) -> None:
         """Remove all that was ours, memory last."""
         for told in self.told():
-            if "keep" in told:
-                remove(told["keep"])
+            for keep in self.moved(told["keep"]) if "keep" in told else ():
+                remove(keep)
         remove(self.temporary)
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -181,6 +199,7 @@ class Keeper:
         self.slots: dict[str, Slot] = {}
         self.lost: list[str] = []
         self.reported = ""
+        self.storing, self.breakpoint, self.behind = Storing(Path(root)), False, False
         self.bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.bell.setblocking(False)
         bell = os.path.join(root, "bell")
@@ -192,18 +211,22 @@ class Keeper:
         gone_since = None
         while True:
             busy = self.turn()
+            self.behind = self.storing.turn(breakpoint=self.breakpoint)
+            self.breakpoint &= self.behind
             self.report()
-            if gone_since is not None and not busy and self.deserted(gone_since):
+            if gone_since is not None and not busy and self.finished(gone_since):
                 break
             listened = [self.bell] if gone_since is not None else [self.bell, sys.stdin]
-            pause = 0.01 if busy or gone_since is not None else LOOK_SECONDS
+            pause = 0.01 if busy or self.behind or gone_since is not None else LOOK_SECONDS
             ready, _, _ = select.select(listened, [], [], pause)
             if self.bell in ready:
                 with contextlib.suppress(BlockingIOError):
                     while True:
                         self.bell.recv(16)
-            if sys.stdin in ready and not os.read(0, 4096):
-                gone_since = time.monotonic()
+            if sys.stdin in ready:
+                told = os.read(0, 4096)
+                self.breakpoint |= bool(told)
+                gone_since = None if told else time.monotonic()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def turn(self) -> bool:
@@ -261,6 +284,11 @@ class Keeper:
         self.lost.append(f"{slot.first}: its name is gone")
         return True
 
+    def finished(self, since: float) -> bool:
+        """Whether nothing can come any more, and what pieces are waited for will not."""
+        waited = time.monotonic() - since > PIECES_SECONDS
+        return self.deserted(since) and (waited or not self.behind)
+
     def deserted(self, since: float) -> bool:
         """Whether no worker that may still save runs, or has for too long without its agent."""
         if time.monotonic() - since > ORPHANS_SECONDS:
@@ -284,7 +312,16 @@ class Keeper:
             }
             for slot in self.slots.values()
         ]
-        line = json.dumps({"ahead": ahead, "lost": self.lost})
+        held = [part for part in parts.found(Path(self.root, "steps")) if not part.copied]
+        line = json.dumps(
+            {
+                "ahead": ahead,
+                "lost": self.lost,
+                "steps": sorted({part.key.step for part in held}),
+                "behind": self.behind,
+                "accepted": max((part.accepted for part in held), default=None),
+            }
+        )
         if line != self.reported:
             self.reported = line
             with contextlib.suppress(OSError):  # the agent is gone
@@ -325,7 +362,7 @@ def sync(directory: str) -> None:
 
 def remove(path: str) -> None:
     """Remove a name that may be gone already."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 #: Where shared memory is.
 SHARED = Path("/dev/shm")
+#: What every path into some agent's memory begins with.
+MEMORY = f"{SHARED}/brain-"
 _LOOK_SECONDS = 0.005
 
 

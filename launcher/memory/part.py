@@ -1,66 +1,137 @@
-"""The agent's part in the memory checkpoint: when it begins, and what waits for storage."""
+"""The agent's part in the memory checkpoint: when it begins, what waits for storage, who shares."""
 
 import asyncio
+import json
+import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from brain.errors import Unavailable
-from launcher.config import LaunchConfig
-from launcher.memory.hold import Hold, words
+from brain.errors import BadInput, Unavailable
+from brain.types.world import Member
+from launcher import frames
+from launcher.config import LaunchConfig, WorldDocument
+from launcher.frames import Connection
+from launcher.memory import parts
+from launcher.memory.hold import Hold, free_root, words
+from launcher.memory.parts import Part
+from launcher.memory.sharing import Sharing, buddy_of
 from launcher.processes.values import WorkerExit
 
 #: In ``$BRAIN_HOME``: directories in which checkpoints were ever saved through memory.
 REGISTRY = "memory-directories"
 
 
-class MemoryPart:
-    """Nothing until ``configured`` finds that the job wants it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """How far memory is ahead of storage on this agent."""
 
-    def __init__(self) -> None:
+    #: Seconds since the epoch of the oldest save that is not on storage; None: nothing is ahead.
+    ahead_since: float | None = None
+    #: Whether another host has what is ahead; None: there is none, or it is never copied.
+    buddy: bool | None = None
+    #: Why there is no memory checkpoint although the job wants it; empty: there is.
+    off: str = ""
+
+
+class MemoryPart:
+    """Nothing until the job or its script wants it."""
+
+    def __init__(self, token_sha256: str) -> None:
+        self._token_sha256 = token_sha256
         self.hold: Hold | None = None
-        self._tried = False
-        self._words: dict[str, str | None] | None = None
-        self._waiting: set[asyncio.Task[None]] = set()
+        self.off = ""
+        self._config: LaunchConfig | None = None
+        self._root: Path | None = None
+        self._sharing: Sharing | None = None
+        self._world: WorldDocument | None = None
+        self._replica = -1
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pushing: asyncio.Task[None] | None = None
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
-        """The configuration with ``memory``, where the job asks for it and there is any."""
-        if not config.memory_checkpoint:
-            return config
-        if not self._tried:
-            self._tried = True
-            self._open(config)
-        return replace(config, memory=self._words)
-
-    def _open(self, config: LaunchConfig) -> None:
-        registry = Path(config.home) / REGISTRY
-        try:
-            self.hold = Hold.open(config.job, config.replica, registry, _say)
-        except Unavailable as without:
-            _say(f"{without}; checkpoints are saved as always")
-            return
+        """The configuration with ``memory``; where the job asks for it, it begins now."""
+        self._replica = config.replica
+        if self._root is None:
+            self._root = free_root(config.job, config.replica)
+            self._config = config
+            if config.memory_checkpoint:
+                self._open()
         declared = config.checkpoint.path
         if declared is not None:
             declared = str(Path(config.directory, declared))
-        self._words = words(self.hold, config.job, declared, registry)
+        shim = config.memory_checkpoint and self.hold is not None
+        registry = Path(config.home) / REGISTRY
+        return replace(config, memory=words(self._root, declared, registry, shim=shim))
+
+    def asked(self, path: str | None) -> None:
+        """A worker wants memory, or a file (``<step>-<epoch>/<name>``) that is not here."""
+        if self.hold is None:
+            self._open()
+        if path is not None and self._sharing is not None:
+            self._do(self._bring(self._sharing, path))
+
+    @property
+    def held(self) -> tuple[Part, ...]:
+        """The parts of steps that are in memory here."""
+        return () if self.hold is None else parts.found(self.hold.root / "steps")
+
+    @property
+    def state(self) -> MemoryState:
+        """How far memory is ahead of storage."""
+        if self.hold is None:
+            return MemoryState(off=self.off)
+        return MemoryState(ahead_since=self.hold.ahead_since, buddy=self._buddy_has(), off=self.off)
+
+    def began(self, world: WorldDocument, agreed: Part | None) -> None:
+        """A world forms, whose members agreed on a step; other steps are of no use any more."""
+        self._world = world
+        if agreed is not None and self.hold is None:
+            self._open()
+        if self.hold is None:
+            return
+        steps, told = self.hold.root / "steps", self.hold.root / "agreed"
+        for part in self.held:
+            if agreed is None or part.key != agreed.key:
+                parts.drop(steps, part)
+        if agreed is None:
+            told.unlink(missing_ok=True)
+            return
+        step = {"step": agreed.step, "epoch": agreed.epoch, "path": agreed.path}
+        half = told.with_name(".agreed")
+        half.write_text(json.dumps(step | {"world": world.epoch}))
+        os.replace(half, told)
+        if agreed.shared and self._sharing is not None:  # it will be asked for
+            self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
+
+    async def answer(self, said: frames.Fetch | frames.Offer, connection: Connection) -> None:
+        """Serve another agent.
+
+        Raises:
+            BadInput: it is not of this job.
+        """
+        if isinstance(said, frames.Offer) and self.hold is None:
+            self._open()
+        if self._sharing is None:
+            connection.send(frames.Piece(missing=True))
+        elif isinstance(said, frames.Fetch):
+            await self._sharing.serve(said, connection)
+        else:
+            await self._sharing.take(said, connection)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
         """Tell of a worker's end once its saves are on storage; at once where we ended it."""
-        if self.hold is None or exit.stopped or not self.hold.holds(exit.pid):
+        if self.hold is None or exit.stopped:
             tell(exit)
             return
-        task = asyncio.create_task(self._when_stored(self.hold, exit, tell))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
-
-    async def _when_stored(
-        self, hold: Hold, exit: WorkerExit, tell: Callable[[WorkerExit], None]
-    ) -> None:
-        lost = await hold.settled(exit.pid)
-        if lost is not None and exit.code == 0:
-            exit = replace(exit, code=1, message=f"its last checkpoint could not be saved: {lost}")
-        tell(exit)
+        failed = exit.code != 0 and self._config is not None and self._config.save_at_breakpoint
+        if failed:
+            self.hold.persist()
+        if failed or self.hold.holds(exit.pid):
+            self._do(self._when_stored(self.hold, exit, tell, failed))
+        else:
+            tell(exit)
 
     async def drain(self, *, hurry: bool) -> None:
         """Before the agent leaves: everything on storage, memory given back.
@@ -69,6 +140,76 @@ class MemoryPart:
         """
         if self.hold is not None and not hurry:
             await self.hold.close()
+
+    def _open(self) -> None:
+        config, root = self._config, self._root
+        assert config is not None
+        assert root is not None
+        if self.off:
+            return
+        try:
+            self.hold = Hold.open(root, Path(config.home) / REGISTRY, _say, self._news)
+        except Unavailable as without:
+            self.off = str(without)
+            _say(f"{without}; checkpoints are saved as always")
+            return
+        self._sharing = Sharing(self.hold.root / "steps", config.job, self._token_sha256)
+
+    async def _when_stored(
+        self, hold: Hold, exit: WorkerExit, tell: Callable[[WorkerExit], None], steps: bool
+    ) -> None:
+        lost = await hold.settled(exit.pid)
+        if steps:
+            await hold.persisted()
+        if lost is not None and exit.code == 0:
+            exit = replace(exit, code=1, message=f"its last checkpoint could not be saved: {lost}")
+        tell(exit)
+
+    async def _bring(self, sharing: Sharing, path: str) -> None:
+        key, _, name = path.partition("/")
+        others = [m for m in self._members() if m.replica != self._replica]
+        try:
+            found = await sharing.fetch([other.address for other in others], key, name)
+        except BadInput as bad:
+            _say(str(bad))
+            return
+        if not found and self.hold is not None:
+            directory = self.hold.root / "steps" / key
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / f"{name}.nobody").touch()
+
+    def _news(self) -> None:
+        """The keeper has told something: what is new is copied to the buddy, one at a time."""
+        if self._pushing is None or self._pushing.done():
+            self._pushing = asyncio.create_task(self._push())
+
+    async def _push(self) -> None:
+        buddy = buddy_of(self._members(), self._replica)
+        while buddy is not None and self._sharing is not None and (waiting := self._unsafe()):
+            if not await self._sharing.push(buddy.address, waiting[-1]):
+                return
+
+    def _unsafe(self) -> list[Part]:
+        """Parts of our own newest step that no other host has yet."""
+        mine = [part for part in self.held if not part.copied]
+        if not mine or self.hold is None:
+            return []
+        newest = self.hold.root / "steps" / str(mine[-1].key)
+        same = (part for part in mine if part.key == mine[-1].key)
+        return [part for part in same if not (newest / f"safe-{part.rank}").exists()]
+
+    def _buddy_has(self) -> bool | None:
+        if buddy_of(self._members(), self._replica) is None or not self.held:
+            return None
+        return not self._unsafe()
+
+    def _members(self) -> tuple[Member, ...]:
+        return () if self._world is None else self._world.members
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.membership import next_epoch
+from launcher.memory import parts
 from launcher.processes.values import Park as Mode
 from launcher.worlds import pins, sight
 from launcher.worlds.peers import Peer
@@ -159,7 +160,8 @@ async def form(it: Standing, formed: sight.Form) -> None:
     it.books.world(document)
     it.watch = it.watching(document, formed.goal)
     it.gone.clear()
-    order = frames.encoded(frames.Run(world=document))
+    held = [part for peer in it.peers for part in peer.held]
+    order = frames.encoded(frames.Run(world=document, memory=parts.complete(held)))
     for peer in it.members:
         peer.connection.send(order)
     it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")

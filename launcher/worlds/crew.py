@@ -13,6 +13,7 @@ from brain.errors import BadInput
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.memory.part import MemoryPart
+from launcher.memory.parts import Part
 from launcher.processes import room
 from launcher.processes.nursery import Nursery
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
@@ -110,8 +111,8 @@ class Crew:
         """Carry out one order after the other, for ever."""
         while True:
             match await self._orders.get():
-                case frames.Run(world=world):
-                    await self._run(world)
+                case frames.Run(world=world, memory=memory):
+                    await self._run(world, memory)
                 case frames.Prepare(world=world):
                     await self._prepare(world)
                 case frames.Discard(epoch=epoch):
@@ -131,13 +132,14 @@ class Crew:
 
     # --- the world that runs ---------------------------------------------------------------
 
-    async def _run(self, world: WorldDocument) -> None:
+    async def _run(self, world: WorldDocument, memory: Part | None) -> None:
         if self.last is not None and world.epoch <= self.last.epoch:
             return
         if self._workers is not None:
             await self._stop(0)
         self.last = world
         self.heard_epoch = max(self.heard_epoch, world.epoch)
+        self._memory.began(world, memory)
         try:
             self._workers = await self._released(world) or await self._started(world)
         except BadInput as unusable:
@@ -214,6 +216,9 @@ class Crew:
     # --- what workers say ------------------------------------------------------------------
 
     def _announced(self, event: ProbeEvent) -> None:
+        if event.event == "memory":
+            self._memory.asked(event.path)
+            return
         if self._next is not None and event.epoch == self._next.world.epoch:
             if event.event == "gated":
                 self._look_at_gate()
@@ -236,7 +241,15 @@ class Crew:
 
     def _tell_stopped(self, epoch: int) -> None:
         now_ns, port = time.monotonic_ns(), free_port(self._host)
-        self._tell(frames.Stopped(epoch=epoch, now_ns=now_ns, progress=self.progress, port=port))
+        self._tell(
+            frames.Stopped(
+                epoch=epoch,
+                now_ns=now_ns,
+                progress=self.progress,
+                port=port,
+                held=self._memory.held,
+            )
+        )
 
     @property
     def _pids(self) -> tuple[int, ...]:

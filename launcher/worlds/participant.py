@@ -62,7 +62,7 @@ class Participant:
         self._status, self.say = status, say
         #: How long to look for a first coordinator.
         self._join_seconds = join_seconds
-        self._memory = MemoryPart()
+        self._memory = MemoryPart(token_sha256)
         self._crew = crew(
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
@@ -128,9 +128,14 @@ class Participant:
         """Serve a connection to this agent: as coordinator, or by saying who is."""
         connection = Connection(reader, writer)
         try:
-            hello = await connection.receive(frames.Hello)
+            hello = await connection.receive(frames.Frame)
             if hello is None:
                 return
+            if isinstance(hello, frames.Fetch | frames.Offer):
+                await self._memory.answer(hello, connection)
+                return
+            if not isinstance(hello, frames.Hello):
+                raise BadInput(f"{type(hello).__name__} is not expected here")
             if self._coordinator is not None:
                 await self._coordinator.accept(hello, connection)
             else:
@@ -245,6 +250,7 @@ class Participant:
             last_epoch=crew.heard_epoch,
             epoch=crew.epoch,
             exits=crew.running_exits,
+            held=self._memory.held,
             ready=crew.ready,
             port=free_port(self.host),
             topology=self.config.topology,

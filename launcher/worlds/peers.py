@@ -24,11 +24,17 @@ class Peer:
     def __init__(self, hello: frames.Hello, connection: Connection, now: float) -> None:
         self.hello, self.connection = hello, connection
         self.heard_at = now
+        #: The newest word of ours that it is known to have heard, by our clock.
+        self.confirmed_at = now
+        #: It follows another coordinator; the end of its connection proves nothing.
+        self.turned = False
         self.since = now
         self.ready = hello.ready
         self.leaving_since: float | None = None
         #: A port that was free on its machine lately.
         self.port = hello.port
+        #: Parts of steps that are in its memory.
+        self.held = hello.held
 
     @property
     def replica(self) -> int:
@@ -78,12 +84,15 @@ class Peers:
         job: str,
         token_sha256: str,
         lease_seconds: float,
+        program: str = "",
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listener, self._job, self._token_sha256 = listener, job, token_sha256
-        self._lease_seconds, self._say, self._clock = lease_seconds, say, clock
+        self._lease_seconds, self._program = lease_seconds, program
+        self._say, self._clock = say, clock
         self._here: dict[int, Peer] = {}
+        self._numbers = 0
 
     def __iter__(self) -> Iterator[Peer]:
         return iter([self._here[replica] for replica in sorted(self._here)])
@@ -108,8 +117,7 @@ class Peers:
             connection.send(refused)
             return
         if hello.replica < 0:
-            number = max([*self._here, *taken], default=-1) + 1
-            hello = msgspec.structs.replace(hello, replica=number)
+            hello = msgspec.structs.replace(hello, replica=self._number(taken))
         peer = self._here[hello.replica] = Peer(hello, connection, self._clock())
         connection.send(frames.Welcome(replica=hello.replica, epoch=epoch))
         self._listener.came(peer)
@@ -120,7 +128,7 @@ class Peers:
         except BadInput as bad:
             self._say(f"replica {hello.replica} is dropped: {bad}")
         finally:
-            self._end(peer, proved=True)
+            self._end(peer, proved=not peer.turned)
 
     def release(self, replica: int, bye: frames.Bye) -> None:
         """Let an agent go; it is no more part of anything."""
@@ -129,14 +137,21 @@ class Peers:
 
     async def watch_silence(self) -> None:
         """Drop whoever was not heard of for longer than its lease, for ever."""
-        limit = self._lease_seconds + HEARTBEAT_SECONDS
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            now = self._clock()
+            heard = min((peer.heard_at for peer in self._here.values()), default=now)
+            until = max(heard + self._lease_seconds, now)
+            await asyncio.sleep(until - now)
+            late = self._clock() - until
+            if late > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said
+                for peer in self:
+                    peer.heard_at += late
+                continue
             for peer in self:
-                if self._clock() - peer.heard_at > limit:
+                if self._clock() - peer.heard_at >= self._lease_seconds:
                     self._say(f"replica {peer.replica} is silent, its lease has run out")
                     self._end(peer, proved=False)
-                    await peer.connection.close()
+                    peer.connection.abandon()
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -158,7 +173,26 @@ class Peers:
             return frames.Refused(reason=f"job: this is {self._job}, not {hello.job}")
         if not hmac.compare_digest(hello.token_sha256, self._token_sha256):
             return frames.Refused(reason="token: not that of the job; give the agent that one")
-        if hello.replica in self._here:
-            reason = f"replica: {hello.replica} is connected already"
+        if hello.program and self._program and hello.program != self._program:
+            return frames.Refused(
+                reason=f"job: the agents of {self._job} at this endpoint run {self._program}, not "
+                f"{hello.program}; two jobs need two endpoints or two ids (--rdzv-id)"
+            )
+        if known := self._here.get(hello.replica):
+            other = (
+                ""
+                if known.hello.address == hello.address
+                else (
+                    f" from {known.hello.address}; of two agents with one id the first one counts"
+                )
+            )
+            reason = f"replica: {hello.replica} is connected already{other}"
             return frames.Refused(reason=reason, final=False)
         return None
+
+    def _number(self, taken: Collection[int]) -> int:
+        """An id that nobody has."""
+        self._numbers = max(self._numbers, max(taken, default=-1) + 1)
+        while self._numbers in self._here:
+            self._numbers += 1
+        return self._numbers

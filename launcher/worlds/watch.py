@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from brain.types.world import Cause, ReplicaExit
 from launcher.config import WorldDocument
+from launcher.memory.links import MEMORY
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 from launcher.worlds.pins import Pin, loads
 from launcher.worlds.sight import Change, Held, Parking, Phase, Saves, WorldSeen
@@ -64,6 +65,8 @@ class Watch:
         self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
     ) -> None:
         self.document = document
+        by = (m.replica for m in document.members if m.address == document.coordinator)
+        self._coordinated = next(by, None)
         #: WORLD_SIZE.
         self.processes = document.processes
         #: Replicas wished for by the generation that it answers.
@@ -209,7 +212,9 @@ class Watch:
 
     def checkpoints(self) -> dict[str, bool]:
         """What was saved at this safe point -> whether it was renamed into place."""
-        return {path: self._saved.get(path, (0, False))[1] for path in self._fresh}
+        # A step in an agent's memory needs no second hold: agents keep it for the next world.
+        fresh = (path for path in self._fresh if not path.startswith(MEMORY))
+        return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
     def past(self) -> Past:
@@ -256,6 +261,7 @@ class Watch:
             parking=None
             if self._parking is None
             else Parking(since=self._parking, reached=self._reached()),
+            coordinated=self._coordinated,
             ended_by=self.ended_by,
         )
 

@@ -5,11 +5,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launcher.memory.hold import Hold, words
+from launcher.memory.hold import Hold, free_root, words
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"
 #: Begins every script: the shim as the bootstrap starts it, and a state of two MiB.
@@ -35,7 +36,7 @@ class Held:
 
     def start(self, lines: str, directory: Path) -> "subprocess.Popen[str]":
         """Start a worker that runs ``lines`` in ``directory``."""
-        memory = words(self.hold, "digits", self.declared, self.registry)
+        memory = words(self.hold.root, self.declared, self.registry, shim=True)
         return subprocess.Popen(
             [sys.executable, "-c", BEGIN + lines],
             cwd=directory,
@@ -60,7 +61,7 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
     """A hold while the block runs; then it is closed."""
     said: list[str] = []
     registry = directory / "home" / "memory-directories"
-    hold = Hold.open(f"test{os.getpid()}", 0, registry, said.append)
+    hold = Hold.open(free_root(f"test{os.getpid()}", 0), registry, said.append)
     try:
         yield Held(hold, registry, said)
     finally:
@@ -73,3 +74,26 @@ def stop_keeper(hold: Hold) -> Callable[[], None]:
 
     os.kill(hold.keeper_pid, signal.SIGSTOP)
     return lambda: os.kill(hold.keeper_pid, signal.SIGCONT)
+
+
+def lines_of(worker: "subprocess.Popen[str]") -> "asyncio.Queue[str]":
+    """Its output by lines as they come; at the end an empty one."""
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+        loop.call_soon_threadsafe(lines.put_nowait, "")
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def ended(worker: "subprocess.Popen[str]") -> None:
+    """Wait for its end, and let go of its streams."""
+    worker.wait()
+    for stream in (worker.stdin, worker.stdout, worker.stderr):
+        assert stream is not None
+        stream.close()

@@ -1,0 +1,77 @@
+"""Where a checkpoint may go through memory: room in it, and what file systems can do.
+
+Part of the shim, beside it and loaded by it as ``_brain_places``: standard library, CPython 3.8 on.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: File systems that only this machine writes; elsewhere a link into our memory would dangle.
+LOCAL = frozenset(
+    ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "overlay", "tmpfs")
+)
+#: Of these, the ones that set space aside at once.
+ALLOCATES = frozenset(("ext4", "xfs", "btrfs", "f2fs", "tmpfs"))
+_EXCHANGE = 2
+
+
+def room(root: str) -> int:
+    """Bytes that may still go into memory; a tenth is left to others."""
+    shm = os.statvfs(root)
+    rooms = [(shm.f_bavail - shm.f_blocks // 10) * shm.f_frsize]
+    with open("/proc/meminfo") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    total, free = (int(fields[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable"))
+    rooms.append(free - total // 10)
+    try:
+        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.stat") as now:
+            limit = int(most.read())
+            used = dict(line.split() for line in now)
+            rooms.append(limit - limit // 10 - sum(int(used[k]) for k in ("anon", "shmem")))
+    except (OSError, ValueError, KeyError):  # no limit, or none that can be read
+        pass
+    return min(rooms)
+
+
+def file_system(directory: str) -> str:
+    """Type of the file system that a directory is on."""
+    best, kind = "", "an unknown file system"
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape")
+            inside = point == "/" or (directory + os.sep).startswith(point + os.sep)
+            if inside and len(point) >= len(best):
+                best, kind = point, after.split()[0]
+    return kind
+
+
+def try_directory(directory: str, target: str) -> None:
+    """See that links, hard links and exchanges work in a directory, and leave nothing.
+
+    Raises:
+        OSError: one of them does not.
+    """
+    base = os.path.join(directory, ".brain-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    names = [base + end for end in ("-file", "-link", "-hard")]
+    try:
+        os.close(os.open(names[0], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.symlink(target, names[1])
+        os.link(names[0], names[2])
+        _exchange(names[0], names[1])
+    finally:
+        for name in names:
+            if os.path.lexists(name):
+                os.unlink(name)
+
+
+def _exchange(one: str, other: str) -> None:
+    """Let two names change places, atomically."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
+    if libc.renameat2(-100, names[0], -100, names[1], _EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), other)

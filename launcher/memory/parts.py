@@ -1,0 +1,163 @@
+"""Steps in shared memory: each rank's part of a state, complete or not there. Standard library.
+
+``<directory>/steps/<step>-<epoch>/`` holds the files of parts; ``part-<rank>`` among them, JSON,
+is written last, so that a part that was being written when its process died is never seen. The
+epoch keeps parts of the same step in two worlds apart.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+#: Steps of each rank that stay in memory.
+SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Key:
+    """A step as it was saved in one world."""
+
+    step: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.step}-{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one rank saved of a step."""
+
+    step: int
+    epoch: int
+    rank: int
+    #: Parts that make it complete; 1 where every rank has the same state.
+    world: int
+    #: Directory on storage.
+    path: str
+    #: It shall come to storage by itself.
+    storage: bool
+    #: Seconds since the epoch.
+    accepted: float
+    files: tuple[str, ...] = ()
+    bytes: int = 0
+    #: It was saved on another host.
+    copied: bool = False
+
+    @property
+    def key(self) -> Key:
+        """The step that it is a part of."""
+        return Key(step=self.step, epoch=self.epoch)
+
+    @property
+    def shared(self) -> bool:
+        """Whether one part is the whole state."""
+        return "state.pt" in self.files
+
+
+def publish(steps: Path, key: Key, writing: Path, part: Part) -> None:
+    """Let what was written in ``writing`` be seen as ``part``."""
+    directory = steps / str(key)
+    directory.mkdir(exist_ok=True)
+    names = sorted(os.listdir(writing))
+    size = sum(os.path.getsize(writing / name) for name in names)
+    for name in names:
+        os.replace(writing / name, directory / name)
+    told = asdict(part) | {"files": names, "bytes": size}
+    half = directory / f".part-{part.rank}"
+    half.write_text(json.dumps(told))
+    os.replace(half, directory / f"part-{part.rank}")
+
+
+def found(steps: Path) -> tuple[Part, ...]:
+    """All parts that are in memory here, the oldest first."""
+    parts: list[Part] = []
+    for path in steps.glob("*/part-*"):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # pruned at this moment
+            parts.append(part_of(path.read_bytes()))
+    return tuple(sorted(parts, key=lambda part: (part.key, part.rank)))
+
+
+def part_of(told: bytes) -> Part:
+    """A part as it was written.
+
+    Raises:
+        ValueError: it is none.
+    """
+    known = {field.name for field in fields(Part)}
+    values = {name: value for name, value in json.loads(told).items() if name in known}
+    values["files"] = tuple(values.get("files", ()))
+    return Part(**values)
+
+
+def complete(parts: Iterable[Part]) -> Part | None:
+    """A part of the newest step that is whole, wherever its parts are.
+
+    >>> whole = dict(epoch=1, path="p", storage=True, accepted=0.0)
+    >>> first, second = (Part(step=8, rank=r, world=2, **whole) for r in (0, 1))
+    >>> complete([first]) is None, complete([first, second]).step
+    (True, 8)
+    """
+    ranks: dict[Key, dict[int, Part]] = {}
+    for part in parts:
+        ranks.setdefault(part.key, {})[part.rank] = part
+    for key in sorted(ranks, reverse=True):
+        held = ranks[key]
+        shared = next((part for part in held.values() if part.shared), None)
+        if shared is not None:
+            return shared
+        some = next(iter(held.values()))
+        if all(rank in held for rank in range(some.world)):
+            return some
+    return None
+
+
+def prune(steps: Path, *, rank: int) -> None:
+    """Let go of a rank's parts but the newest, the newest that another host has, and those on
+    their way to storage."""
+    mine = [part for part in found(steps) if part.rank == rank]
+    safe = [part for part in mine if (steps / str(part.key) / f"safe-{rank}").exists()]
+    for part in mine[:-SLOTS]:
+        if part not in safe[-1:] and not (steps / str(part.key) / "persisting").exists():
+            drop(steps, part)
+
+
+def drop(steps: Path, part: Part) -> None:
+    """Let go of one part."""
+    directory = steps / str(part.key)
+    for name in (f"part-{part.rank}", *part.files, f"safe-{part.rank}", f"stored-{part.rank}"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(directory / name)
+    with contextlib.suppress(OSError):  # others have parts in it
+        os.rmdir(directory)
+
+
+def final(place: Path, step: int, sharded: bool) -> Path:
+    """Name of a step on storage."""
+    return place / (f"step-{step}" if sharded else f"step-{step}.pt")
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def retire(place: Path, kept: int) -> None:
+    """Remove all steps on storage but the newest."""
+    names = (re.fullmatch(r"step-(\d+)(\.pt)?", name) for name in os.listdir(place))
+    steps = sorted((int(match[1]), match[0]) for match in names if match)
+    for _, name in steps[:-kept]:
+        path = place / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

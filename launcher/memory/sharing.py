@@ -1,0 +1,175 @@
+"""Parts of steps that travel between agents: asked for, or pushed to a buddy on another host.
+
+One connection a journey, over the agents' own port: the first frame names the job and its token,
+the file follows in pieces. Nothing is ever unpickled.
+"""
+
+import asyncio
+import hmac
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from brain.errors import BadInput, Unavailable
+from brain.types.world import Member
+from launcher import frames
+from launcher.frames import Connection
+from launcher.memory import parts
+from launcher.memory.parts import Part
+
+PIECE_BYTES = 1 << 20
+#: What a copy to another host may take of the network.
+PUSH_BYTES_PER_SECOND = 250e6
+_ANSWER_SECONDS = 10.0
+_NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
+
+
+def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
+    """Who keeps a second copy of what ``replica`` has: the next one in order that is on another
+    node, else the next one; None where it is alone."""
+    ranks = [member.replica for member in members]
+    if replica not in ranks or len(ranks) < 2:
+        return None
+    at = ranks.index(replica)
+    others = [*members[at + 1 :], *members[:at]]
+    return next((each for each in others if each.node != members[at].node), others[0])
+
+
+class Sharing:
+    """What one agent gives and takes."""
+
+    def __init__(self, steps: Path, job: str, token_sha256: str) -> None:
+        self._steps, self._job, self._token = steps, job, token_sha256
+
+    async def fetch(self, addresses: Sequence[str], key: str, name: str) -> bool:
+        """Bring a file here from whoever has it first; False where nobody does."""
+        target = self._file(key, name)
+        for address in addresses:
+            if target.exists() or await self._fetch_from(address, target, key, name):
+                return True
+        return False
+
+    async def serve(self, asked: frames.Fetch, connection: Connection) -> None:
+        """Send a file that another agent asks for.
+
+        Raises:
+            BadInput: it is not of this job.
+        """
+        self._check(asked.job, asked.token_sha256)
+        try:
+            await _send(self._file(asked.key, asked.name), connection)
+        except FileNotFoundError:
+            connection.send(frames.Piece(missing=True))
+
+    async def push(self, address: str, part: Part) -> bool:
+        """Copy a part to another agent; returns whether it has it now."""
+        directory = self._steps / str(part.key)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                connection = await Connection.to(address)
+        except (Unavailable, TimeoutError):
+            return False
+        try:
+            told = json.dumps(asdict(part)).encode()
+            connection.send(frames.Offer(job=self._job, token_sha256=self._token, part=told))
+            for name in part.files:
+                await _send(directory / name, connection, PUSH_BYTES_PER_SECOND)
+            taken = await connection.receive(frames.Taken)
+        except (FileNotFoundError, BadInput):  # pruned meanwhile; or somebody else's port
+            return False
+        finally:
+            await connection.close()
+        if taken is not None and taken.ok:
+            (directory / f"safe-{part.rank}").touch()
+        return taken is not None and taken.ok
+
+    async def take(self, offer: frames.Offer, connection: Connection) -> None:
+        """Keep a part that another agent pushes.
+
+        Raises:
+            BadInput: it is not of this job, or no part.
+        """
+        self._check(offer.job, offer.token_sha256)
+        try:
+            part = replace(parts.part_of(offer.part), copied=True)
+        except (ValueError, TypeError) as bad:
+            raise BadInput(f"no part of a checkpoint: {bad}") from bad
+        writing = self._steps / f".taking-{part.key}-{part.rank}"
+        writing.mkdir(parents=True, exist_ok=True)
+        for name in part.files:
+            self._file(str(part.key), name)
+            if not await _receive(connection, writing / name):
+                connection.send(frames.Taken(ok=False))
+                return
+        parts.publish(self._steps, part.key, writing, part)
+        writing.rmdir()
+        parts.prune(self._steps, rank=part.rank)
+        connection.send(frames.Taken(ok=True))
+
+    async def _fetch_from(self, address: str, target: Path, key: str, name: str) -> bool:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                connection = await Connection.to(address)
+        except (Unavailable, TimeoutError):
+            return False
+        try:
+            connection.send(
+                frames.Fetch(job=self._job, token_sha256=self._token, key=key, name=name)
+            )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            half = target.with_name(f".half-{target.name.lstrip('.')}-{os.urandom(4).hex()}")
+            if not await _receive(connection, half):
+                return False
+            os.replace(half, target)
+            return True
+        except BadInput:  # somebody else's port
+            return False
+        finally:
+            await connection.close()
+
+    def _file(self, key: str, name: str) -> Path:
+        """Where a file of a step is.
+
+        Raises:
+            BadInput: the name leads out of the directory.
+        """
+        if not re.fullmatch(r"\d+-\d+", key) or not _NAME.fullmatch(name):
+            raise BadInput(f"{key}/{name} is no file of a checkpoint", field="name")
+        return self._steps / key / name
+
+    def _check(self, job: str, token_sha256: str) -> None:
+        if job != self._job or not hmac.compare_digest(token_sha256, self._token):
+            raise BadInput("it does not have the job's token", field="token_sha256")
+
+
+async def _send(path: Path, connection: Connection, per_second: float | None = None) -> None:
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        while True:
+            data = file.read(PIECE_BYTES)
+            left -= len(data)
+            connection.send(frames.Piece(data=data, last=left <= 0))
+            await connection.flush()
+            if left <= 0:
+                return
+            if per_second is not None:
+                await asyncio.sleep(len(data) / per_second)
+
+
+async def _receive(connection: Connection, target: Path) -> bool:
+    """Write what comes to ``target``; False, and no file, where it does not come whole."""
+    try:
+        with target.open("wb") as file:
+            while (piece := await connection.receive(frames.Piece)) is not None:
+                if piece.missing:
+                    break
+                file.write(piece.data)
+                if piece.last:
+                    return True
+    except OSError:  # no room
+        pass
+    target.unlink(missing_ok=True)
+    return False

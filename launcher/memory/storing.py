@@ -1,0 +1,123 @@
+"""Brings steps that ``launcher.checkpoint`` keeps in memory to storage, for the keeper.
+
+A state that is the same everywhere becomes one file, stored by the agent of rank 0. Pieces are
+stored by every agent into a directory whose name begins with a dot; the agent of rank 0 gives it
+its final name once all pieces are there, so that what has the name is complete.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from launcher.memory import parts
+from launcher.memory.parts import Part
+
+#: Steps that stay on storage.
+KEPT = 2
+_RETRY_SECONDS = 1.0
+
+
+class Storing:
+    """One turn after the other, each as long as one step takes."""
+
+    def __init__(self, root: Path) -> None:
+        self._steps = root / "steps"
+        self._next_try = 0.0
+
+    def turn(self, *, breakpoint: bool) -> bool:
+        """Store the newest step that shall be; returns whether one is still ahead of storage.
+
+        ``breakpoint`` stores those, too, that were to stay in memory.
+        """
+        wanted = [
+            part
+            for part in parts.found(self._steps)
+            if not part.copied and (part.storage or breakpoint) and not self._stored(part)
+        ]
+        if not wanted:
+            return False
+        if time.monotonic() < self._next_try:
+            return True
+        key = wanted[-1].key
+        mark = self._steps / str(key) / "persisting"
+        try:
+            mark.touch()
+            waiting = self._store([part for part in wanted if part.key == key])
+            with contextlib.suppress(FileNotFoundError):
+                (self._steps / "error").unlink()
+        except FileNotFoundError:  # pruned at this moment
+            return True
+        except OSError as refused:
+            told = {"errno": refused.errno, "text": str(refused)}
+            (self._steps / "error").write_text(json.dumps(told))
+            self._next_try = time.monotonic() + _RETRY_SECONDS
+            return True
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                mark.unlink()
+        if not waiting:
+            for part in wanted:  # older ones are of no use any more
+                self._mark_stored(part)
+        return waiting
+
+    def _stored(self, part: Part) -> bool:
+        return (self._steps / str(part.key) / f"stored-{part.rank}").exists()
+
+    def _mark_stored(self, part: Part) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self._steps / str(part.key) / f"stored-{part.rank}").touch()
+
+    def _store(self, mine: list[Part]) -> bool:
+        """Returns whether pieces of others are waited for."""
+        if mine[0].shared:
+            first = next((part for part in mine if part.rank == 0), None)
+            if first is not None:
+                self._store_file(first)
+            return False
+        return self._store_pieces(mine)
+
+    def _store_file(self, part: Part) -> None:
+        place = Path(part.path)
+        place.mkdir(parents=True, exist_ok=True)
+        temporary = place / f".step-{part.step}.pt"
+        _copy(self._steps / str(part.key) / "state.pt", temporary)
+        os.replace(temporary, parts.final(place, part.step, sharded=False))
+        parts.sync(place)
+        parts.retire(place, KEPT)
+
+    def _store_pieces(self, mine: list[Part]) -> bool:
+        place, step = Path(mine[0].path), mine[0].step
+        final = parts.final(place, step, sharded=True)
+        gathering = place / f".step-{mine[0].key}.parts"
+        done = [gathering / f".done-{rank}" for rank in range(mine[0].world)]
+        gathering.mkdir(parents=True, exist_ok=True)
+        for part in mine:
+            if not done[part.rank].exists():
+                for name in part.files:
+                    half = gathering / f".half-{part.rank}"
+                    _copy(self._steps / str(part.key) / name, half)
+                    os.replace(half, gathering / name)
+                parts.sync(gathering)
+                done[part.rank].touch()
+        if all(part.rank != 0 for part in mine):
+            return False  # the agent of rank 0 does the rest
+        if not all(mark.exists() for mark in done):
+            return True
+        for mark in done:
+            mark.unlink()
+        shutil.rmtree(final, ignore_errors=True)
+        os.rename(gathering, final)
+        parts.sync(place)
+        parts.retire(place, KEPT)
+        for old in place.glob(".step-*.parts"):
+            if int(old.name.removeprefix(".step-").partition("-")[0]) < step:
+                shutil.rmtree(old, ignore_errors=True)
+        return False
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    parts.sync(target)
