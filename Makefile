@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -15,6 +15,7 @@ help:
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP (SECONDS=$(SECONDS) SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
+	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -52,6 +53,9 @@ bench-loop: $(READY)
 
 bench-elastic: $(READY)
 	$(BIN)/python -m benchmarks.elastic
+
+bench-models: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build

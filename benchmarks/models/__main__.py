@@ -1,0 +1,257 @@
+"""Which model predicts step times best from a handful of points?
+
+    make bench-models
+
+Every application on every kind of node that Pollux and Sia measured is a task. A job walks through
+its configurations; after k of them each model predicts all others of the table (``data``).
+Beside ours: the fits of Pollux and Optimus (``peers``). At equal telemetry: Pollux's fit as
+published takes the compute time of each step beside the step's, so ours is given it too; both are
+also shown without. Ours ships its constants and learns from no other job here; what a history of
+the other five applications would add is a row of its own (leave one application out).
+
+Errors are means over tasks and walks of the mean absolute percentage error over a table. Bands are
+counted over the same predictions. Regret is what the goodput of the chosen configuration lacks of
+the best one's, with the statistical efficiency of the middle of training known.
+"""
+
+import argparse
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.models.data import Task, applications, tasks, trajectory
+from benchmarks.models.peers import Optimus, Pollux
+from benchmarks.report import Row, publish
+from brain.models.step_time.ensemble import StepTime
+from brain.models.step_time.history import History, lesson, priors
+from brain.typeset import count
+
+Floats = NDArray[np.float64]
+POINTS = (1, 2, 3, 5, 8, 12)
+SEEDS = 6
+#: Error allowed, as a share of the error of Pollux's fit in the same run.
+BARS = {3: 0.50, 5: 0.62, 12: 0.70}
+#: Half of a 90 % band in standard deviations.
+_Z90 = 1.6449
+#: Milliseconds that a fit with 60 predictions may take.
+_FIT_MS = 5.0
+
+#: Rows seen, their log step and log compute seconds, rows asked: log seconds and deviation.
+Model = Callable[[Floats, Floats, Floats, Floats], tuple[Floats, Floats | None]]
+
+
+@dataclass(slots=True)
+class Score:
+    """What one model achieved at one number of points, a value per walk."""
+
+    error: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
+    regret: list[float] = field(default_factory=list)
+    sizing: list[float] = field(default_factory=list)
+
+
+#: Of a model at a number of points.
+Scores = Mapping[tuple[str, int], Score]
+
+
+def ours(history: History | None = None, *, split: bool) -> Model:
+    """Brain's ensemble; with ``split`` it is given compute times."""
+
+    def model(X: Floats, y: Floats, compute: Floats, asked: Floats) -> tuple[Floats, Floats]:
+        fitted = StepTime(history=history).fit(X, y, None, compute if split else None)
+        mean, spread = fitted.predict(asked, return_std=True)
+        return mean, spread
+
+    return model
+
+
+def peer(kind: type[Pollux] | type[Optimus], *, split: bool) -> Model:
+    """A peer's fit; it knows no uncertainty."""
+
+    def model(X: Floats, y: Floats, compute: Floats, asked: Floats) -> tuple[Floats, None]:
+        fitted = kind()
+        fitted.fit(X, np.exp(y), np.exp(compute) if split else None)
+        return np.log(fitted.predict(asked)), None
+
+    return model
+
+
+def bake_off(
+    found: Sequence[Task], models: Callable[[Sequence[Task]], Mapping[str, Model]], seeds: int
+) -> Scores:
+    """Score every model at every number of points; ``models`` are told the other applications."""
+    scores: dict[tuple[str, int], Score] = defaultdict(Score)
+    numbers = {task.name: number for number, task in enumerate(found)}
+    for _, own, others in applications(found):
+        contenders = models(others)
+        for task in own:
+            for seed in range(seeds):
+                random = np.random.default_rng([seed, numbers[task.name]])
+                walk = trajectory(task, max(POINTS), random)
+                for points in (points for points in POINTS if points <= len(walk)):
+                    for name, model in contenders.items():
+                        judge(scores[name, points], task, walk[:points], model)
+    return scores
+
+
+def judge(score: Score, task: Task, seen: Sequence[int], model: Model) -> None:
+    """Add what ``model`` makes of a table after the rows ``seen``."""
+    y, compute = np.log(task.step_seconds), np.log(task.compute_seconds)
+    rows = list(seen)
+    mean, spread = model(task.X[rows], y[rows], compute[rows], task.X)
+    rest = np.setdiff1d(np.arange(len(y)), rows)
+    miss = (mean - y)[rest]
+    score.error.append(float(np.abs(np.expm1(miss)).mean()))
+    if spread is not None:
+        score.inside.append(float((np.abs(miss) <= _Z90 * spread[rest]).mean()))
+    believed = mean.copy()
+    believed[rows] = y[rows]
+    score.regret.append(regret(task, believed))
+    score.sizing.append(sizing(task, believed))
+
+
+def regret(task: Task, believed: Floats) -> float:
+    """Share of goodput lost by the configuration that is believed best, over budgets of GPUs."""
+    lost = []
+    truth, guess = task.goodput(np.log(task.step_seconds)), task.goodput(believed)
+    for budget in (2, 4, 8, 16, 32, 64):
+        allowed = np.flatnonzero(task.X[:, 1] <= budget)
+        if budget <= task.X[:, 1].max() and len(allowed):
+            chosen = allowed[np.argmax(guess[allowed])]
+            lost.append(1 - truth[chosen] / truth[allowed].max())
+    return float(np.mean(lost))
+
+
+def sizing(task: Task, believed: Floats) -> float:
+    """The same of goodput over the square root of GPUs, without a budget."""
+    price = np.sqrt(task.X[:, 1])
+    truth = task.goodput(np.log(task.step_seconds)) / price
+    guess = task.goodput(believed) / price
+    return float(1 - truth[np.argmax(guess)] / truth.max())
+
+
+def fit_milliseconds(found: Sequence[Task]) -> float:
+    """CPU of one fit to twelve points with 60 predictions, median over tasks."""
+    taken = []
+    for task in found:
+        rows = trajectory(task, max(POINTS), np.random.default_rng(0))
+        y, compute = np.log(task.step_seconds[rows]), np.log(task.compute_seconds[rows])
+        asked = task.X[np.arange(60) % len(task.X)]
+        for _ in range(3):
+            start = time.process_time()
+            ours(split=True)(task.X[rows], y, compute, asked)
+            taken.append(1e3 * (time.process_time() - start))
+    return float(np.median(taken))
+
+
+def taught(others: Sequence[Task]) -> History:
+    """What the other applications teach, however few they are."""
+    random = np.random.default_rng(0)
+    lessons = []
+    for task in others:
+        begin = trajectory(task, 1, random)
+        rows = [*begin, *np.setdiff1d(np.arange(len(task.X)), begin)]
+        lessons.append(lesson(task.application, task.X[rows], np.log(task.step_seconds[rows])))
+    return priors(lessons)
+
+
+def contenders(others: Sequence[Task]) -> Mapping[str, Model]:
+    """All models of the bake-off."""
+    return {
+        "Brain": ours(split=True),
+        "Brain without compute times": ours(split=False),
+        "Brain with a history of five applications": ours(taught(others), split=True),
+        "Pollux's fit": peer(Pollux, split=True),
+        "Pollux's fit without compute times": peer(Pollux, split=False),
+        "Optimus's fit": peer(Optimus, split=False),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="walks per task")
+    arguments = parser.parse_args()
+    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
+    found = tasks(data)
+    scores = bake_off(found, contenders, arguments.seeds)
+    table = [*errors(scores), *coverage(scores), *regrets(scores)]
+    spent = fit_milliseconds(found)
+    table.append(Row(metric="a fit and 60 predictions, CPU", value=spent, unit="ms", bar=_FIT_MS))
+    publish("models", "Step time from a handful of points", table)
+
+
+def errors(scores: Scores) -> list[Row]:
+    """Mean absolute percentage errors, ours and a peer's at equal telemetry."""
+    pairs = (
+        ("Brain", "Pollux's fit"),
+        ("Brain without compute times", "Pollux's fit without compute times"),
+        ("Brain without compute times", "Optimus's fit"),
+        ("Brain with a history of five applications", "Pollux's fit"),
+    )
+    table = []
+    for mine, other in pairs:
+        for points in POINTS:
+            value, theirs = (100 * float(np.mean(scores[n, points].error)) for n in (mine, other))
+            share = BARS.get(points) if mine == "Brain" else None
+            table.append(
+                Row(
+                    metric=f"{mine}: error from {count(points, 'point')}",
+                    value=value,
+                    unit="%",
+                    peer=other,
+                    peer_value=theirs,
+                    ratio_bar=round(1 / share, 3) if share else None,
+                )
+            )
+    return table
+
+
+def coverage(scores: Scores) -> list[Row]:
+    """How far the share of truths in 90 % bands is from 87 … 95 %."""
+    table = []
+    for points in POINTS:
+        inside = 100 * float(np.mean(scores["Brain", points].inside))
+        table.append(
+            Row(
+                metric=f"90 % bands from {count(points, 'point')}: away from 87 … 95 %",
+                value=max(0.0, 87 - inside, inside - 95),
+                unit="points",
+                bar=0.0,
+                note=f"they hold {inside:.1f} %",
+            )
+        )
+    return table
+
+
+def regrets(scores: Scores) -> list[Row]:
+    """What choices by the model lose against the best ones."""
+    table = []
+    for name, what in (
+        ("regret", "within a budget of GPUs"),
+        ("sizing", "per square root of GPUs"),
+    ):
+        for points in (1, 3, 5, 12):
+            value, theirs = (
+                100 * float(np.mean(getattr(scores[n, points], name)))
+                for n in ("Brain", "Pollux's fit")
+            )
+            table.append(
+                Row(
+                    metric=f"goodput {what} lost after {count(points, 'point')}",
+                    value=value,
+                    unit="%",
+                    peer="Pollux's fit",
+                    peer_value=theirs,
+                )
+            )
+    return table
+
+
+if __name__ == "__main__":
+    main()

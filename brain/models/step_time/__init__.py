@@ -1,0 +1,11 @@
+"""Step time over nodes, replicas, local batch and accumulation: an ensemble of small models.
+
+Estimators follow scikit-learn's contract. Their ``X`` has the columns of ``columns``, their ``y``
+is the natural logarithm of seconds per optimizer step, and ``predict(X, return_std=True)`` returns
+mean and standard deviation of that logarithm: a log-normal step time.
+
+    columns            what a member sees
+    physics, linear    the members
+    history            priors that other jobs taught, once they are enough
+    ensemble           the members' mean, with a report
+"""

@@ -1,0 +1,183 @@
+"""The mean of members that err differently, with what the fit rests on."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from brain.models.step_time import linear
+from brain.models.step_time.columns import (
+    COLUMNS,
+    Floats,
+    design,
+    micro_step,
+    seconds,
+    whole_step,
+)
+from brain.models.step_time.history import History
+from brain.models.step_time.linear import SmoothLinear, coordinates, features
+from brain.models.step_time.physics import SIGMA, Physical
+
+#: What a compute time is worth to the log-linear member, as a share: it is the step of one
+#: replica but for what one replica does not have to do.
+_COMPUTE_ERROR = 0.2
+#: Members err partly alike: their mean is surer than one of them, less than if they were
+#: independent. Chosen on the tables of Pollux and Sia so that 90 % bands hold 87 to 95 %.
+_AGREEMENT = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitReport:
+    """What a fit rests on, and how far to trust it."""
+
+    #: Rows, and different configurations among them.
+    observations: int
+    configurations: int
+    #: Directions of the log-linear member that the data tell apart, of its ten.
+    rank: int
+    #: Root mean square error of log step time at rows that were left out, linearised; None where
+    #: fewer than two were measured.
+    held_out_error: float | None
+    #: Parameters of physical members that ended at a bound.
+    bounds_hit: tuple[str, ...]
+    #: Members that voted.
+    members: tuple[str, ...]
+    #: Newton steps that the physical members took.
+    iterations: int
+
+
+class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Log step time as the mean of a physical and a log-linear member.
+
+        f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
+
+    Where one extrapolates wildly the other seldom does: the mean has about two thirds of either's
+    error at three to twelve points (``make bench-models``). With a ``history`` of enough jobs two
+    more members vote, the same forms with priors learned from it.
+
+    Args:
+        history: What other jobs taught; None, or too little of it, leaves two members.
+        widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
+        warm_start: ``fit`` begins where the last one ended, and does nothing on the same data.
+
+    Attributes:
+        report_: What the fit rests on.
+
+    Raises:
+        Undetermined: from ``fit``, where nothing was measured.
+        ValueError: from ``fit`` and ``predict``, where rows or times are none.
+    """
+
+    def __init__(
+        self, *, history: History | None = None, widen: float = 1.0, warm_start: bool = False
+    ) -> None:
+        self.history = history
+        self.widen = widen
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        relative_error: ArrayLike | None = None,
+        log_compute: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to log seconds per optimizer step ``y`` of the rows ``X``.
+
+        Args:
+            X: Rows of ``columns.COLUMNS``; their first local batch becomes the reference.
+            y: Log seconds per optimizer step.
+            relative_error: Standard error of each as a share of it; 0 if None.
+            log_compute: Log seconds that a micro-batch computes; NaN where not measured.
+        """
+        rows = design(X)
+        target = seconds(y, len(rows))
+        error = np.zeros(len(rows)) if relative_error is None else np.asarray(relative_error, float)
+        compute = np.full(len(rows), np.nan) if log_compute is None else np.asarray(log_compute)
+        data = np.column_stack([rows, target, error, compute])
+        before: Floats | None = getattr(self, "data_", None) if self.warm_start else None
+        if before is not None and _same(before, data):
+            return self
+        self._fit_physical(rows, target, error, compute)
+        self._fit_linear(rows, target, error, compute)
+        self.data_ = data
+        self.n_features_in_ = len(COLUMNS)
+        self.report_ = self._report(rows)
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        check_is_fitted(self)
+        rows = design(X)
+        found = [member.predict(rows, return_std=True) for member in self.physical_]
+        found += [self._whole(rows, member) for member in self.linear_]
+        means = np.array([mean for mean, _ in found])
+        center = means.mean(axis=0)
+        if not return_std:
+            return center
+        variance = np.mean([spread**2 for _, spread in found], axis=0) + means.var(axis=0)
+        return center, _AGREEMENT * self.widen * np.sqrt(variance)
+
+    def _fit_physical(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
+        if not (self.warm_start and hasattr(self, "physical_")):
+            self.physical_ = [Physical(warm_start=self.warm_start)]
+            if self.history is not None:
+                mean, covariance = self.history.physical
+                self.physical_ += [
+                    Physical(
+                        prior_mean=mean, prior_covariance=covariance, warm_start=self.warm_start
+                    )
+                ]
+        for member in self.physical_:
+            member.fit(X, y, error, compute)
+
+    def _fit_linear(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
+        first = self.physical_[0]
+        micro = micro_step(y, X[:, 3], first.predict_compute(X))
+        seen = np.isfinite(compute) & (X[:, 1] > 1)
+        alone = X[seen].copy()
+        alone[:, :2] = 1
+        rows, target = np.vstack([X, alone]), np.concatenate([micro, compute[seen]])
+        noise = np.concatenate([error, np.full(len(alone), _COMPUTE_ERROR)])
+        priors = [(linear.PRIOR_MEAN, np.diag(linear.PRIOR_DEVIATION**2))]
+        if self.history is not None:
+            priors.append(self.history.linear)
+        self.linear_: list[SmoothLinear] = []
+        for mean, covariance in priors:
+            level = np.concatenate([[micro.mean()], mean[1:]])
+            member = SmoothLinear(prior_mean=level, prior_covariance=covariance, linear=len(level))
+            self.linear_.append(member.fit(self._columns(rows), target, noise))
+
+    def _columns(self, X: Floats) -> Floats:
+        return np.hstack([features(X, self.physical_[0].reference_), coordinates(X)])
+
+    def _whole(self, X: Floats, member: SmoothLinear) -> tuple[Floats, Floats]:
+        """A log-linear member's optimizer step: micro-steps before the last only compute."""
+        mean, spread = member.predict(self._columns(X), return_std=True)
+        if (X[:, 3] > 1).any():
+            mean = whole_step(mean, X[:, 3], self.physical_[0].predict_compute(X))
+        return mean, spread
+
+    def _report(self, X: Floats) -> FitReport:
+        count = len(X)
+        missed = [member.leave_one_out_ for member in self.physical_]
+        missed += [member.leave_one_out_[:count] for member in self.linear_]
+        left_out = np.mean(missed, axis=0)
+        columns = features(X, self.physical_[0].reference_)
+        learned = ("physical, learned", "log-linear, learned") if self.history else ()
+        return FitReport(
+            observations=count,
+            configurations=len(np.unique(X, axis=0)),
+            rank=int(np.linalg.matrix_rank(columns, tol=SIGMA)),
+            held_out_error=float(np.sqrt((left_out**2).mean())) if count > 1 else None,
+            bounds_hit=tuple(dict.fromkeys(n for m in self.physical_ for n in m.bounds_hit_)),
+            members=("physical", "log-linear", *learned),
+            iterations=sum(member.n_iter_ for member in self.physical_),
+        )
+
+
+def _same(one: Floats, other: Floats) -> bool:
+    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))

@@ -1,0 +1,318 @@
+"""The physical member: compute, network, and how far they overlap."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from brain.models.step_time.columns import Floats, design, doublings, seconds
+
+#: Names of the eight parameters, in the order of ``z``.
+PARAMETERS = (
+    "scale",
+    "fixed share of compute",
+    "network between nodes",
+    "its growth with replicas",
+    "its contention on a node",
+    "network within a node",
+    "that one's growth",
+    "overlap",
+)
+#: What is believed before anything was measured; the first is relative to the first step time
+#: (models.md section 2.8, chosen by hand). Shapes are dimensionless: a job of milliseconds and
+#: one of seconds believe the same of their network.
+PRIOR_MEAN: Floats = np.array([-0.1, -3.0, -1.0, -1.5, 0.2, -2.0, -1.5, -2.0])
+PRIOR_DEVIATION: Floats = np.array([2.0, 1.2, 1.5, 1.0, 0.4, 1.5, 1.0, 1.5])
+#: The exception: launching what a step computes takes of this order whatever the batch, so a step
+#: of milliseconds is nearly all fixed cost and one of seconds is not.
+LAUNCH_SECONDS = 0.1
+LOWER = np.array([-9.0, -4.0, -6.0, -4.0, -0.5, -6.0, -4.0, -5.0])
+UPPER = np.array([7.0, 4.0, 4.0, 2.5, 1.5, 4.0, 2.5, 5.0])
+
+#: Scale of the residuals of log step time, and of log compute time where it was measured.
+SIGMA, SIGMA_COMPUTE = 0.08, 0.05
+#: Degrees of freedom of Student's t: a step time that a straggler doubled moves little.
+FREEDOM = 4.0
+_ITERATIONS = 30
+#: The network's logarithm below compute's where there is no network: it vanishes.
+_NONE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Logarithms of seconds, each with its derivative by the parameters."""
+
+    step: Floats
+    by_step: Floats
+    compute: Floats
+    by_compute: Floats
+
+
+class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Step time out of eight dimensionless parameters ``z``, fitted to a handful of points.
+
+        T_c = e^z0 [s(z1) + (1 - s(z1)) m / m_ref]                  compute of a micro-batch
+        T_n = e^z0 e^z2 (1 + e^z3 L) (N / n)^z4                     exchange over n > 1 nodes
+              e^z0 e^z5 (1 + e^z6 L)                                within one node, N > 1
+        T   = (T_c^g + T_n^g)^(1/g),  g = 1 + 9 s(z7)               they overlap, more or less
+        T_total = (a - 1) T_c + T                                   with accumulation a
+
+    for ``N`` replicas on ``n`` nodes with local batch ``m``; ``s`` is the logistic function and
+    ``L = log2(max(N, 2) / 2)``. Log step times err by Student's t with four degrees of freedom
+    around this and ``z`` has a Gaussian prior; the fit is the most probable ``z``
+    (Levenberg-Marquardt, analytic derivatives, weights renewed each step: Lange, Little and
+    Taylor, 1989), its uncertainty Laplace's. Form after Pollux (Qiao et al., OSDI 2021), with
+    contention, logarithmic growth and the parametrisation of models.md section 2.8.
+
+    Args:
+        prior_mean: Of ``z``; ``z0`` relative to the first log step time, ``z1`` before launches.
+            Default: ``PRIOR_MEAN``.
+        prior_covariance: Of ``z``. Default: the squares of ``PRIOR_DEVIATION``.
+        warm_start: Begin at the ``z`` of the previous ``fit``, as scikit-learn means it.
+
+    Attributes:
+        z_: The parameters; ``covariance_`` of them.
+        reference_: ``m_ref``, the local batch of the first row, kept by a warm start.
+        bounds_hit_: Names of parameters that ended at a bound.
+        leave_one_out_: Error of each log step time had its row been left out, linearised.
+
+    Raises:
+        Undetermined: from ``fit``, where nothing was measured.
+        ValueError: where rows or times are none.
+    """
+
+    def __init__(
+        self,
+        *,
+        prior_mean: Floats | None = None,
+        prior_covariance: Floats | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.prior_mean = prior_mean
+        self.prior_covariance = prior_covariance
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        relative_error: ArrayLike | None = None,
+        log_compute: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to log seconds ``y`` of the rows ``X``.
+
+        Args:
+            X: Rows of ``columns.COLUMNS``.
+            y: Log seconds per optimizer step.
+            relative_error: Standard error of each step time as a share of it; 0 if None.
+            log_compute: Log seconds that a micro-batch computes; NaN where not measured.
+        """
+        found = design(X)
+        target = seconds(y, len(found))
+        start: Floats | None = getattr(self, "z_", None) if self.warm_start else None
+        if start is None:
+            self.reference_ = float(found[0, 2])
+            self.origin_ = float(target[0] - np.log(found[0, 3]))
+        mean, precision = self._prior()
+        problem = _Problem(
+            found, target, relative_error, log_compute, self.reference_, mean, precision
+        )
+        self.z_, self.covariance_, self.n_iter_ = problem.solve(mean if start is None else start)
+        self.bounds_hit_ = tuple(
+            name
+            for name, z, low, high in zip(PARAMETERS, self.z_, LOWER, UPPER, strict=True)
+            if not low < z - self._shift(name) < high
+        )
+        self.leave_one_out_ = problem.leave_one_out(self.z_)
+        self.problem_ = problem
+        self.n_features_in_ = found.shape[1]
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        check_is_fitted(self)
+        times = log_times(self.z_, design(X), self.reference_)
+        if not return_std:
+            return times.step
+        spread = np.einsum("ij,jk,ik->i", times.by_step, self.covariance_, times.by_step)
+        return times.step, np.sqrt(spread + SIGMA**2)
+
+    def predict_compute(self, X: ArrayLike) -> Floats:
+        """Log seconds that one micro-batch computes."""
+        check_is_fitted(self)
+        return log_times(self.z_, design(X), self.reference_).compute
+
+    def likelihood(self) -> tuple[Floats, Floats]:
+        """Precision and shift of what the data alone say of ``z``, its level relative."""
+        check_is_fitted(self)
+        problem = self.problem_
+        known = problem.curvature(self.z_) - problem.precision
+        level = np.zeros(len(self.z_))
+        level[0] = self.origin_
+        return known, known @ (self.z_ - level) + problem.precision @ (self.z_ - problem.mean)
+
+    def _shift(self, name: str) -> float:
+        return self.origin_ if name == PARAMETERS[0] else 0.0
+
+    def _prior(self) -> tuple[Floats, Floats]:
+        mean: Floats = (PRIOR_MEAN if self.prior_mean is None else self.prior_mean).copy()
+        mean[0] += self.origin_
+        mean[1] = np.logaddexp(mean[1], np.log(LAUNCH_SECONDS) - self.origin_)
+        if self.prior_covariance is None:
+            return mean, np.diag(PRIOR_DEVIATION**-2)
+        return mean, inverse(self.prior_covariance)
+
+
+def log_times(z: Floats, X: Floats, reference: float) -> Times:
+    """Evaluate the formula of ``Physical`` and its derivatives at ``z``.
+
+    >>> rows = np.array([[1.0, 1.0, 8.0, 1.0], [1.0, 1.0, 16.0, 1.0]])
+    >>> z = np.array([0.0, -40.0, 0, 0, 0, 0, 0, 0])
+    >>> np.exp(log_times(z, rows, reference=8.0).step).round(6).tolist()
+    [1.0, 2.0]
+    """
+    nodes, replicas, batch, accumulation = X.T
+    count = len(X)
+    compute, by_compute = _compute(z, batch / reference)
+    network, by_network = _network(z, nodes, replicas, compute)
+    s = _logistic(z[7])
+    gamma = 1 + 9 * s
+    step: Floats = _norm(gamma, compute, network)
+    share = np.exp(gamma * (compute - step))
+    by_step = share[:, None] * by_compute + (1 - share)[:, None] * by_network
+    by_gamma = (share * compute + (1 - share) * network - step) / gamma
+    by_step[:, 7] = by_gamma * 9 * s * (1 - s)
+    if (accumulation > 1).any():
+        with np.errstate(divide="ignore"):
+            others = np.log(accumulation - 1) + compute
+        total: Floats = np.logaddexp(others, step)
+        part = np.exp(others - total).reshape(count, 1)
+        by_step = part * by_compute + (1 - part) * by_step
+        step = total
+    return Times(step, by_step, compute, by_compute)
+
+
+def _norm(power: float, one: Floats, other: Floats) -> Floats:
+    """Logarithm of the norm of two times that are given as logarithms."""
+    found = np.logaddexp(power * one, power * other) / power
+    return np.asarray(found, dtype=np.float64)
+
+
+def inverse(matrix: Floats) -> Floats:
+    """Inverse of a precision or covariance."""
+    found: Floats = np.linalg.inv(matrix)
+    return found
+
+
+def _compute(z: Floats, batch: Floats) -> tuple[Floats, Floats]:
+    fixed = _logistic(z[1])
+    level = fixed + (1 - fixed) * batch
+    by = np.zeros((len(batch), len(z)))
+    by[:, 0] = 1
+    by[:, 1] = fixed * (1 - fixed) * (1 - batch) / level
+    return z[0] + np.log(level), by
+
+
+def _network(z: Floats, nodes: Floats, replicas: Floats, compute: Floats) -> tuple[Floats, Floats]:
+    rounds, packed = doublings(replicas), np.log(replicas / nodes)
+    over, within = nodes > 1, (nodes == 1) & (replicas > 1)
+    by = np.zeros((len(nodes), len(z)))
+    by[:, 0] = 1
+    found = compute - _NONE
+    far, near = 1 + np.exp(z[3]) * rounds, 1 + np.exp(z[6]) * rounds
+    found = np.where(over, z[0] + z[2] + np.log(far) + z[4] * packed, found)
+    found = np.where(within, z[0] + z[5] + np.log(near), found)
+    by[:, 2] = over
+    by[:, 3] = over * (far - 1) / far
+    by[:, 4] = over * packed
+    by[:, 5] = within
+    by[:, 6] = within * (near - 1) / near
+    return found, by
+
+
+def _logistic(value: float) -> float:
+    return float(1 / (1 + np.exp(-value)))
+
+
+class _Problem:
+    """The penalised likelihood of one data set, and its minimum."""
+
+    def __init__(
+        self,
+        X: Floats,
+        y: Floats,
+        relative_error: ArrayLike | None,
+        log_compute: ArrayLike | None,
+        reference: float,
+        mean: Floats,
+        precision: Floats,
+    ) -> None:
+        error = np.zeros(len(y)) if relative_error is None else np.asarray(relative_error, float)
+        self.X, self.y, self.reference = X, y, reference
+        self.mean, self.precision = mean, precision
+        self.variance = SIGMA**2 + error**2
+        self.compute = np.full(len(y), np.nan) if log_compute is None else np.asarray(log_compute)
+        self.seen = np.isfinite(self.compute)
+        low, high = LOWER.copy(), UPPER.copy()
+        low[0], high[0] = low[0] + mean[0], high[0] + mean[0]
+        self.low, self.high = low, high
+
+    def solve(self, start: Floats) -> tuple[Floats, Floats, int]:
+        z = np.clip(start, self.low, self.high)
+        cost, gradient, curvature = self._around(z)
+        damping = 1e-2
+        rounds = 0
+        while rounds < _ITERATIONS and damping < 1e5:
+            rounds += 1
+            damped = curvature + damping * np.diag(np.diag(curvature))
+            new = np.clip(z + np.linalg.solve(damped, gradient), self.low, self.high)
+            found = self._around(new)
+            if found[0] < cost:
+                gained = cost - found[0]
+                z, (cost, gradient, curvature) = new, found
+                damping = max(damping / 5, 1e-7)
+                if gained < 1e-5:
+                    break
+            else:
+                damping *= 6
+        return z, inverse(curvature), rounds
+
+    def leave_one_out(self, z: Floats) -> Floats:
+        """Residuals divided by what their own row did not determine: y - z without it."""
+        times = log_times(z, self.X, self.reference)
+        residual = self.y - times.step
+        weight = self._weight(residual, self.variance)
+        covariance = inverse(self.curvature(z))
+        by = times.by_step
+        leverage = weight * np.einsum("ij,jk,ik->i", by, covariance, by)
+        found: Floats = residual / np.maximum(1 - leverage, 1e-3)
+        return found
+
+    def curvature(self, z: Floats) -> Floats:
+        """Second derivatives of the cost, Gauss-Newton's."""
+        return self._around(z)[2]
+
+    def _around(self, z: Floats) -> tuple[float, Floats, Floats]:
+        times = log_times(z, self.X, self.reference)
+        away = z - self.mean
+        pull = self.precision @ away
+        cost, gradient, curvature = float(away @ pull) / 2, -pull, self.precision.copy()
+        parts = [(self.y - times.step, self.variance, times.by_step)]
+        if self.seen.any():
+            miss = (self.compute - times.compute)[self.seen]
+            noise = np.full(len(miss), SIGMA_COMPUTE**2)
+            parts.append((miss, noise, times.by_compute[self.seen]))
+        for miss, variance, by in parts:
+            weighted = by * self._weight(miss, variance)[:, None]
+            cost += (FREEDOM + 1) / 2 * float(np.log1p(miss**2 / (FREEDOM * variance)).sum())
+            gradient = gradient + weighted.T @ miss
+            curvature = curvature + weighted.T @ by
+        return cost, gradient, curvature
+
+    @staticmethod
+    def _weight(miss: Floats, variance: Floats) -> Floats:
+        found: Floats = (FREEDOM + 1) / (FREEDOM * variance + miss**2)
+        return found
