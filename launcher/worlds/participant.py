@@ -182,6 +182,7 @@ class Participant:
                     self._hear(frame)
             finally:
                 self._connection = None
+                await connection.close()
             self.say("the coordinator is gone")
 
     async def _seek(self) -> Connection | Ended:
@@ -232,6 +233,7 @@ class Participant:
                 self.config = self._crew.config = self._memory.configured(self.config)
                 return connection
             case frames.Refused(reason=reason, final=True):
+                await connection.close()
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=reason)
         await connection.close()
         return said is not None
