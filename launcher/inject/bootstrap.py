@@ -30,6 +30,7 @@ def begin(config: "dict[str, Any]") -> None:
         quietly(start_shim, config)  # before the probe, which so sees what the script asked for
     if config.get("probe"):
         quietly(start_probe, config)
+        quietly(start_meeting)
     if config.get("gate"):
         quietly(close_gate, config)  # last: what of ours starts is nobody's to wait for
 
@@ -70,6 +71,12 @@ def start_shim(config: "dict[str, Any]") -> None:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
     shim = sys.modules.get("_brain_shim") or load("_brain_shim", path)
     shim.start(config)
+
+
+def start_meeting() -> None:
+    """Let ranks wait for rank 0 where torch would wait longer than it takes."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "meeting.py")
+    (sys.modules.get("_brain_meeting") or load("_brain_meeting", path)).begin()
 
 
 def end() -> None:
