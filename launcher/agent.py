@@ -165,6 +165,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         coordinate=coordinate,
         status=status,
         say=_say,
+        lease_seconds=_lease_seconds(config),
     )
     return await _with_collector(participant, config)
 
@@ -179,7 +180,7 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     static = config.rdzv_backend == "static" and config.nodes_max > 1
     rank = config.node_rank if static or config.node_rank else None
-    rules = Rules(free_seconds=_FREE_SECONDS, leave_seconds=0.0, shape=config.shape, spares=True)
+    rules = Rules(free_seconds=_FREE_SECONDS, last_waits=False, shape=config.shape, spares=True)
     participant = by_hand(config, scratch, rank=rank, rules=rules, say=_quietly)
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
@@ -250,6 +251,7 @@ def by_hand(
         status=lambda address, phase: None,
         say=say,
         join_seconds=_join_seconds(config),
+        lease_seconds=_lease_seconds(config),
         crew=crew,
     )
     return participant
@@ -274,6 +276,7 @@ def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
         address=agent.address,
         node=config.node,
         lease_seconds=_lease_seconds(config),
+        program=config.entrypoint.name,
         grace_seconds=config.grace_seconds,
         declared=replace(config.checkpoint, memory=False) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
@@ -324,13 +327,14 @@ def _join_seconds(config: LaunchConfig) -> float:
 
 
 def _lease_seconds(config: LaunchConfig) -> float:
-    """How long an agent may be silent: ``--rdzv-conf``'s missed keep-alives, as torchrun has them.
+    """How long an agent may be silent: as many missed keep-alives as ``--rdzv-conf`` says, with
+    torchrun's three where it gives their interval alone.
 
-    Heartbeats come once a second, whatever is said; fewer than two seconds would be a dead network
-    at every hiccup.
+    Heartbeats come twice a second, whatever is said; fewer than three of them would be a dead
+    network at every hiccup.
     """
-    attempts = _rendezvous(config, "keep_alive_max_attempt", 2.0)
-    return max(2.0, attempts * _rendezvous(config, "keep_alive_interval", 5.0))
+    attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
+    return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
 
 
 def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:

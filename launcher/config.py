@@ -117,6 +117,11 @@ class LaunchConfig:
     replica_directory: str | None = None
     #: Datagram socket of the collector; None: samples go nowhere.
     collector_socket: str | None = None
+    #: What is imported ahead of the workers: ``learned`` (torch, then what the script was seen to
+    #: import), ``torch``, ``none``, or ``parked``: by each worker itself, started ahead.
+    preload: str = "learned"
+    #: Parked workers make their CUDA contexts ahead, too.
+    park_cuda: bool = False
     #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
     probe: bool = True
     #: ``torch.save`` of unmodified scripts goes through shared memory (``launcher.memory``).
@@ -156,7 +161,7 @@ class WorldDocument:
     #: host:port of the coordinating agent.
     coordinator: str
     #: Workers end themselves when nobody renewed the lease for so long; 0: no lease.
-    lease_seconds: float = 10.0
+    lease_seconds: float = 3.0
     #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
     restart_count: int = 0
     max_restarts: int = 0

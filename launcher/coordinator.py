@@ -5,6 +5,7 @@ disk before anything else happens, and agents tell what they run.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from brain.types.world import ReplicaExit, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.frames import Connection
-from launcher.membership import decide, may_form
+from launcher.membership import decide, quorum_at
 from launcher.network_check.checking import Checking
 from launcher.replica import JobPlace
 from launcher.worlds import acts, sight
@@ -24,7 +25,9 @@ from launcher.worlds.standing import Standing, Terms
 from launcher.worlds.watch import Watch
 
 #: Seconds between looks for proof about members that have not come back.
-_PROOF_SECONDS = 0.2
+_PROOF_SECONDS = 0.1
+#: Seconds that the leases of all members are counted from the same look at them.
+_QUORUM_SECONDS = 0.1
 
 
 class Coordinator:
@@ -49,12 +52,16 @@ class Coordinator:
             job=terms.job,
             token_sha256=terms.token_sha256,
             lease_seconds=terms.lease_seconds,
+            program=terms.program,
             say=say,
             clock=clock,
         )
         self._it = Standing(terms, self._books, self._peers, say, clock)
         self._checking = Checking(terms.check, self._peers)
         self._waiting = ""
+        #: When the quorum was looked up, for which epoch, and what was found.
+        self._quorum = -math.inf, 0, 0.0
+        self._deposed = False
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -64,7 +71,8 @@ class Coordinator:
         return self._books.ledger.over is not None
 
     async def run(self) -> None:
-        """Form worlds until the job is over and everybody knows; or until cancelled."""
+        """Form worlds until the job is over and everybody knows; or until somebody else does, or
+        until cancelled."""
         self._it.recover(self._last)
         if self._it.watch is not None:
             self._checking.skip()
@@ -79,6 +87,9 @@ class Coordinator:
             task.add_done_callback(lambda _: self._changed.set())
         try:
             while not self.over:
+                if self._deposed or not self._seat.holds():
+                    self._it.say("another agent coordinates; this one follows")
+                    return
                 await self._turn()
                 for task in tasks:
                     if task.done():  # they never end but by a bug, which must be seen
@@ -98,11 +109,17 @@ class Coordinator:
 
     def came(self, peer: Peer) -> None:
         """Compare what an agent runs with the world that should be."""
-        hello, watch = peer.hello, self._it.watch
         self._stir(peer)
         if self.over:
             peer.connection.send(self._bye())
-        self._it.gone.discard(hello.replica)
+        self._it.gone.discard(peer.replica)
+        if peer.hello.world_epoch > self._epoch:
+            self._it.behind[peer.replica] = peer.hello.world_epoch
+        else:
+            self._compare(peer)
+
+    def _compare(self, peer: Peer) -> None:
+        hello, watch = peer.hello, self._it.watch
         if watch is not None and hello.epoch == watch.document.epoch:
             watch.started(hello.replica)
             for exit in hello.exits:
@@ -123,6 +140,11 @@ class Coordinator:
             case frames.Leave() if peer.leaving_since is None:
                 peer.leaving_since = self._it.clock()
                 self._changed.set()
+            case frames.Turned():
+                peer.turned = True
+                self._turned(peer)
+            case frames.Known(world=world):
+                self._learn(world)
             case frames.Ready() if not peer.ready:
                 peer.ready = True
                 self._stir(peer)
@@ -138,16 +160,41 @@ class Coordinator:
                     self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """An agent is gone, and its workers with it: they die with it, or by their lease."""
+        """An agent is gone, and its workers with it: they die with it, or by their lease.
+
+        On one machine nothing comes between: one that is silent there is proved to be gone, too.
+        """
         self._checking.left(peer.replica)
-        if proved:
+        if peer.turned:
+            self._it.lease_until = self._it.clock() + self._it.terms.lease_seconds
+        elif proved or self._seat.near(peer.hello.address):
             self._it.gone.add(peer.replica)
         if self._it.watch is not None:
             self._it.watch.stopped(peer.replica)
+        self._it.behind.pop(peer.replica, None)
         preparation = self._it.preparation
         if preparation is not None and preparation.needs(peer.replica):
             acts.discard(self._it, f"replica {peer.replica} is gone")
         self._stir(peer)
+
+    def _learn(self, world: WorldDocument) -> None:
+        if self._it.learn(world):
+            for peer in self._peers:
+                if peer.replica not in self._it.behind:
+                    self._compare(peer)
+        self._changed.set()
+
+    def _turned(self, peer: Peer) -> None:
+        """A member follows another coordinator. Without most of them there is nothing to do here:
+        they have one who may have formed a world."""
+        watch = self._it.watch
+        if watch is None:
+            return
+        turned = {each.replica for each in self._peers if each.turned} | {peer.replica}
+        here = [m for m in watch.replicas if m in self._peers.replicas and m not in turned]
+        if 2 * len(here) <= len(watch.replicas):
+            self._deposed = True
+            self._changed.set()
 
     @property
     def _epoch(self) -> int:
@@ -170,7 +217,7 @@ class Coordinator:
             case frames.Said(event=event) if event.epoch == epoch:
                 return watch.heard(event, self._it.clock())
             case frames.Stopped(epoch=at) if at == epoch:
-                peer.port = frame.port
+                peer.port, peer.held = frame.port, frame.held
                 watch.went(frame.progress, self._offset(peer, frame.now_ns))
                 return watch.stopped(replica)
         return False
@@ -186,18 +233,29 @@ class Coordinator:
             self._changed.set()
 
     def _beat(self, peer: Peer, beat: frames.Heartbeat) -> None:
-        it = self._it
+        """Answer; nothing that a heartbeat says is decided upon."""
+        it, now = self._it, self._it.clock()
         watch = it.watch
-        if watch is None or beat.epoch != watch.document.epoch:
-            return
-        watch.went(beat.progress, self._offset(peer, beat.now_ns))
-        if may_form(watch.replicas, self._peers.replicas, it.gone, lease_expired=False):
-            seconds = it.terms.lease_seconds
-            lease = frames.Lease(epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds)
-            peer.connection.send(lease)
-        # Before its first step was told, the past is still that of the world before.
-        if self._books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
-            self._books.note(durable=False, past=watch.past)
+        peer.confirmed_at = max(peer.confirmed_at, beat.heard)
+        seconds = 0.0
+        if watch is not None and beat.epoch == watch.document.epoch:
+            watch.went(beat.progress, self._offset(peer, beat.now_ns))
+            seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
+            # Before its first step was told, the past is still that of the world before.
+            if self._books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
+                self._books.note(durable=False, past=watch.past)
+        lease = frames.Lease(epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now)
+        peer.connection.send(lease)
+
+    def _quorum_at(self, watch: Watch, now: float) -> float:
+        """When enough members were last known to hear us; looked up anew now and then."""
+        looked_at, epoch, found = self._quorum
+        if epoch != watch.document.epoch or now - looked_at > _QUORUM_SECONDS:
+            confirmed = {peer.replica: peer.confirmed_at for peer in self._peers}
+            last = [member.replica for member in watch.document.members]
+            found = quorum_at(last, confirmed, self._it.gone)
+            self._quorum = now, watch.document.epoch, found
+        return found
 
     def _offset(self, peer: Peer, now_ns: int) -> float:
         """Seconds between an agent's clock and this one; one machine has one clock."""
@@ -213,7 +271,8 @@ class Coordinator:
         it = self._it
         self._changed.clear()
         if missing := it.missing:
-            for replica in await self._seat.gone(missing):
+            expired = it.clock() >= it.lease_until
+            for replica in await self._seat.gone(missing, lease_expired=expired):
                 it.gone.add(replica)
                 it.running.stopped(replica)
         it.observe()
@@ -223,12 +282,22 @@ class Coordinator:
                 await self._sleep(None)
             case sight.Wait(reason=reason, until=until):
                 self._explain(reason)
-                await self._sleep(until)
+                await self._sleep(self._stranded(until))
             case sight.Form() if self._checking.due and it.wish is not None:
                 unit, least = it.wish.unit, it.wish.minimum
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:
                 await acts.carry_out(action, it)
+
+    def _stranded(self, until: float | None) -> float | None:
+        """Return until when to wait. Where others may have formed a world without us there is
+        nothing to wait for here: after another lease one looks for them."""
+        it = self._it
+        if not it.missing or it.clock() < it.lease_until:
+            return until
+        if it.clock() >= it.lease_until + it.terms.lease_seconds:
+            self._deposed = True
+        return it.lease_until + it.terms.lease_seconds
 
     def _explain(self, reason: str) -> None:
         if reason != self._waiting:

@@ -179,7 +179,7 @@ class Prepare(Frame, frozen=True, kw_only=True):
 
 
 class Discard(Frame, frozen=True, kw_only=True):
-    """End what was prepared as ``epoch``."""
+    """End what was prepared as ``epoch``; 0: whatever was."""
 
     epoch: int
 
@@ -276,7 +276,8 @@ class Bye(Frame, frozen=True, kw_only=True):
 
 
 ANY = (
-    Hello | Ready | Leave | Turned | Known | Heartbeat | Started | Prepared | Unusable | Exited | Said | Stopped
+    Hello | Ready | Leave | Turned | Known | Heartbeat | Started | Prepared | Unusable | Exited
+    | Said | Stopped
     | Welcome | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked | Halt
     | Lease | Bye
     | Fetch | Offer | Piece | Taken
@@ -337,6 +338,11 @@ class Connection:
         if not isinstance(frame, kind):
             raise BadInput(f"{type(frame).__name__} is not expected here")
         return frame
+
+    def shut(self) -> None:
+        """Send what is queued, then let go; whoever reads here finds the end at once."""
+        self._writer.close()
+        self._reader.feed_eof()
 
     def abandon(self) -> None:
         """Let go of a stream whose other end does not listen."""

@@ -76,6 +76,10 @@ class Coordinating:
     #: host:port.
     address: str
     epoch: int
+    #: Rises with every one that takes the seat; the highest one holds it.
+    term: int = 0
+    #: Start time of the process, which names it together with ``pid``.
+    ticks: int = 0
 
 
 class Lock:

@@ -1,12 +1,14 @@
 """The order of the questions."""
 
 from launcher.membership import ending, forming, leaving, sizing
-from launcher.worlds.sight import STAY, Action, Phase, Sight
+from launcher.worlds.sight import STAY, Action, Phase, Sight, Wait
 
 
 def decide(sight: Sight, now: float) -> Action:
     """Return the one thing to do now."""
     world = sight.world
+    if sight.behind:
+        return Wait("an agent has still to tell of a later world")
     if world is None or world.phase is Phase.ENDED:
         return forming.between(sight, now)
     if world.phase is Phase.STOPPING:

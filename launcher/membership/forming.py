@@ -47,7 +47,8 @@ def settled_at(sight: Sight) -> float:
 def _may_form(sight: Sight, before: Sequence[Member], now: float) -> bool:
     last = [member.replica for member in before]
     known = {agent.replica for agent in sight.agents}
-    return may_form(last, known, sight.gone, now >= sight.lease_until)
+    coordinated = None if sight.world is None else sight.world.coordinated
+    return may_form(last, known, sight.gone, now >= sight.lease_until, coordinated)
 
 
 def _holds(sight: Sight, preparing: Preparing, form: Form) -> bool:

@@ -232,6 +232,7 @@ def relabel(it: Standing, generation: int, goal: int) -> None:
 def release(it: Standing, replicas: tuple[int, ...]) -> None:
     """Let agents go."""
     why = "let go by the coordinator"
+    it.gone.update(replicas)
     for replica in replicas:
         it.peers.release(replica, frames.Bye(exit=ReplicaExit.LEFT, exit_code=0, detail=why))
 

@@ -52,10 +52,15 @@ class Books:
         if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed
             self.note(over=None, ended=True)
         if document is not None and self.ledger.epoch < document.epoch:
-            failures = max(self.ledger.failures, document.restart_count)
-            goal = self.ledger.goal or len(document.members)
-            self.note(epoch=document.epoch, goal=goal, failures=failures, ended=False)
+            self.learn(document)
         return document
+
+    def learn(self, document: WorldDocument) -> None:
+        """Go on from a world that another coordinator formed."""
+        failures = max(self.ledger.failures, document.restart_count)
+        goal = self.ledger.goal or len(document.members)
+        self.note(epoch=document.epoch, goal=goal, failures=failures, ended=False, formed=False)
+        self.world(document)
 
     def note(self, *, durable: bool = True, **changes: Any) -> None:
         """Change the ledger; ``durable`` where a power cut may not take it back for long."""

@@ -116,7 +116,7 @@ class Crew:
                 case frames.Prepare(world=world):
                     await self._prepare(world)
                 case frames.Discard(epoch=epoch):
-                    if self._next is not None and self._next.world.epoch == epoch:
+                    if self._next is not None and epoch in (0, self._next.world.epoch):
                         await self._discard()
                 case frames.Halt(epoch=epoch, grace_seconds=grace):
                     if epoch == self.epoch:
@@ -234,10 +234,12 @@ class Crew:
         elif not exit.stopped:
             self._refuse(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
-    def tell_progress(self) -> None:
-        """Say that this agent lives, and how far its workers are."""
-        now_ns = time.monotonic_ns()
-        self._tell(frames.Heartbeat(epoch=self.epoch, now_ns=now_ns, progress=self.progress))
+    def tell_progress(self, heard: float = 0.0) -> None:
+        """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
+        beat = frames.Heartbeat(
+            epoch=self.epoch, now_ns=time.monotonic_ns(), heard=heard, progress=self.progress
+        )
+        self._tell(beat)
 
     def _tell_stopped(self, epoch: int) -> None:
         now_ns, port = time.monotonic_ns(), free_port(self._host)

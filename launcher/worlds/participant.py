@@ -26,7 +26,9 @@ from launcher.worlds.peers import HEARTBEAT_SECONDS
 from launcher.worlds.seats import Seat
 
 #: Seconds between two looks for a coordinator, and for one that does not answer.
-_SEEK_SECONDS, _ANSWER_SECONDS = 0.05, 2.0
+_SEEK_SECONDS, _ANSWER_SECONDS = 0.005, 2.0
+#: Seconds that looks for a coordinator become rarer to, and that one which was silent is given.
+_SEEK_LAST_SECONDS, _SUSPECT_SECONDS = 0.05, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class Participant:
         status: Callable[[str, str], None],
         say: Callable[[str], None],
         join_seconds: float = math.inf,
+        lease_seconds: float = 3.0,
         crew: Callable[..., Crew] = Crew,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
@@ -69,6 +72,16 @@ class Participant:
         self._coordinator: Coordinator | None = None
         self._coordinating: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        #: Seconds without a word after which a coordinator is taken to hang.
+        self._lease_seconds = lease_seconds
+        #: Where the coordinator is; empty: nobody is followed.
+        self._following = ""
+        #: When the coordinator was last heard, and what it said of its own clock.
+        self._heard_at = self._answered_at = 0.0
+        #: Addresses that did not answer -> since when.
+        self._silent: dict[str, float] = {}
+        #: Others may follow somebody whose turn it was not.
+        self._strayed = False
         #: Epoch of the latest world when a coordinator let it in; None: none has.
         self.welcomed_epoch: int | None = None
         #: The signal that asked to end; asked twice, it hurries.
@@ -139,9 +152,8 @@ class Participant:
             if self._coordinator is not None:
                 await self._coordinator.accept(hello, connection)
             else:
-                known = "" if self.last is None else self.last.coordinator
                 epoch = 0 if self.last is None else self.last.epoch
-                connection.send(frames.Elsewhere(coordinator=known, epoch=epoch))
+                connection.send(frames.Elsewhere(coordinator=self._following, epoch=epoch))
         except BadInput as stranger:
             self.say(f"a connection is dropped: {stranger}")
         finally:
@@ -168,73 +180,114 @@ class Participant:
             connection = await self._seek()
             if isinstance(connection, Ended):
                 return connection
-            self._connection = connection
-            if self._crew.ready:  # it may have become so between hello and welcome
-                connection.send(frames.Ready())
-            if self.leaving is not None:
-                connection.send(frames.Leave())
+            self._connected(connection)
             try:
                 while (frame := await connection.receive(frames.Frame)) is not None:
+                    self._heard_at = time.monotonic()
                     if isinstance(frame, frames.Bye):
                         return Ended(
                             exit=frame.exit, exit_code=frame.exit_code, detail=frame.detail
                         )
                     self._hear(frame)
             finally:
-                self._connection = None
-                await connection.close()
+                self._connection, self._following = None, ""
+                self._crew.order(frames.Discard(epoch=0))
             self.say("the coordinator is gone")
+
+    def _connected(self, connection: Connection) -> None:
+        self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
+        self._silent.clear()
+        if self._crew.ready:  # it may have become so between hello and welcome
+            connection.send(frames.Ready())
+        if self.leaving is not None:
+            connection.send(frames.Leave())
 
     async def _seek(self) -> Connection | Ended:
         """Connect to the coordinator, or become it."""
         began = time.monotonic()
+        pause = _SEEK_SECONDS
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
-            if self._coordinating is not None and self._coordinating.done():
-                self._coordinating.result()
+            self._stand_down()
             if self.leaving is not None and self._coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
-            answered = False
-            mine = [self.address] if self._coordinator is not None else []
-            for address in mine or self._seat.candidates(self.last):
-                found = await self._introduce(address)
-                if isinstance(found, Connection | Ended):
-                    return found
-                answered |= found
-            epoch = 0 if self.last is None else self.last.epoch
-            free = not answered and self._coordinator is None
-            if free and self._seat.claim(self.address, epoch):
+            found = await self._ask_around()
+            if isinstance(found, Connection | Ended):
+                return found
+            if not found and self._coordinator is None and self._claim():
                 self._coordinator = self._coordinate(self, self._seat)
                 self._coordinating = asyncio.create_task(self._coordinator.run())
                 continue
-            await asyncio.sleep(_SEEK_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SEEK_LAST_SECONDS)
+
+    def _stand_down(self) -> None:
+        """Follow, where another agent coordinates; a crash of ours is never swallowed."""
+        if self._coordinating is not None and self._coordinating.done():
+            self._coordinating.result()
+            self._coordinator = self._coordinating = None
+            self._seat.leave()
+            self._strayed = True
+
+    def _claim(self) -> bool:
+        epoch = 0 if self.last is None else self.last.epoch
+        since = min(self._silent.values(), default=math.inf)
+        hung = time.monotonic() - since >= 2 * self._lease_seconds
+        return self._seat.claim(self.address, epoch, hung=hung)
+
+    async def _ask_around(self) -> Connection | Ended | bool:
+        """Ask who may coordinate; returns whether one answered whose turn it is before us."""
+        if self._coordinator is not None:
+            return await self._introduce(self.address)
+        answered = False
+        for address in self._seat.candidates(self.last):
+            found = await self._introduce(address)
+            if isinstance(found, Connection | Ended):
+                return found
+            answered |= found
+        if self._strayed and not answered:
+            for address in self._seat.others(self.last):
+                found = await self._introduce(address)
+                if isinstance(found, Connection | Ended):
+                    return found
+        return answered
 
     async def _introduce(self, address: str) -> Connection | Ended | bool:
         """Say hello; returns the connection, or whether anybody of the job answered."""
+        patience = _ANSWER_SECONDS if address not in self._silent else _SUSPECT_SECONDS
+        asked_at = time.monotonic()
         try:
             # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with its answer.
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(patience):
                 connection = await Connection.to(address)
-        except (Unavailable, TimeoutError):
+        except Unavailable:
+            return False
+        except TimeoutError:
+            self._silent.setdefault(address, asked_at)
             return False
         connection.send(self._hello())
         try:
-            async with asyncio.timeout(2 * _ANSWER_SECONDS):
+            async with asyncio.timeout(2 * patience):
                 said = await connection.receive(frames.Frame)
         except (BadInput, TimeoutError):
             said = None
+            self._silent.setdefault(address, asked_at)
         match said:
             case frames.Welcome(replica=replica, epoch=epoch):
                 self.welcomed_epoch = epoch
+                self._following, self._strayed = address, False
+                if self.last is not None and self.last.epoch > epoch:
+                    connection.send(frames.Known(world=self.last))
                 if replica != self.config.replica:
                     self.config = replace(self.config, replica=replica)
                 self.config = self._crew.config = self._memory.configured(self.config)
                 return connection
             case frames.Refused(reason=reason, final=True):
-                await connection.close()
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=reason)
+            case frames.Refused(reason=reason):
+                self.say(reason)
         await connection.close()
         return said is not None
 
@@ -250,6 +303,8 @@ class Participant:
             processes=self.config.processes,
             generation=self._generation,
             last_epoch=crew.heard_epoch,
+            world_epoch=0 if crew.last is None else crew.last.epoch,
+            program=self.config.entrypoint.name,
             epoch=crew.epoch,
             exits=crew.running_exits,
             held=self._memory.held,
@@ -283,8 +338,10 @@ class Participant:
                 task = asyncio.create_task(self._check(frame))
                 self._checks.add(task)
                 task.add_done_callback(self._checks.discard)
-            case frames.Lease(epoch=epoch):
-                self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
+            case frames.Lease(epoch=epoch, at=at):
+                self._answered_at = at
+                if frame.seconds:
+                    self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
 
     async def _check(self, asked: frames.Check) -> None:
         self._tell(await measure(self.config, asked))
@@ -294,9 +351,23 @@ class Participant:
 
     async def _beat(self) -> None:
         while True:
+            due = time.monotonic() + HEARTBEAT_SECONDS
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._crew.beat()
-            self._crew.tell_progress()
+            self._crew.tell_progress(heard=self._answered_at)
+            now = time.monotonic()
+            if now - due > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said
+                self._heard_at = now
+            elif self._connection is not None and now - self._heard_at > self._lease_seconds:
+                self._turn_away(self._connection)
+
+    def _turn_away(self, connection: Connection) -> None:
+        """The coordinator is silent; whoever takes over must not be taken for dead by it."""
+        self.say(f"the coordinator at {self._following} is silent")
+        self._silent[self._following] = self._heard_at
+        self._strayed = True
+        connection.send(frames.Turned())
+        connection.shut()
 
     def _tell(self, frame: frames.Frame) -> None:
         if self._connection is not None:

@@ -1,18 +1,26 @@
 """Who coordinates: the agent that holds the seat.
 
-On one machine the seat is a lock that the kernel frees with its holder. Elsewhere it is the
-endpoint everybody was given, then the lowest surviving rank of the last world.
+On one machine the seat is a lock that the kernel frees with its holder, and a file that says whose
+it is. Elsewhere it is the endpoint everybody was given, then the lowest surviving rank of the last
+world.
 """
 
 import asyncio
+import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from brain.types.world import Member
 from launcher.config import WorldDocument
-from launcher.replica import Coordinating, JobPlace
+from launcher.replica import Coordinating, JobPlace, Lock, started_ticks
+
+#: How many members are asked whom they follow by one that was away.
+_ASKED = 8
+#: Seconds that an agent's machine may take to answer.
+_ANSWER_SECONDS = 0.5
 
 
 class Seat(Protocol):
@@ -22,12 +30,28 @@ class Seat(Protocol):
         """Addresses to ask, best first; one's own where it is one's turn."""
         ...
 
-    def claim(self, address: str, epoch: int) -> bool:
-        """Become the coordinator, answering at ``address``; False where somebody else is."""
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Whom to ask as well after having been away: somebody may coordinate out of turn."""
         ...
 
-    async def gone(self, members: Sequence[Member]) -> frozenset[int]:
-        """Replicas that are proved to be gone."""
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """Become the coordinator, answering at ``address``; False where somebody else is.
+
+        ``hung``: whoever holds it has not answered for so long that nothing of it lives on.
+        """
+        ...
+
+    def holds(self) -> bool:
+        """Whether the seat is still that of this agent, who claimed it; asked before each act."""
+        ...
+
+    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+        """Replicas that are proved to be gone, of ``members`` which are not heard of."""
+        ...
+
+    def near(self, address: str) -> bool:
+        """Whether an agent there that is silent beyond its lease is gone, because no network can
+        have come between."""
         ...
 
     def leave(self) -> None:
@@ -36,30 +60,75 @@ class Seat(Protocol):
 
 
 class LocalSeat:
-    """``replicas/<job>/coordinator.lock``."""
+    """``replicas/<job>/coordinator.lock``, and ``coordinator.json``, whose ``term`` rises.
+
+    A holder that hangs keeps the lock. Who takes over from it then writes the next term; the
+    holder looks at the file before each act, sees that it was replaced, and follows.
+    """
 
     def __init__(self, place: JobPlace) -> None:
         self._place = place
+        self._file = place.directory / "coordinator.json"
+        #: Held while the file is read and written.
+        self._claiming = Lock(place.directory / "coordinator.claim")
+        self._mine: Coordinating | None = None
+        self._seen: tuple[int, int] | None = None
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
         """Whoever wrote ``coordinator.json``."""
-        found = self._place.find("coordinator", Coordinating)
+        found = self._find()
         return () if found is None else (found.address,)
 
-    def claim(self, address: str, epoch: int) -> bool:
-        """Take the lock."""
-        if not self._place.lock.take():
-            return False
-        self._place.keep("coordinator", Coordinating(pid=os.getpid(), address=address, epoch=epoch))
-        return True
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Nobody: the file says it all."""
+        return ()
 
-    async def gone(self, members: Sequence[Member]) -> frozenset[int]:
-        """Those whose own lock is free."""
-        return frozenset(m.replica for m in members if not self._place.alive(m.replica))
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """Take the lock; or the next term from one that hangs, or whose lock another one has."""
+        if not self._claiming.take():
+            return False
+        try:
+            found = self._find()
+            free = self._place.lock.take() and (found is None or not _lives(found))
+            if not free and not hung:
+                return False
+            term = 1 if found is None else found.term + 1
+            pid = os.getpid()
+            self._mine = Coordinating(
+                pid=pid, address=address, epoch=epoch, term=term, ticks=started_ticks(pid)
+            )
+            self._place.keep("coordinator", self._mine, durable=False)
+            self._seen = _identity(self._file)
+            return True
+        finally:
+            self._claiming.release()
+
+    def holds(self) -> bool:
+        """Whether the file is still the one that this agent wrote."""
+        seen = _identity(self._file)
+        if seen != self._seen and self._find() == self._mine:
+            self._seen = seen
+        if self._seen == seen:
+            self._place.lock.take()  # where it was another's, who has let go of it since
+            return True
+        return False
+
+    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+        """Those whose own lock is free; or who hang."""
+        alive = self._place.alive
+        return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
+
+    def near(self, address: str) -> bool:
+        """Always: there is one machine."""
+        return True
 
     def leave(self) -> None:
         """Let go of the lock."""
+        self._mine = self._seen = None
         self._place.lock.release()
+
+    def _find(self) -> Coordinating | None:
+        return self._place.find("coordinator", Coordinating)
 
 
 class SoleSeat:
@@ -69,13 +138,25 @@ class SoleSeat:
         """Nobody else."""
         return ()
 
-    def claim(self, address: str, epoch: int) -> bool:
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Nobody else."""
+        return ()
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
         """Always."""
         return True
 
-    async def gone(self, members: Sequence[Member]) -> frozenset[int]:
+    def holds(self) -> bool:
+        """Always."""
+        return True
+
+    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
         """Nobody."""
         return frozenset()
+
+    def near(self, address: str) -> bool:
+        """Always."""
+        return True
 
     def leave(self) -> None:
         """Nothing is held."""
@@ -98,29 +179,67 @@ class EndpointSeat:
         before = members[: members.index(self._mine)] if self._mine in members else members
         return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
 
-    def claim(self, address: str, epoch: int) -> bool:
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Members of the last world that come after oneself, and the endpoint."""
+        if last is None:
+            return ()
+        members = [member.address for member in last.members]
+        after = members[members.index(self._mine) + 1 :] if self._mine in members else []
+        return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
         """The first seat is the endpoint; later ones follow rank, and may be claimed."""
         return self._bound or epoch > 0
 
-    async def gone(self, members: Sequence[Member]) -> frozenset[int]:
-        """Members on this very machine that nobody answers for."""
+    def holds(self) -> bool:
+        """Nothing here says otherwise; members that follow another one do."""
+        return True
+
+    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+        """Members on this very machine that nobody answers for; or who hang, where no network
+        can have come between."""
         here = socket.gethostname()
         near = [m for m in members if m.node == here and m.address != self._mine]
         refused = await asyncio.gather(*(_refuses(member.address) for member in near))
-        return frozenset(m.replica for m, no in zip(near, refused, strict=True) if no)
+        hung = frozenset(m.replica for m in members if lease_expired and self.near(m.address))
+        return hung | frozenset(m.replica for m, no in zip(near, refused, strict=True) if no)
+
+    def near(self, address: str) -> bool:
+        """Where it is reached without any network."""
+        try:
+            return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+        except ValueError:
+            return False
 
     def leave(self) -> None:
         """Nothing is held but the socket, which goes with the process."""
+
+
+def _lives(holder: Coordinating) -> bool:
+    """Whether the process that wrote ``coordinator.json`` still runs, and is not this one."""
+    try:
+        return holder.pid != os.getpid() and started_ticks(holder.pid) == holder.ticks
+    except (OSError, ValueError):
+        return False
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 async def _refuses(address: str) -> bool:
     """Whether the kernel says that nobody listens there."""
     host, _, port = address.rpartition(":")
     try:
-        _, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except ConnectionRefusedError:
         return True
-    except OSError:
+    except (OSError, TimeoutError):
         return False
     writer.close()
     return False

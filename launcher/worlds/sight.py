@@ -133,6 +133,8 @@ class WorldSeen:
     saves: Saves = Saves()
     parking: Parking | None = None
     preparing: Preparing | None = None
+    #: Member that coordinated as it was formed; it decides between halves that see no other.
+    coordinated: int | None = None
     #: Why it was ended; None while it runs, and after a stop that its owner asked for.
     ended_by: Cause | None = None
 
@@ -198,6 +200,8 @@ class Sight:
     stirred_at: float = -math.inf
     #: By when every worker that was not heard of has ended itself.
     lease_until: float = 0.0
+    #: An agent that is here knows of a later world; what is known of the last one may be old.
+    behind: bool = False
     failures: int = 0
     held: Held | None = None
     rules: Rules = Rules()

@@ -30,9 +30,11 @@ class Terms:
     node: str
     master_addr: str | None = None
     master_port: int | None = None
-    lease_seconds: float = 10.0
+    lease_seconds: float = 3.0
     grace_seconds: float = 10.0
     #: A checkpoint was declared; workers cannot be seen stepping.
+    #: Name of what is run.
+    program: str = ""
     declared: bool = False
     blind: bool = False
     rules: Rules = field(default_factory=Rules)
@@ -61,6 +63,8 @@ class Standing:
         self.preparation: Preparation | None = None
         #: Epoch of the last world that was prepared; whatever became of it, it is used up.
         self.prepared_epoch = 0
+        #: Agents that have still to tell of a later world, and its epoch.
+        self.behind: dict[int, int] = {}
         #: When an agent last came, became ready or was lost.
         self.stirred_at = -math.inf
         #: Members of the latest world that are proved to be gone.
@@ -81,9 +85,9 @@ class Standing:
 
     @property
     def missing(self) -> list[Member]:
-        """Members whose workers may run although their agents are neither here nor proved gone."""
+        """Members that may be in a world although they are neither here nor proved to be gone."""
         watch = self.watch
-        if watch is None or watch.phase is Phase.ENDED:
+        if watch is None:
             return []
         here, gone = self.peers.replicas, self.gone
         members = watch.document.members
@@ -109,9 +113,23 @@ class Standing:
         self.lease_until = self.clock() + self.terms.lease_seconds
         if ledger.ended:
             watch.phase, watch.ended_by = Phase.ENDED, ledger.ended_by
-            self.gone |= watch.replicas
         folders = {os.path.dirname(each) for each in ledger.folders}
         pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
+
+    def learn(self, world: WorldDocument) -> bool:
+        """Take over a world that the coordinator before formed unheard; returns whether it is new.
+
+        Its workers were given leases that may last from now on.
+        """
+        known = 0 if self.watch is None else self.watch.document.epoch
+        self.behind = {who: epoch for who, epoch in self.behind.items() if epoch > world.epoch}
+        if world.epoch <= known:
+            return False
+        self.books.learn(world)
+        self.watch = self.watching(world, len(world.members))
+        self.gone.clear()
+        self.lease_until = self.clock() + self.terms.lease_seconds
+        return True
 
     def watching(self, document: WorldDocument, goal: int) -> Watch:
         """Watch a world that answers a wish of ``goal`` replicas."""
@@ -129,7 +147,6 @@ class Standing:
             return
         if watch.phase is Phase.STOPPING and not watch.still:
             watch.phase = Phase.ENDED
-            self.gone |= watch.replicas
             past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
             books.note(ended=True, ended_by=watch.ended_by, past=past)
         if watch.phase is not Phase.RUNNING or not watch.formed:
@@ -168,6 +185,7 @@ class Standing:
             gone=frozenset(self.gone),
             stirred_at=self.stirred_at,
             lease_until=self.lease_until,
+            behind=bool(self.behind),
             # One that is being looked at counts already.
             failures=self.books.ledger.failures + 1,
             held=self.books.ledger.held,
