@@ -55,6 +55,8 @@ class _Report:
     accepted: float | None = None
     #: One of them is not on storage, though it shall be.
     behind: bool = False
+    #: The newest number of ``persist`` that is done with.
+    answered: int = 0
 
 
 class Hold:
@@ -68,6 +70,8 @@ class Hold:
         self._lock, self._say, self._news = lock, say, news
         self._report = _Report()
         self._losses_said = 0
+        #: Times that ``persist`` was called.
+        self._asked = 0
         self._closing = False
         self._keeper = self._start_keeper()
         self._watching = asyncio.create_task(self._watch())
@@ -112,15 +116,18 @@ class Hold:
 
     def persist(self) -> None:
         """Bring steps to storage, too, that were to stay in memory."""
-        assert self._keeper.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._keeper.stdin.write(b"!\n")
-        self._report = replace(self._report, behind=True)
+        self._asked += 1
+        self._ask()
 
     async def persisted(self) -> None:
         """Wait until what ``persist`` asked for has been done."""
-        while self._report.behind:
+        while self._report.answered < self._asked:
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _ask(self) -> None:
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.write(b"%d\n" % self._asked)
 
     @property
     def keeper_pid(self) -> int:
@@ -176,7 +183,11 @@ class Hold:
                 self._say(f"{self.root} was removed; checkpoints are saved as always")
                 return
             self._say(f"the keeper of the memory checkpoint ended with {code}; another follows")
+            if self._keeper.stdin is not None:
+                self._keeper.stdin.close()
             self._keeper = self._start_keeper()
+            if self._asked:
+                self._ask()
             if self._closing:
                 assert self._keeper.stdin is not None
                 self._keeper.stdin.close()

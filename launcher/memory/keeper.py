@@ -2,9 +2,10 @@
 
 python -m launcher.memory.keeper <directory>
     makes durable what appears in the agent's shared memory, and says on standard output, a line of
-    JSON at each change, what is ahead of storage. A line on standard input (a worker has failed)
-    brings steps to storage, too, that were to stay in memory. When standard input ends (the agent
-    let go of it, or was killed) it finishes what was accepted, removes the directory and ends.
+    JSON at each change, what is ahead of storage. A number on standard input (a worker has failed)
+    brings steps to storage, too, that were to stay in memory, and comes back once they are. When
+    standard input ends (the agent let go of it, or was killed) it finishes what was accepted,
+    removes the directory and ends.
 
 What is in the directory stands in docs/reference/protocols.md. All of it is in the file system, so
 a keeper that was killed is followed by another one that goes on where it was.
@@ -199,7 +200,9 @@ class Keeper:
         self.slots: dict[str, Slot] = {}
         self.lost: list[str] = []
         self.reported = ""
-        self.storing, self.breakpoint, self.behind = Storing(Path(root)), False, False
+        self.storing, self.behind = Storing(Path(root)), False
+        #: Numbers that the agent sent, and that were answered.
+        self.asked = self.answered = 0
         self.bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.bell.setblocking(False)
         bell = os.path.join(root, "bell")
@@ -211,8 +214,8 @@ class Keeper:
         gone_since = None
         while True:
             busy = self.turn()
-            self.behind = self.storing.turn(breakpoint=self.breakpoint)
-            self.breakpoint &= self.behind
+            self.behind = self.storing.turn(breakpoint=self.asked != self.answered)
+            self.answered = self.answered if self.behind else self.asked
             self.report()
             if gone_since is not None and not busy and self.finished(gone_since):
                 break
@@ -225,7 +228,7 @@ class Keeper:
                         self.bell.recv(16)
             if sys.stdin in ready:
                 told = os.read(0, 4096)
-                self.breakpoint |= bool(told)
+                self.asked = int(told.split()[-1]) if told else self.asked
                 gone_since = None if told else time.monotonic()
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -319,6 +322,7 @@ class Keeper:
                 "lost": self.lost,
                 "steps": sorted({part.key.step for part in held}),
                 "behind": self.behind,
+                "answered": self.answered,
                 "accepted": max((part.accepted for part in held), default=None),
             }
         )

@@ -1,6 +1,7 @@
 """Builders of the memory checkpoint's tests: an agent's hold, and scripts under the shim."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -10,7 +11,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from brain.errors import BadInput
+from brain.types.resources import NodeName
+from brain.types.world import Member
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.memory import parts
 from launcher.memory.hold import Hold, free_root, words
+from launcher.memory.part import MemoryPart
+from launcher.processes.process import listen
+from launcher.workers import free_port
+from tests.launcher.building import a_config, a_world
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"
 #: Begins every script: the shim as the bootstrap starts it, and a state of two MiB.
@@ -97,3 +108,151 @@ def ended(worker: "subprocess.Popen[str]") -> None:
     for stream in (worker.stdin, worker.stdout, worker.stderr):
         assert stream is not None
         stream.close()
+
+
+#: Begins every script that uses ``launcher.checkpoint``: what the bootstrap leaves in a worker.
+TOLD = """
+import json, os, sys
+told = type(sys)('_brain_memory')
+told.config = json.loads(os.environ.pop('TOLD'))
+sys.modules['_brain_memory'] = told
+import hashlib, torch
+from launcher import checkpoint
+def print_of(state):
+    digest = hashlib.sha256()
+    def add(each):
+        if isinstance(each, dict):
+            for key in sorted(each, key=str):
+                digest.update(str(key).encode()); add(each[key])
+        elif isinstance(each, (list, tuple)):
+            for one in each: add(one)
+        elif isinstance(each, torch.Tensor):
+            whole = each.full_tensor() if hasattr(each, 'full_tensor') else each
+            digest.update(whole.detach().contiguous().numpy().tobytes())
+        else:
+            digest.update(repr(each).encode())
+    add(state)
+    return digest.hexdigest()[:16]
+"""
+
+
+class Agent:
+    """Memory of one agent, its port, and the socket that its workers talk to."""
+
+    def __init__(self, directory: Path, replica: int) -> None:
+        self.replica, self.place = replica, directory / "checkpoint"
+        self.part = MemoryPart(TOKEN)
+        name = f"api{os.getpid()}"
+        self.config = self.part.configured(
+            a_config(directory, ["true"], job=name, replica=replica, home=str(directory / "home"))
+        )
+        self.told = directory / f"agent-{replica}"
+        self._socket = listen(self.told)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._hear)
+
+    async def serve(self) -> None:
+        """Answer other agents."""
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = frames.Connection(reader, writer)
+        first = await connection.receive(frames.Frame)
+        assert isinstance(first, frames.Fetch | frames.Offer)
+        with contextlib.suppress(BadInput):
+            await self.part.answer(first, connection)
+        await connection.close()
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while told := self._socket.recv(65536):
+                self.part.asked(json.loads(told)["path"])
+
+    def environment(self, world: WorldDocument, local_rank: int) -> dict[str, str]:
+        """What a worker of ours finds in a world."""
+        config = {
+            "epoch": world.epoch,
+            "agent": str(self.told),
+            "memory": dict(self.config.memory or {}),
+            "checkpoint": str(self.place),
+        }
+        group_rank = next(m.group_rank for m in world.members if m.replica == self.replica)
+        ranks = {
+            "RANK": world.first_rank(group_rank) + local_rank,
+            "LOCAL_RANK": local_rank,
+            "WORLD_SIZE": world.processes,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": world.master_port,
+        }
+        ours = {name: str(value) for name, value in ranks.items()}
+        return dict(os.environ, TOLD=json.dumps(config), OMP_NUM_THREADS="1", **ours)
+
+    async def close(self) -> None:
+        """Bring all to storage and go."""
+        await self.part.drain(hurry=False)
+        self._server.close()
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+
+
+class Company:
+    """Several agents that form one world after the other."""
+
+    def __init__(self, directory: Path, here: list[Agent]) -> None:
+        self.directory, self.here, self._epoch = directory, here, 0
+
+    def world(self, *processes: int) -> WorldDocument:
+        """The next world, of the first agents, with what they agree to load."""
+        self._epoch += 1
+        held = [part for agent in self.here for part in agent.part.held]
+        members = tuple(
+            Member(
+                replica=agent.replica,
+                group_rank=rank,
+                processes=count,
+                node=NodeName(f"host{agent.replica}"),
+                address=agent.address,
+            )
+            for rank, (agent, count) in enumerate(zip(self.here, processes, strict=False))
+        )
+        port = free_port("127.0.0.1")
+        world = a_world(1, members=members, epoch=self._epoch, master_port=port)
+        for agent, _ in zip(self.here, processes, strict=False):
+            agent.part.began(world, parts.complete(held))
+        return world
+
+    async def run(self, world: WorldDocument, lines: str) -> list[str]:
+        """Run ``lines`` in every rank; what each printed."""
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", TOLD + lines],
+                cwd=self.directory,
+                env=agent.environment(world, local_rank),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for agent, member in zip(self.here, world.members, strict=False)
+            for local_rank in range(member.processes)
+        ]
+        said = [await asyncio.to_thread(worker.communicate) for worker in workers]
+        for worker, (_, err) in zip(workers, said, strict=True):
+            assert worker.returncode == 0, err
+        return [out.strip() for out, _ in said]
+
+
+TOKEN = frames.digest("token")
+
+
+@asynccontextmanager
+async def company(directory: Path, agents: int) -> AsyncIterator[Company]:
+    """Agents while the block runs."""
+    here = [Agent(directory, replica) for replica in range(agents)]
+    for agent in here:
+        await agent.serve()
+    try:
+        yield Company(directory, here)
+    finally:
+        for agent in here:
+            await agent.close()

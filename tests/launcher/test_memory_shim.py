@@ -1,0 +1,390 @@
+"""Plain torch.save through memory: the file is there at once, storage follows, nothing is lost."""
+
+import asyncio
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.memory import links
+from launcher.memory.hold import Hold, free_root
+from launcher.worlds import pins
+from tests.launcher.building import soon
+from tests.launcher.remembering import Held, ended, holding, lines_of, stop_keeper
+
+SAVE = "torch.save(state(1), 'model.tmp'); os.replace('model.tmp', 'model.pt')\n"
+READ = "print(torch.load('model.pt')['step'])\n"
+
+
+def leftovers(directory: Path) -> list[str]:
+    """Names of ours in a directory."""
+    return sorted(name for name in os.listdir(directory) if name.startswith(".brain"))
+
+
+def test_a_file_is_there_for_every_process_before_it_is_on_storage(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            in_memory = (tmp_path / "model.pt").is_symlink()
+            other = (
+                "import torch; print(torch.load('model.pt')['step'], *__import__('os').listdir())"
+            )
+            read = await asyncio.to_thread(plainly, other, tmp_path)
+            go_on()
+            assert in_memory
+            assert read.split()[0] == "1"
+            assert "model.pt" in read
+            assert "model.tmp" not in read
+
+    asyncio.run(story())
+
+
+def test_storage_gets_the_same_bytes_and_nothing_of_ours_stays(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE + "os.chmod('model.pt', 0o640)", tmp_path)
+            before, seen = (tmp_path / "model.pt").read_bytes(), os.stat(tmp_path / "model.pt")
+            go_on()
+            await soon(held.hold.settled())
+            after = os.lstat(tmp_path / "model.pt")
+            assert (tmp_path / "model.pt").read_bytes() == before
+            assert (after.st_mode, after.st_mtime_ns) == (seen.st_mode, seen.st_mtime_ns)
+            assert leftovers(tmp_path) == []
+        assert not held.hold.root.exists()
+
+    asyncio.run(story())
+
+
+def test_a_directory_may_be_renamed_around_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            script = "os.mkdir('new'); torch.save(state(1), 'new/m.pt'); os.rename('new', 'step-1')"
+            await held.run(script, tmp_path)
+            go_on()
+            await soon(held.hold.settled())
+            assert stat_is_regular(tmp_path / "step-1" / "m.pt")
+            assert leftovers(tmp_path / "step-1") == []
+
+    asyncio.run(story())
+
+
+def test_at_most_one_save_of_a_row_is_ahead_of_storage(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            script = """
+for step in (1, 2, 3):
+    torch.save(state(step), f'step-{step}.pt')
+    print([s for s in (1, 2, 3) if os.path.islink(f'step-{s}.pt')])
+"""
+            ahead = [eval(line) for line in (await held.run(script, tmp_path)).splitlines()]
+            assert all(len(each) <= 1 for each in ahead)
+
+    asyncio.run(story())
+
+
+def test_what_storage_refuses_is_raised_by_the_next_save_and_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            none = resource.RLIM_INFINITY
+            resource.prlimit(held.hold.keeper_pid, resource.RLIMIT_FSIZE, (1 << 20, none))
+            script = """
+torch.save(state(1), 'model.pt')
+try:
+    torch.save(state(2), 'model.pt')
+except OSError as refused:
+    print(refused)
+"""
+            said = await held.run(script, tmp_path)
+            resource.prlimit(held.hold.keeper_pid, resource.RLIMIT_FSIZE, (none, none))
+            await soon(held.hold.settled())
+            assert "File too large (the previous save): 'model.pt'" in said.replace(
+                f"{tmp_path}/", ""
+            )
+            assert (await held.run(READ, tmp_path)).strip() == "1"
+
+    asyncio.run(story())
+
+
+def test_where_there_is_no_room_on_storage_torch_says_so_and_the_old_file_is_whole(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            script = """
+import resource
+none = resource.RLIM_INFINITY
+torch.save(state(1), 'model.pt')
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, none))
+try:
+    torch.save(state(2), 'new.pt')
+except Exception as refused:
+    print(type(refused).__name__)
+"""
+            said = await held.run(script, tmp_path)
+            assert said.strip() in ("RuntimeError", "OSError")
+            assert (await held.run(READ, tmp_path)).strip() == "1"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("unfit", "said"),
+    [
+        ("sys.modules['_brain_places'].room = lambda root: 1 << 20\n", "has room for 1"),
+        ("sys.modules['_brain_places'].LOCAL = frozenset()\n", "other machines may see"),
+        ("os.mkfifo('model.tmp'); os.unlink('model.tmp'); torch.save(state(0), 'model.tmp')\n"
+         "os.link('model.tmp', 'other')\n", "has other hard links"),
+    ],
+)  # fmt: skip
+def test_where_memory_will_not_do_it_is_saved_as_always_and_said_once(
+    unfit: str, said: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            look = "print(os.path.islink('model.pt'))\n"
+            out = await held.run(unfit + SAVE + look + SAVE + look, tmp_path)
+            assert out.split() == ["False", "False"] or "hard links" in said
+            assert held.complaints.count(said) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "os.link('model.pt', 'best.pt')",
+        "open('model.pt', 'r+b').close()",
+        "os.remove('model-1.pt')",
+        "torch.save({}, 'model.pt')",
+    ],
+)
+def test_what_a_link_cannot_bear_waits_for_storage(act: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            script = f"""
+torch.save({{}}, 'model-1.pt')
+torch.save(state(2), 'model-2.pt')
+os.rename('model-2.pt', 'model.pt')
+{act}
+print(os.path.islink('model.pt'))
+"""
+            assert (await held.run(script, tmp_path)).strip() == "False"
+
+    asyncio.run(story())
+
+
+def test_a_link_of_the_script_stays_one_and_what_it_points_at_is_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            (tmp_path / "target.pt").write_bytes(b"old")
+            (tmp_path / "model.pt").symlink_to("target.pt")
+            await held.run("torch.save(state(1), 'model.pt')", tmp_path)
+            await soon(held.hold.settled())
+            assert os.readlink(tmp_path / "model.pt") == "target.pt"
+            assert stat_is_regular(tmp_path / "target.pt")
+            assert (await held.run(READ, tmp_path)).strip() == "1"
+
+    asyncio.run(story())
+
+
+def test_what_is_loaded_from_memory_is_as_if_loaded_from_a_file(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            script = """
+base = torch.arange(1 << 19, dtype=torch.float32)
+layer = torch.nn.Linear(8, 8)
+torch.save(dict(a=base, b=base[4:8], c=base.view(2, -1).t(), m=layer.state_dict()), 'model.pt')
+got = torch.load('model.pt')
+got['b'].add_(1)
+got['m']['weight'].untyped_storage().resize_(4096)
+print(os.path.islink('model.pt'), got['a'][4].item(), torch.equal(got['c'][:, 1], base[1 << 18:]))
+print(torch.load('model.pt')['a'][4].item(), torch.load('model.pt', mmap=True)['a'][5].item())
+"""
+            out = await held.run(script, tmp_path)
+            go_on()
+            assert out.split() == ["True", "5.0", "True", "4.0", "5.0"]
+
+    asyncio.run(story())
+
+
+def test_the_durable_file_before_is_kept_until_the_new_one_is_durable(tmp_path: Path) -> None:
+    async def story() -> None:
+        said: list[str] = []
+        async with holding(tmp_path) as held:
+            await held.run(SAVE, tmp_path)
+            await soon(held.hold.settled())
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE.replace("1", "2"), tmp_path)
+            registry = held.registry
+            power_cut(held.hold.root)
+            again = Hold.open(free_root(f"test{os.getpid()}", 1), registry, said.append)
+            await again.close()
+            step = await asyncio.to_thread(plainly, "import torch\n" + READ, tmp_path)
+            go_on()
+        assert step.strip() == "1"
+        assert "the one before is back" in said[0]
+        assert leftovers(tmp_path) == []
+
+    asyncio.run(story())
+
+
+def test_a_pin_of_a_file_in_memory_is_what_it_becomes(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            path = tmp_path / "model.pt"
+            kept = pins.pin(str(path), job="job", replaced=False)
+            unchanged = pins.restore(kept)
+            go_on()
+            await soon(held.hold.settled())
+            assert not unchanged
+            assert os.path.samefile(kept.kept, path)
+            assert links.inode(str(path)) == kept.inode
+
+    asyncio.run(story())
+
+
+#: Saves for ever, and says what was accepted.
+FOR_EVER = """
+step = int(os.path.exists('model.pt') and torch.load('model.pt')['step'])
+while True:
+    step += 1
+    torch.save(state(step), 'model.tmp')
+    os.replace('model.tmp', 'model.pt')
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("victim", ["worker", "keeper"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_accepted_is_torn_or_lost_by_a_kill(victim: str, seed: int, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            accepted = await killed_at_random(held, victim, seed, tmp_path)
+            await soon(held.hold.settled())
+            step = int(await held.run(READ, tmp_path))
+            assert accepted <= step <= accepted + 1
+            assert set(leftovers(tmp_path)) == set()
+
+    asyncio.run(story())
+
+
+async def killed_at_random(held: Held, victim: str, seed: int, directory: Path) -> int:
+    """Kill a few times while it saves; the last step that was accepted."""
+    import random
+
+    moment = random.Random(seed)
+    accepted = 0
+    for _ in range(2 if victim == "worker" else 1):
+        worker = held.start(FOR_EVER, directory)
+        lines = lines_of(worker)
+        for _ in range(moment.randrange(1, 4)):
+            accepted = int(await soon(lines.get()))
+        await asyncio.sleep(moment.random() * 0.05)
+        if victim == "keeper":
+            os.kill(held.hold.keeper_pid, 9)
+            for _ in range(3):
+                accepted = int(await soon(lines.get()))
+        worker.kill()
+        while line := await soon(lines.get()):
+            accepted = int(line)
+        ended(worker)
+    return accepted
+
+
+def test_what_a_killed_agent_left_is_finished_without_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        agent = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            AGENT,
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])),
+        )
+        assert agent.stdout is not None
+        root = Path((await soon(agent.stdout.readline())).decode().strip())
+        agent.kill()
+        await agent.wait()
+
+        async def gone() -> None:
+            while root.exists():
+                await asyncio.sleep(0.01)
+
+        await soon(gone())
+        assert stat_is_regular(tmp_path / "model.pt")
+        assert leftovers(tmp_path) == []
+
+    asyncio.run(story())
+
+
+#: An agent whose worker saves, with storage stopped, and that waits to be killed.
+AGENT = f"""
+import asyncio, os, signal
+from pathlib import Path
+from tests.launcher.remembering import holding, stop_keeper
+async def story():
+    async with holding(Path('.').resolve()) as held:
+        go_on = stop_keeper(held.hold)
+        await held.run({SAVE!r}, Path('.'))
+        go_on()
+        os.kill(held.hold.keeper_pid, signal.SIGSTOP)
+        print(held.hold.root, flush=True)
+        os.kill(held.hold.keeper_pid, signal.SIGCONT)
+        await asyncio.sleep(60)
+asyncio.run(story())
+"""
+
+
+def test_what_a_killed_keeper_and_agent_left_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            root, copy = held.hold.root, held.hold.root.with_name(held.hold.root.name + ".x")
+            # As if both were gone: the same memory under a lock that nobody holds.
+            os.rename(root, copy)
+            shutil.copyfile(copy / "lock", copy / "lock2")
+            os.replace(copy / "lock2", copy / "lock")
+            os.kill(held.hold.keeper_pid, 9)
+            os.rename(copy, root)
+            again = Hold.open(free_root(f"other{os.getpid()}", 0), held.registry, held.said.append)
+
+            async def durable() -> None:
+                while (tmp_path / "model.pt").is_symlink():
+                    await asyncio.sleep(0.01)
+
+            await soon(durable())
+            await again.close()
+        assert (tmp_path / "model.pt").exists()
+
+    asyncio.run(story())
+
+
+def plainly(lines: str, directory: Path) -> str:
+    """What a process without us prints."""
+    import subprocess
+
+    command = [sys.executable, "-c", lines]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True).stdout
+
+
+def stat_is_regular(path: Path) -> bool:
+    """Whether it is a file and no link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def power_cut(root: Path) -> None:
+    """Memory is gone, names are as they were."""
+    for slot in root.glob("slot-*"):
+        shutil.rmtree(slot)
+    os.rename(root, root.with_name("." + root.name))
+    shutil.rmtree(root.with_name("." + root.name))
