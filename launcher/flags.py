@@ -154,6 +154,19 @@ OURS = (
         environment="BRAIN_PARALLEL",
         default="",
     ),
+    _value(
+        "--preload",
+        "What is imported ahead: learned (the default), torch, none; parked: by each worker.",
+        environment="BRAIN_PRELOAD",
+        choices=("learned", "torch", "none", "parked"),
+        default="learned",
+    ),
+    Flag(
+        names=("--park-cuda",),
+        dest="park_cuda",
+        switch=True,
+        help="Parked workers make their CUDA context ahead (0.5 GB of its memory each).",
+    ),
     Flag(
         names=("--no-probe",),
         dest="no_probe",

@@ -91,6 +91,8 @@ def launch_config(
         # Without a Brain nobody would read what a collector keeps.
         collector_socket=probe_socket(home, os.getuid()) if options.get("brain") else None,
         probe=not options.get("no_probe") and environment.get("BRAIN_PROBE") != "0",
+        preload=_preload(options, environment),
+        park_cuda=bool(options.get("park_cuda")),
         memory_checkpoint=bool(
             options.get("memory_checkpoint") or environment.get("BRAIN_MEMORY_CHECKPOINT") == "1"
         ),
@@ -253,6 +255,16 @@ def _logs(options: Mapping[str, Any], environment: Mapping[str, str], run_id: st
         specs=options.get("logs_specs") or None,
         directory=base,
     )
+
+
+def _preload(options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    # A command that is no launcher has no flags; the variable counts there, too.
+    said = options.get("preload") or environment.get("BRAIN_PRELOAD") or "learned"
+    if said not in ("learned", "torch", "none", "parked"):
+        raise BadInput(
+            f"BRAIN_PRELOAD={said} is none of learned, torch, none, parked", field="preload"
+        )
+    return str(said)
 
 
 def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:

@@ -18,6 +18,7 @@ import msgspec
 
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.nursery.channel import Child
 from launcher.processes import output, process, specs, stopping
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
@@ -65,8 +66,6 @@ class Workers:
         self._nursery = nursery
         #: Prepared, and not let go yet.
         self._held = False
-        #: All of them come from the nursery.
-        self._forked = nursery is not None
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
@@ -250,6 +249,7 @@ class Workers:
                 control=str(control.path),
                 agent=str(self._directory / "agent"),
                 gate=self._gate(),
+                learn=self._learn(local_rank),
             ),
             error_file=str(error_file),
         )
@@ -275,6 +275,11 @@ class Workers:
                 stream.read()
         return process.Worker(rank, local_rank, started, control, streams, error_file)
 
+    def _learn(self, local_rank: int) -> str | None:
+        if local_rank or self._nursery is None or not self._nursery.learns:
+            return None
+        return str(self._directory / "imports")
+
     def _gate(self) -> dict[str, object]:
         if not self._held or self._nursery is None:
             return {}
@@ -293,7 +298,6 @@ class Workers:
             except Unavailable as cannot:  # the nursery has said so, too
                 if self._held:
                     raise BadInput(f"not prepared: {cannot}", field="entrypoint") from cannot
-                self._forked = False
             finally:
                 if stdin:
                     os.close(stdin)
@@ -338,9 +342,17 @@ class Workers:
             except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
                 continue
             if event.epoch == self._world.epoch:
-                if self._nursery is not None and event.path and event.event == "saved":
+                if event.event == "saved" and event.path and self._nursery is not None:
                     self._nursery.checkpoints.add(event.path)
-                self._on_event(event)
+                if event.event == "learned":
+                    self._learned(event)
+                else:
+                    self._on_event(event)
+
+    def _learned(self, event: ProbeEvent) -> None:
+        """A worker has written down what it imported."""
+        if self._nursery is not None and event.path is not None:
+            self._nursery.learn(event.path)
 
     def _ended_one(self, worker: process.Worker) -> None:
         """A worker's pidfd became readable: it has ended."""
@@ -360,7 +372,9 @@ class Workers:
     async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
         # Who left the session of a worker that ended well (an uploader, say) may finish.
         well = not self.running and all(exit.code == 0 for exit in self._exits)
-        forked = self._nursery if self._forked else None
+        made = [worker.process for worker in self._started]
+        channels = {each.channel for each in made if isinstance(each, Child)}
+        forked = channels if all(isinstance(each, Child) for each in made) else None
         strays = stopping.Strays(set(self.pids), set() if well else self._marks, forked)
         stopping.ask(self._alive(), signum)
         if self.running:
@@ -388,4 +402,6 @@ class Workers:
         self._guard.done(self._directory)
         if self._nursery is None:
             self._guard.close()
+        else:
+            self._nursery.tidy()
         self._ended.set()

@@ -4,7 +4,9 @@
 real ``__main__`` and comes back to the end of the program, so that the interpreter ends as always.
 """
 
+import atexit
 import ctypes
+import gc
 import io
 import json
 import os
@@ -75,6 +77,50 @@ class Place:
     def __init__(self, names: "dict[str, Any]", fresh: "dict[str, Any]", shown: Shown) -> None:
         #: The names of the module itself, and those that it has before its first line.
         self.names, self.fresh, self.shown = names, fresh, shown
+        self.ending = Ending()
+        atexit.register(self.ending.last)  # before all others, so that it is called after them
+
+
+class Ending:
+    """The end of a worker that failed: what its script made ends, what it imported does not.
+
+    An interpreter takes torch apart for half a second and more before its exit can be seen, and the
+    whole world waits for it. A worker that ends well ends as ever.
+    """
+
+    def __init__(self) -> None:
+        self.code: "int | None" = None
+        self.libraries: "frozenset[str]" = frozenset()
+
+    def begin(self) -> None:
+        """The script starts now; what it imports from here on ends with it."""
+        self.libraries = frozenset(sys.modules)
+
+    def failed(self, code: object) -> None:
+        """The script ended with this, as ``SystemExit`` carries it."""
+        self.code = code & 0xFF if isinstance(code, int) else 1
+
+    def last(self) -> None:
+        """Called when all that was registered for the end has been, and threads have ended."""
+        if not self.code:
+            return
+        try:
+            self._end_what_is_the_scripts()
+        finally:
+            os._exit(self.code)
+
+    def _end_what_is_the_scripts(self) -> None:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                setattr(sys, name, None)
+        own = [name for name in sys.modules if name not in self.libraries]
+        # A thread that runs on would stumble over what is gone.
+        for name in [] if _threads_run_on() else ["__main__", *reversed(own)]:
+            _clear(vars(sys.modules[name]))
+        gc.collect()  # what was there before the fork is frozen, and not looked at
+        for each in gc.get_objects():
+            if isinstance(each, io.IOBase) and not each.closed:
+                _flush(each)
 
 
 class Worker:
@@ -109,17 +155,22 @@ class Worker:
     def run(self) -> None:
         """Run the script to its end in ``__main__``; what it raises, the interpreter reports."""
         begin()
-        names = self.place.names
+        names, ending = self.place.names, self.place.ending
         names.clear()
         names.update(self.place.fresh)
+        ending.begin()
         try:
             getattr(self, "_" + self.spec["kind"])(names)
             end()
         except SystemExit as left:
             if left.code in (None, 0):
                 end()
+            else:
+                ending.failed(left.code)
             raise
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):  # of which the interpreter dies by signal
+                ending.failed(1)
             _report_without_us()
             raise
 
@@ -225,6 +276,29 @@ def _stream(fd: int, name: str, like: "Any") -> "Any":
     )
     made.mode = mode[0]  # type: ignore[misc]
     return made
+
+
+def _threads_run_on() -> bool:
+    """Whether daemon threads of the script are left; all others have ended by now."""
+    threading = sys.modules.get("threading")
+    if threading is None:
+        return False
+    main = threading.main_thread()
+    return any(each is not main and each.name != "brain-probe" for each in threading.enumerate())
+
+
+def _clear(names: "dict[str, Any]") -> None:
+    """Let go of what a module holds, as the interpreter does at its end."""
+    for name in list(names):
+        if name != "__builtins__":
+            names[name] = None
+
+
+def _flush(stream: "Any") -> None:
+    try:
+        stream.flush()
+    except Exception:  # noqa: BLE001 - a full disk, a reader that is gone: nobody is left to tell
+        return
 
 
 def _safe_path() -> bool:

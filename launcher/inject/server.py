@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_BYTES = 1 << 20
+#: Names of modules in one message.
+NAMES = 1000
 #: Seconds between two looks for orphans of workers that have ended here.
 SWEEP_SECONDS = 10.0
 #: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
@@ -92,8 +94,12 @@ class Server:
             else:
                 self.sweep()
 
+    def do_want(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """Names of modules to import, before ``open``."""
+        self.todo += message["modules"]
+
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Import these modules, one after the other, and our own that workers will need."""
+        """Import what is wanted, one after the other, and our own that workers will need."""
         load("bootstrap")
         if message.get("probe"):
             try:
@@ -102,10 +108,13 @@ class Server:
                 sys.modules.pop("_brain_probe", None)
         if message.get("pace"):
             sys.meta_path.insert(0, Pacer(message["pace"]))
-        first, *self.todo = message["modules"] or [None]
-        if first is not None:
-            # Before anybody can ask for a worker: it would import the same at the same time.
-            self.bring(first)
+        # Before anybody can ask for a worker: it would import the same at the same time. What the
+        # script is only believed to import, one world is not kept waiting for.
+        for module in self.todo if message["sure"] else self.todo[:1]:
+            self.bring(module)
+            if self.spoiled is not None:
+                break
+        self.todo = [] if message["sure"] else self.todo[1:]
         self.preparing = True
 
     def do_fork(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
@@ -186,7 +195,10 @@ class Server:
         self.preparing = False
         os.environ._data = self.plain  # type: ignore[attr-defined]
         gc.collect()
-        said = {"modules": self.loaded, "failed": self.failed, "spoiled": self.spoiled}
+        names = list(sys.modules)
+        for at in range(0, len(names), NAMES):
+            send(self.connection, {"say": "known", "modules": names[at : at + NAMES]})
+        said = {"modules": self.loaded[:NAMES], "failed": self.failed, "spoiled": self.spoiled}
         send(self.connection, dict(said, say="ready"))
 
     def bring(self, module: str) -> None:

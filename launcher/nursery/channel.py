@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import errno
 import json
 import os
 import select
@@ -15,6 +16,8 @@ from typing import Any
 from brain.errors import Unavailable
 
 MESSAGE_BYTES = 1 << 20
+#: Names of modules in one message.
+_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,8 @@ class Readiness:
     """What a fork server has imported."""
 
     modules: tuple[str, ...] = ()
+    #: All that these brought along: names in ``sys.modules``.
+    known: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict)
     #: The module after which nothing can be forked there, and why; None where all is well.
     spoiled: tuple[str, str] | None = None
@@ -32,7 +37,7 @@ class Child:
 
     def __init__(self, pid: int, channel: "Channel") -> None:
         self.pid = pid
-        self._channel = channel
+        self.channel = channel
         self._pidfd = os.pidfd_open(pid)
         self._code: int | None = None
 
@@ -43,10 +48,20 @@ class Child:
         mean another process.
         """
         if self._code is None and select.select([self._pidfd], [], [], 0)[0]:
-            self._code = _exit_code(self.pid) if self._channel.alive else -signal.SIGKILL
+            self._code = _exit_code(self.pid) if self.channel.alive else -signal.SIGKILL
             os.close(self._pidfd)
-            self._channel.forget(self)
+            self.channel.forget(self)
         return self._code
+
+    def drop(self) -> None:
+        """Nobody wants it: kill it, and let it go once it has ended."""
+        if self._code is None:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._dropped)
+
+    def _dropped(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self.poll()
 
 
 class Channel:
@@ -63,17 +78,27 @@ class Channel:
         self._children: set[Child] = set()
         self._outbox: list[tuple[bytes, Sequence[int]]] = []
         self._next, self._retired = 0, False
+        self._known: set[str] = set()
         self._asked: asyncio.Future[bool] | None = None
         self._loop = asyncio.get_running_loop()
         ours.setblocking(False)
         self._loop.add_reader(ours.fileno(), self._hear)
 
-    def open(self, modules: Sequence[str], probe: str | None, pace: float | None = None) -> None:
-        """Tell what to import; ``pace`` is the share of a processor that this may take."""
-        self._send({"do": "open", "modules": list(modules), "probe": probe, "pace": pace})
+    def open(
+        self, modules: Sequence[str], probe: str | None, *, sure: bool, pace: float | None = None
+    ) -> None:
+        """Tell what to import: all of it before the first fork where it is ``sure`` to be needed,
+        else the first. ``pace`` is the share of a processor that this may take."""
+        for at in range(0, len(modules), _NAMES):
+            self._send({"do": "want", "modules": modules[at : at + _NAMES]})
+        self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace})
 
     async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make a worker whose standard streams are ``fds``.
+        """Make a worker whose standard streams are ``fds``; raises as ``make``."""
+        return await self.make({"do": "fork", "spec": spec}, fds)
+
+    async def make(self, order: Mapping[str, Any], fds: Sequence[int]) -> Child:
+        """Have the server make a process; copies of ``fds`` go with the order.
 
         Raises:
             Unavailable: the server refuses, or is gone.
@@ -83,7 +108,7 @@ class Channel:
         self._next += 1
         made: asyncio.Future[Child] = self._loop.create_future()
         self._waiting[self._next] = made
-        self._send({"do": "fork", "id": self._next, "spec": spec}, [os.dup(fd) for fd in fds])
+        self._send({**order, "id": self._next}, [os.dup(fd) for fd in fds])
         return await made
 
     @property
@@ -104,17 +129,18 @@ class Channel:
         """Its end is known here: the server need not keep it any longer."""
         self._children.discard(child)
         self._send({"do": "reap", "pid": child.pid})
-        if self._retired:
-            self.retire()
 
-    def retire(self) -> None:
-        """End the server once none of its workers is left."""
+    def retire(self) -> bool:
+        """End the server if nothing is left of its workers; whether that is so."""
         self._retired = True
-        if not self._children and not self._waiting:
+        idle = not self._children and not self._waiting
+        if idle:
             self.close()
+        return idle
 
     def close(self) -> None:
         """End the server, and with it whatever it still has."""
+        self._retired = True
         if self.alive:
             self._lost()
         self.process.kill()
@@ -135,9 +161,11 @@ class Channel:
             except BlockingIOError:
                 self._loop.add_writer(self._socket.fileno(), self._flush)
                 return
-            except OSError:  # gone, or a message of more than the kernel takes at once
-                self._lost()
-                return
+            except OSError as cannot:
+                if cannot.errno != errno.EMSGSIZE:
+                    self._lost()
+                    return
+                self._refused(json.loads(content).get("id"), "the environment is too large")
             self._outbox.pop(0)
             for fd in fds:
                 os.close(fd)
@@ -159,11 +187,14 @@ class Channel:
 
     def _told(self, message: dict[str, Any]) -> None:
         match message["say"]:
+            case "known":
+                self._known.update(message["modules"])
             case "ready":
                 spoiled = message["spoiled"]
                 self.ready.set_result(
                     Readiness(
                         modules=tuple(message["modules"]),
+                        known=frozenset(self._known),
                         failed=message["failed"],
                         spoiled=spoiled and (spoiled["module"], spoiled["why"]),
                     )
@@ -172,24 +203,22 @@ class Channel:
                 asking, self._asked = self._asked, None
                 asking.set_result(not message["children"])
             case "refused":
-                asked = self._waiting.pop(message["id"])
-                if not asked.done():
-                    asked.set_exception(Unavailable(message["why"]))
+                self._refused(message["id"], message["why"])
             case "forked":
                 self._forked(self._waiting.pop(message["id"]), message["pid"])
+
+    def _refused(self, order: int, why: str) -> None:
+        asked = self._waiting.pop(order, None)
+        if asked is not None and not asked.done():
+            asked.set_exception(Unavailable(why))
 
     def _forked(self, asked: "asyncio.Future[Child]", pid: int) -> None:
         child = Child(pid, self)
         self._children.add(child)
         if asked.done():  # nobody waits for it any more
-            os.kill(pid, signal.SIGKILL)
-            self._loop.add_reader(child._pidfd, self._unwanted, child)
+            child.drop()
         else:
             asked.set_result(child)
-
-    def _unwanted(self, child: Child) -> None:
-        self._loop.remove_reader(child._pidfd)
-        child.poll()
 
     def _lost(self) -> None:
         """The server is gone, and its workers with it."""

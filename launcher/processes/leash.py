@@ -122,12 +122,12 @@ def kill(processes: dict[int, int]) -> bool:
 def members(
     sessions: "set[int]",
     marks: "set[bytes]",
-    adopter: "int | None" = None,
+    adopters: "set[int] | frozenset[int]" = frozenset(),
     keep: "set[int] | frozenset[int]" = frozenset(),
 ) -> "dict[int, int]":
     """Living processes of ``sessions`` or with one of ``marks`` as error file, and their
-    descendants, as pid -> start ticks; with ``adopter`` also what it adopted and whose environment
-    says nothing, but for ``keep``, its own children."""
+    descendants, as pid -> start ticks; also what ``adopters`` adopted and whose environment says
+    nothing, but for ``keep``, their own children."""
     seen = {}
     for name in os.listdir("/proc"):
         stat = read_stat(int(name)) if name.isdigit() else None
@@ -137,7 +137,7 @@ def members(
     if marks:
         files = {pid: error_file_of(pid) for pid in seen}
         inside |= {pid for pid, file in files.items() if file in marks}
-        orphans = {pid for pid, (parent, _, _) in seen.items() if parent == adopter} - keep
+        orphans = {pid for pid, (parent, _, _) in seen.items() if parent in adopters} - keep
         inside |= {pid for pid in orphans if files[pid] is None}
     grew = True
     while grew:

@@ -6,26 +6,27 @@ caller starts workers as ever, slower and as correct; the reason is said once.
 
 import asyncio
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from brain.errors import Unavailable
 from launcher import flags
 from launcher.config import LaunchConfig
 from launcher.nursery import command as commands
+from launcher.nursery import learned, starting
 from launcher.nursery.channel import Channel, Child, Readiness
+from launcher.nursery.learned import Learned
+from launcher.nursery.parking import Parking
 from launcher.processes import process
 
-_SERVER = Path(__file__).parents[1] / "inject" / "nursery.py"
 #: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
-#: Room for the command line and for what tells a worker from others, as the kernel shows them.
-_TITLE_BYTES, _SHOWN_BYTES = 2048, 4096
+#: Share of a processor that a second server may take while a world trains.
+_PACE = 0.4
+#: A second server is not worth it for fewer modules than this.
+_WORTHWHILE = 20
+#: Servers that are started anew without an unsafe library, before nothing is imported ahead.
+_TRIES = 6
 
 
 class Nursery:
@@ -35,9 +36,20 @@ class Nursery:
         """Use ``open``."""
         self._config, self._say = config, say
         self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
-        self._base = _base_environment(config)
+        python = config.entrypoint.argv[0]
+        torch = None if self._command is None else flags.installed_torch(python)
+        self._torch = torch is not None
+        about = [] if self._command is None else [*self._command.options, self._command.target]
+        version = "" if torch is None else torch.version + torch.digest
+        self._memory = learned.Memory(config.environment, python, version, config.directory, *about)
+        self._learned = Learned()
         self._channel: Channel | None = None
-        self._said = False
+        self._parking: Parking | None = None
+        #: Servers whose workers have not all ended yet.
+        self._retired: list[Channel] = []
+        self._tending: asyncio.Task[Readiness] | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._said: set[str] = set()
         #: When this agent began (Unix seconds), and what its workers have saved since.
         self.since, self.checkpoints = time.time(), set[str]()
         #: Ends what is left if this agent is killed; one for all worlds.
@@ -48,36 +60,26 @@ class Nursery:
         """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know."""
         nursery = cls(config, say)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
-            nursery._start(nursery._preload())
+            nursery._learned = nursery._recalled()
+            nursery._channel = nursery._start()
+            nursery._tending = asyncio.create_task(nursery._tend())
         return nursery
 
     async def ready(self) -> Readiness:
         """Wait until everything is imported that will be; what that was."""
-        if self._channel is None:
+        if self._tending is None:
             return Readiness()
-        try:
-            return await asyncio.shield(self._channel.ready)
-        except Unavailable:
-            return Readiness()
-
-    @property
-    def pid(self) -> int | None:
-        """The server's process id; None where there is none."""
-        return None if self._channel is None else self._channel.process.pid
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """Its own children: workers of all worlds, by process id."""
-        return frozenset() if self._channel is None else self._channel.pids
-
-    async def alone(self) -> bool:
-        """Whether it has no child at all, so that nothing of any worker is left."""
-        return self._channel is not None and await self._channel.alone()
+        return await asyncio.shield(self._tending)
 
     @property
     def holds(self) -> bool:
         """Whether forked workers wait at the gate where they are asked to."""
         return self._channel is not None and self._channel.alive and self._command is not None
+
+    @property
+    def learns(self) -> bool:
+        """Whether it wants to know what a worker has imported."""
+        return self._command is not None and self._config.preload in ("learned", "parked")
 
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
@@ -89,77 +91,151 @@ class Nursery:
         """
         if self._channel is None:
             raise Unavailable("there is no fork server")
+        spec = starting.spec_of(self._config, self._command, list(argv), environment)
         try:
-            return await self._channel.fork(self._spec(argv, environment), fds)
+            if self._parking is not None:
+                return await self._parking.take(spec, fds)
+            return await self._channel.fork(spec, fds)
         except Unavailable as cannot:
-            self._slow(str(cannot))
+            self._once(f"a worker is started by itself, without the fork server: {cannot}")
             raise
+
+    def learn(self, report: str) -> None:
+        """Hear what a worker had imported by its first step; once a run."""
+        if self._learning is None:
+            modules, environment = learned.read_report(report)
+            if modules:
+                self._learning = asyncio.create_task(self._improve(modules, environment))
+
+    def tidy(self) -> None:
+        """End servers of which nothing is left."""
+        self._retired = [channel for channel in self._retired if not channel.retire()]
 
     async def close(self) -> None:
         """End the server; nothing that it started is left."""
-        if self._channel is not None:
-            self._channel.retire()
-            self._channel.close()
+        for task in (self._tending, self._learning):
+            if task is not None:
+                task.cancel()
+        for channel in [*self._retired, *([self._channel] if self._channel else [])]:
+            channel.close()
         self.guard.close()
 
-    def _start(self, modules: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if self._command is None:
-            python = [sys.executable, "-I", "-S"]
-        else:
-            python = [self._config.entrypoint.argv[0], *self._command.options]
-        title = " " * _TITLE_BYTES
-        try:
-            with theirs:
-                server = subprocess.Popen(
-                    [*python, str(_SERVER), str(theirs.fileno()), str(os.getpid()), title],
-                    env=self._base | {"TORCHELASTIC_ERROR_FILE": " " * _SHOWN_BYTES},
-                    cwd=self._config.directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
-        except OSError as cannot:
-            ours.close()
-            self._slow(str(cannot))
-            return
-        self._channel = Channel(server, ours, self._gone)
-        probe = process.probe_path() if self._config.probe and self._command else None
-        self._channel.open(modules, probe)
+    # --- what is imported ahead ------------------------------------------------------------
 
-    def _preload(self) -> Sequence[str]:
-        if self._command is None or flags.installed_torch(self._config.entrypoint.argv[0]) is None:
+    def _recalled(self) -> Learned:
+        known = self._memory.recall() if self.learns else None
+        return known or Learned()
+
+    def _modules(self) -> tuple[str, ...]:
+        if self._command is None or self._config.preload == "none":
             return ()
+        if self._learned.modules:
+            return self._learned.preload(TORCH if "torch" in self._learned.modules else ())
         source = commands.source_of(self._command, self._config.directory)
-        return TORCH if commands.wants_torch(source) else ()
+        return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
 
-    def _spec(self, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-        command = None if self._command is None else commands.read(argv)
-        return {
-            "kind": "exec" if command is None else command.kind,
-            "target": "" if command is None else command.target,
-            "arguments": [] if command is None else command.arguments,
-            "argv": list(argv),
-            "environment": dict(environment),
-            "directory": self._config.directory,
-        }
+    def _start(self, pace: float | None = None) -> Channel | None:
+        try:
+            settings = self._learned.environment
+            channel = starting.start(self._config, self._command, settings, self._gone)
+        except OSError as cannot:
+            self._once(f"workers are started by themselves, there is no fork server: {cannot}")
+            return None
+        probe = process.probe_path() if self._config.probe and self._command else None
+        parked = self._config.preload == "parked"
+        sure = bool(self._learned.modules)
+        channel.open(() if parked else self._modules(), probe, sure=sure, pace=pace)
+        return channel
+
+    async def _tend(self) -> Readiness:
+        """Bring the first server up, without what turns out to be unsafe; what it has imported."""
+        if self._config.preload == "parked" and self._command is not None:
+            return await self._park()
+        for _ in range(_TRIES):
+            found = await _readiness(self._channel)
+            if found.spoiled is None:
+                return found
+            self._exclude(*found.spoiled)
+            if found.spoiled[0] == "torch":
+                return await self._park()
+            self._replace(self._start())
+        self._learned = Learned(unsafe=self._learned.unsafe)
+        return await self._park()
+
+    async def _park(self) -> Readiness:
+        """Nothing can be forked that has imported it: let each worker import by itself, ahead."""
+        channel, modules = self._channel, self._modules()
+        if channel is None:
+            return Readiness()
+        if self._config.preload != "parked":
+            settings = self._learned.environment
+            channel = starting.start(self._config, self._command, settings, self._gone)
+            channel.open((), None, sure=False)
+            self._replace(channel)
+        devices = self._config.processes if self._config.park_cuda else None
+        parking = Parking(channel, modules, 2 * self._config.processes, devices)
+        self._parking = parking
+        await parking.open()
+        return Readiness(modules=modules)
+
+    async def _improve(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        """Remember what a script imports, and make a server that has imported it."""
+        before = await self.ready()
+        self._learned = Learned(
+            modules=modules, environment=environment, unsafe=self._learned.unsafe
+        )
+        self._keep()
+        news = set(self._learned.preload(())) - before.known
+        if self._parking is not None or len(news) < _WORTHWHILE:
+            return
+        for _ in range(_TRIES):
+            channel = self._start(_PACE)
+            if channel is None:
+                return
+            found = await _readiness(channel)
+            if found.spoiled is None and channel.alive:
+                self._replace(channel)
+                self._tending = asyncio.create_task(_known(found))
+                return
+            channel.close()
+            if found.spoiled is None:
+                return
+            self._exclude(*found.spoiled)
+
+    def _replace(self, channel: Channel | None) -> None:
+        if self._channel is not None:
+            self._retired.append(self._channel)
+        self._channel = channel
+        self.tidy()
+
+    def _exclude(self, module: str, why: str) -> None:
+        self._once(f"{module} is not imported ahead: {why}")
+        self._learned = self._learned.but(module, why)
+        self._keep()
+
+    def _keep(self) -> None:
+        try:
+            self._memory.keep(self._learned)
+        except OSError as cannot:
+            self._once(f"what the script imports is not remembered: {cannot}")
+
+    # --- when it fails ---------------------------------------------------------------------
 
     def _gone(self) -> None:
-        self._slow("it ended by itself")
+        self._once("the fork server ended by itself; workers are started by themselves")
 
-    def _slow(self, why: str) -> None:
-        if not self._said:
-            self._said = True
-            self._say(f"workers are started one by one, without the fork server: {why}")
+    def _once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
 
 
-def _base_environment(config: LaunchConfig) -> dict[str, str]:
-    """What all workers of this agent have in common: libraries read it as they are imported."""
-    base = {name: value for name, value in config.environment.items() if name != "BRAIN_WORKER"}
-    base.pop("TORCHELASTIC_ERROR_FILE", None)
-    base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
-    if config.processes > 1:
-        base.setdefault("OMP_NUM_THREADS", "1")
-    return base
+async def _readiness(channel: Channel | None) -> Readiness:
+    try:
+        return Readiness() if channel is None else await asyncio.shield(channel.ready)
+    except Unavailable:
+        return Readiness()
+
+
+async def _known(readiness: Readiness) -> Readiness:
+    return readiness

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from launcher.nursery.channel import Channel
 from launcher.processes import leash, process
-from launcher.processes.nursery import Nursery
 from launcher.processes.values import Park
 
 #: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
@@ -34,11 +34,13 @@ class Strays:
     """Processes that workers started: those of their sessions, those with a worker's error file in
     their environment, what descends from either, and orphans that came to the nursery."""
 
-    def __init__(self, sessions: set[int], marks: set[bytes], nursery: Nursery | None) -> None:
-        """To be made before the workers end: where no nursery adopts orphans, who descends from a
-        worker can be told as long as that lives."""
-        self._sessions, self._marks, self._nursery = sessions, marks, nursery
-        self._followers = {} if nursery is not None else leash.members(sessions, marks)
+    def __init__(
+        self, sessions: set[int], marks: set[bytes], channels: "set[Channel] | None"
+    ) -> None:
+        """To be made before the workers end: unless they all come from fork servers (``channels``),
+        which adopt orphans, who descends from a worker can be told only as long as that lives."""
+        self._sessions, self._marks, self._channels = sessions, marks, channels
+        self._followers = leash.members(sessions, marks) if channels is None else {}
 
     async def end(self, running: Callable[[], Iterable[int]], ended: asyncio.Event) -> None:
         """Kill the workers that still run and all strays; returns when none is left, or when the
@@ -48,15 +50,16 @@ class Strays:
             _signal(pid, signal.SIGKILL)
         if any(running()):
             await wait_at_most(ended, KILL_SECONDS)
-        if self._nursery is not None and await self._nursery.alone():
+        if self._channels and all([await channel.alone() for channel in self._channels]):
             return
         while leash.kill(self._followers | self._members()) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
 
     def _members(self) -> dict[int, int]:
-        adopter = None if self._nursery is None or not self._marks else self._nursery.pid
-        keep = frozenset[int]() if self._nursery is None else self._nursery.pids
-        return leash.members(self._sessions, self._marks, adopter, keep)
+        channels = (self._channels or ()) if self._marks else ()
+        adopters = {channel.process.pid for channel in channels}
+        keep = {pid for channel in channels for pid in channel.pids}
+        return leash.members(self._sessions, self._marks, adopters, keep)
 
 
 async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:

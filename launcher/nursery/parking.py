@@ -1,0 +1,113 @@
+"""Workers started ahead, where forking is unsafe: each has imported by itself and waits for what it
+shall be."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brain.errors import Unavailable
+from launcher.nursery.channel import MESSAGE_BYTES, Channel, Child
+
+
+class Parked:
+    """One process that waits; good for one worker."""
+
+    def __init__(self, child: Child, ours: socket.socket) -> None:
+        self.child = child
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._socket = ours
+        self._loop = asyncio.get_running_loop()
+        ours.setblocking(False)
+        self._loop.add_reader(ours.fileno(), self._hear)
+
+    def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
+        """Be this worker.
+
+        Raises:
+            Unavailable: it is gone.
+        """
+        self._loop.remove_reader(self._socket.fileno())
+        try:
+            socket.send_fds(self._socket, [json.dumps({"spec": spec}).encode()], list(fds))
+        except OSError as gone:
+            raise Unavailable(f"a parked process is gone: {gone}") from gone
+        finally:
+            self._socket.close()
+        return self.child
+
+    def _hear(self) -> None:
+        try:
+            said = self._socket.recv(MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        self._loop.remove_reader(self._socket.fileno())
+        if not self.ready.done():
+            self.ready.set_result(bool(said))
+        if not said:
+            self.child.drop()
+
+
+class Parking:
+    """Keeps ``count`` processes parked behind one server that has imported nothing."""
+
+    def __init__(
+        self, channel: Channel, modules: Sequence[str], count: int, devices: int | None
+    ) -> None:
+        """``devices``: GPUs on which contexts are made ahead, by turns; None makes none."""
+        self._channel, self._modules, self._count = channel, modules, count
+        self._devices, self._made = devices, 0
+        self._waiting: list[Parked] = []
+        self._filling: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Park the first ones; returns when they have imported all they shall."""
+        await self._fill()
+        await asyncio.wait([parked.ready for parked in self._waiting] or [_done()])
+
+    async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
+        """Make one of them a worker; the first that is ready, or gets ready.
+
+        Raises:
+            Unavailable: there is none.
+        """
+        while self._waiting:
+            ready = [each for each in self._waiting if each.ready.done()]
+            if not ready:
+                waits = [each.ready for each in self._waiting]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            parked = ready[0]
+            self._waiting.remove(parked)
+            if parked.ready.result():
+                self._refill()
+                return parked.become(spec, fds)
+        self._refill()
+        raise Unavailable("no parked process is ready")
+
+    def _refill(self) -> None:
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.create_task(self._fill())
+
+    async def _fill(self) -> None:
+        while len(self._waiting) < self._count and self._channel.alive:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            device = None if self._devices is None else self._made % self._devices
+            self._made += 1
+            with theirs:
+                order = {"do": "park", "modules": list(self._modules), "cuda": device}
+                try:
+                    child = await self._channel.make(order, [theirs.fileno()])
+                except Unavailable:
+                    ours.close()
+                    return
+            self._waiting.append(Parked(child, ours))
+
+
+def _done() -> "asyncio.Future[bool]":
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    done.set_result(True)
+    return done
