@@ -180,7 +180,7 @@ def log_times(z: Floats, X: Floats, reference: float) -> Times:
     network, by_network = _network(z, nodes, replicas, compute)
     s = _logistic(z[7])
     gamma = 1 + 9 * s
-    step: Floats = _norm(gamma, compute, network)
+    step = _norm(gamma, compute, network)
     share = np.exp(gamma * (compute - step))
     by_step = share[:, None] * by_compute + (1 - share)[:, None] * by_network
     by_gamma = (share * compute + (1 - share) * network - step) / gamma
@@ -188,7 +188,7 @@ def log_times(z: Floats, X: Floats, reference: float) -> Times:
     if (accumulation > 1).any():
         with np.errstate(divide="ignore"):
             others = np.log(accumulation - 1) + compute
-        total: Floats = np.logaddexp(others, step)
+        total = _norm(1.0, others, step)
         part = np.exp(others - total).reshape(count, 1)
         by_step = part * by_compute + (1 - part) * by_step
         step = total
@@ -203,8 +203,7 @@ def _norm(power: float, one: Floats, other: Floats) -> Floats:
 
 def inverse(matrix: Floats) -> Floats:
     """Inverse of a precision or covariance."""
-    found: Floats = np.linalg.inv(matrix)
-    return found
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
 def _compute(z: Floats, batch: Floats) -> tuple[Floats, Floats]:

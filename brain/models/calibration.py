@@ -1,0 +1,93 @@
+"""Promised against measured: do bands hold what they say?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from brain.errors import Undetermined
+from brain.models.fitting import Z90
+from brain.types.recommendation import Prediction
+
+#: Predictions that come true exactly as wide as they said, believed before any was judged.
+_BELIEVED = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How predictions of throughput came out."""
+
+    count: int
+    #: Share of measurements inside of their 90 % bands, and the 90 % interval of that share.
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    #: Mean of log measured over predicted: above 0, more was achieved than promised.
+    bias: float
+    #: Mean absolute percentage error.
+    error: float
+    #: Factor by which deviations of this job must be widened, at least 1.
+    widening: float
+
+
+def standardised(predicted: Prediction, measured: float) -> float:
+    """Log of measured over predicted, in deviations that the band stands for.
+
+    Raises:
+        Undetermined: a band without width, or rates that are none.
+
+    >>> band = Prediction(examples_per_second=100, low=50, high=200)
+    >>> round(standardised(band, 200), 3)
+    1.645
+    """
+    width = math.log(predicted.high / predicted.low) if predicted.low > 0 else 0.0
+    if not (width > 0 and measured > 0 and math.isfinite(measured)):
+        raise Undetermined("a rate of 0, or a band without width, cannot be judged")
+    return math.log(measured / predicted.examples_per_second) / (width / (2 * Z90))
+
+
+def widening(scores: Sequence[float]) -> float:
+    """Factor on deviations out of standardised one-step-ahead errors: their root mean square.
+
+    At least 1, and begun with four errors of 1: two surprises are no rule. Exchangeability across
+    applications does not hold (models.md section 2.4), so each job has its own.
+
+    >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)
+    (1.0, 2.24)
+    """
+    total = _BELIEVED + float(np.sum(np.square(scores)))
+    return max(1.0, math.sqrt(total / (_BELIEVED + len(scores))))
+
+
+def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
+    """Judge predictions, each with what was measured afterwards.
+
+    The interval of the coverage is Wilson's (1927).
+
+    Raises:
+        Undetermined: there are none, or one cannot be judged.
+    """
+    if not outcomes:
+        raise Undetermined("no prediction was measured yet; apply a plan and let it be verified")
+    scores = np.array([standardised(predicted, measured) for predicted, measured in outcomes])
+    ratios = np.array([measured / one.examples_per_second for one, measured in outcomes])
+    inside = np.array([one.low <= measured <= one.high for one, measured in outcomes])
+    low, high = _wilson(int(inside.sum()), len(outcomes))
+    return Calibration(
+        count=len(outcomes),
+        coverage=float(inside.mean()),
+        coverage_low=low,
+        coverage_high=high,
+        bias=float(np.log(ratios).mean()),
+        error=float(np.abs(1 / ratios - 1).mean()),
+        widening=widening([float(score) for score in scores]),
+    )
+
+
+def _wilson(hits: int, count: int) -> tuple[float, float]:
+    share, z = hits / count, Z90
+    center = share + z**2 / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    scale = 1 + z**2 / count
+    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)

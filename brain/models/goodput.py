@@ -1,0 +1,139 @@
+"""Goodput: throughput times statistical efficiency, and the batch that makes most of a size."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from brain.errors import Undetermined
+from brain.models.efficiency import efficiency
+from brain.models.fitting import Z90
+from brain.models.step_time.columns import Configuration, rows
+from brain.types.recommendation import Prediction
+
+#: Global batches that are tried between the smallest and the largest, evenly in logarithms.
+_TRIED = 50
+
+
+class Times(Protocol):
+    """Predicts step times: ``StepTime``, or ``OnAccelerator`` for one kind of device."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Log seconds per optimizer step of the rows, with their deviation if asked for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Which batches a job may have, and what is known of their worth."""
+
+    #: Global batch that the job was submitted with; larger ones are judged against it.
+    first: float
+    #: Largest global batch that the owner allows; ``first`` where the batch must stay.
+    largest: float
+    #: Local batches that the device holds and the script takes.
+    smallest_local: float = 1.0
+    largest_local: float = math.inf
+    #: Gradient noise scale in examples; None where it is not reported.
+    noise: float | None = None
+
+    @property
+    def top(self) -> float:
+        """Largest global batch that may be chosen: without a noise scale the first one."""
+        return self.first if self.noise is None else max(self.first, self.largest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """What a size achieves with its best batch."""
+
+    configuration: Configuration
+    #: Useful examples per second, in examples of the first batch, with a 90 % band.
+    prediction: Prediction
+    efficiency: float
+
+
+def goodput(
+    times: Times, configurations: Sequence[Configuration], batches: Batches
+) -> list[Goodput]:
+    """Goodput of each configuration.
+
+    goodput = N m a / T(n, N, m, a) * E(N m a)        (Pollux, equation 6)
+    """
+    if not configurations:
+        return []
+    mean, spread = times.predict(rows(configurations), return_std=True)
+    batch = np.array([one.batch for one in configurations])
+    worth = efficiency(batch, first_batch=batches.first, noise=batches.noise)
+    log_rate = np.log(batch * worth) - mean
+    return [
+        Goodput(
+            configuration=one,
+            prediction=_prediction(center, deviation),
+            efficiency=float(share),
+        )
+        for one, center, deviation, share in zip(
+            configurations, log_rate, spread, worth, strict=True
+        )
+    ]
+
+
+def best(times: Times, nodes: int, replicas: int, batches: Batches) -> Goodput:
+    """The configuration of most expected goodput of ``replicas`` on ``nodes``.
+
+    Raises:
+        Undetermined: no allowed batch can be spread over so many replicas.
+    """
+    tried = candidates(nodes, replicas, batches)
+    if not tried:
+        raise Undetermined(
+            f"no batch from {batches.first:g} to {batches.top:g} examples splits over "
+            f"{replicas} replicas with local batches from {batches.smallest_local:g} to "
+            f"{batches.largest_local:g}; widen them or take fewer replicas",
+            code="no-batch",
+        )
+    found = goodput(times, tried, batches)
+    return max(found, key=lambda one: one.prediction.examples_per_second)
+
+
+def candidates(nodes: int, replicas: int, batches: Batches) -> list[Configuration]:
+    """Local batches and accumulations that make allowed global batches, as Pollux tries them.
+
+    Where a replica's share is more than its device holds it is split evenly into micro-batches.
+    Local batches are whole, so a global batch may come out larger than asked by less than one
+    example per micro-batch.
+
+    >>> [(c.local_batch, c.accumulation) for c in candidates(
+    ...     1, 2, Batches(first=128, largest=128, largest_local=32))]
+    [(32.0, 2)]
+    """
+    smallest = max(batches.first, batches.smallest_local * replicas)
+    if smallest > batches.top * (1 + 1e-9):
+        return []
+    found = {}
+    for batch in np.geomspace(smallest, batches.top, _TRIED if batches.top > smallest else 1):
+        share = float(batch) / replicas
+        accumulation = max(1, math.ceil(share / batches.largest_local - 1e-9))
+        local = math.ceil(share / accumulation - 1e-9)
+        if batches.smallest_local <= local <= batches.largest_local:
+            found[local, accumulation] = Configuration(
+                nodes=nodes, replicas=replicas, local_batch=float(local), accumulation=accumulation
+            )
+    return list(found.values())
+
+
+def rate(times: Times, configuration: Configuration) -> Prediction:
+    """Examples per second of a configuration with a 90 % band, whatever they are worth."""
+    mean, spread = times.predict(rows([configuration]), return_std=True)
+    return _prediction(math.log(configuration.batch) - float(mean[0]), float(spread[0]))
+
+
+def _prediction(log_rate: float, deviation: float) -> Prediction:
+    half = Z90 * deviation
+    return Prediction(
+        examples_per_second=math.exp(log_rate),
+        low=math.exp(log_rate - half),
+        high=math.exp(log_rate + half),
+    )

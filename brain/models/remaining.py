@@ -1,0 +1,111 @@
+"""How much work a job has left: as declared where that proved true, else as much as it had."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: A declaration this far off disproves those that come after it: half or twice.
+_WRONG = math.log(2.0)
+#: Declarations that are looked at: habits change.
+_RECENT = 5
+#: Deviation of log work of a declaration that was never tested.
+_UNTESTED = 0.5
+#: However old a job is, this is the most that its age promises (models.md section 5).
+LONGEST_SECONDS = 6 * 3600.0
+#: A job of unknown end is as likely to end within its age as after it; nine in ten end between
+#: these shares of it.
+_SHARES = (1 / 19, 19.0)
+_Z90 = 1.6449
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """Training time to come at the present speed, with its 90 % band."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    #: Whether a declaration carries it, or only the age of the job.
+    declared: bool
+    #: In one sentence, why.
+    basis: str
+
+
+def proved(ratios: Sequence[float]) -> bool:
+    """Whether declarations may be relied on: the last ones were all right to within twice.
+
+    Args:
+        ratios: Declared over actual work of finished runs of the job, oldest first.
+
+    >>> proved([1.0, 0.9]), proved([1.0, 3.0]), proved([])
+    (True, False, False)
+    """
+    recent = [ratio for ratio in ratios[-_RECENT:] if ratio > 0]
+    return bool(recent) and all(abs(math.log(ratio)) <= _WRONG for ratio in recent)
+
+
+def remaining(
+    *,
+    done: float,
+    declared: float | None,
+    work_per_second: float,
+    elapsed_seconds: float,
+    ratios: Sequence[float] = (),
+    trusted: bool = False,
+) -> Remaining:
+    """Return the training time to come.
+
+    A declaration (epochs, steps or examples) counts where earlier ones of the job proved true, or
+    where its owner vouches for it (``trusted``), unless this run is beyond it already. Without
+    one a job is expected to train as long again as it did: of many populations of jobs half of
+    those that reached an age reach twice that age (Harchol-Balter and Downey, *Exploiting Process
+    Lifetime Distributions*, 1997).
+
+    Args:
+        done: Work done so far, in the unit of ``declared``.
+        declared: All work of the run, None where nothing was declared.
+        work_per_second: Work done a second now, in that unit.
+        elapsed_seconds: Trained so far.
+        ratios: As in ``proved``.
+
+    >>> remaining(done=20, declared=100, work_per_second=0.1, elapsed_seconds=200,
+    ...           ratios=[1.0]).seconds
+    800.0
+    >>> remaining(done=20, declared=None, work_per_second=0.1, elapsed_seconds=200).seconds
+    200
+    """
+    if declared is None:
+        return _as_long_again(elapsed_seconds, "nothing was declared")
+    if done >= declared:
+        return _as_long_again(elapsed_seconds, "it is beyond what was declared")
+    if not (trusted or proved(ratios)):
+        why = "declarations were off by more than twice" if ratios else "no declaration was tested"
+        return _as_long_again(elapsed_seconds, why)
+    if not (math.isfinite(work_per_second) and work_per_second > 0):
+        return _as_long_again(elapsed_seconds, "no progress was measured")
+    deviation = _deviation(ratios)
+    low, high = declared * math.exp(-_Z90 * deviation), declared * math.exp(_Z90 * deviation)
+    return Remaining(
+        seconds=(declared - done) / work_per_second,
+        low_seconds=max(0.0, low - done) / work_per_second,
+        high_seconds=(high - done) / work_per_second,
+        declared=True,
+        basis="as declared; earlier declarations were true" if ratios else "as declared",
+    )
+
+
+def _deviation(ratios: Sequence[float]) -> float:
+    """Of log declared work: what earlier ones missed by, an untested one among them."""
+    misses = [math.log(ratio) ** 2 for ratio in ratios[-_RECENT:] if ratio > 0]
+    return math.sqrt((_UNTESTED**2 + sum(misses)) / (1 + len(misses)))
+
+
+def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
+    expected = min(max(elapsed_seconds, 0.0), LONGEST_SECONDS)
+    return Remaining(
+        seconds=expected,
+        low_seconds=expected * _SHARES[0],
+        high_seconds=expected * _SHARES[1],
+        declared=False,
+        basis=f"as long as so far: {why}",
+    )

@@ -1,0 +1,122 @@
+"""Several kinds of accelerator: own measurements where there are some, else ratios."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from brain.errors import Undetermined
+from brain.models.step_time.columns import Observation, rows
+from brain.models.step_time.ensemble import StepTime
+from brain.models.step_time.history import History
+
+#: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
+#: another: from the tables of Sia, after one probe (``make bench-models``).
+RATIO_DEVIATION = 0.35
+#: Own points at which a kind's own model weighs as much as the scaled one (models.md 2.7: ratios
+#: carry one probe, and lose to own points from the third on).
+_EVEN = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerators:
+    """Step times of one job on every kind of accelerator that it was measured on.
+
+    A kind with few points borrows the shape of the kind with most:
+
+        ln T_B(q) = ln T_A(q) + median over B's points of (ln T_B - ln T_A)
+
+    and mixes it with its own model, whose weight is ``j / (j + 2)`` with ``j`` configurations
+    (models.md section 2.7; the ratio is that of Sia, Jayaram Subramanya et al., SOSP 2023). A kind
+    that was never measured is not predicted: the error without one point is above 100 %.
+    """
+
+    models: Mapping[str, StepTime]
+    #: Configurations measured on each.
+    points: Mapping[str, int]
+    #: Log ratio of each kind to the one with most points.
+    ratios: Mapping[str, float]
+    #: The kind with most points.
+    known: str
+
+    def on(self, accelerator: str) -> "OnAccelerator":
+        """The model of one kind.
+
+        Raises:
+            Undetermined: the job was never measured on it.
+        """
+        if accelerator not in self.models:
+            seen = ", ".join(sorted(self.models))
+            raise Undetermined(
+                f"never measured on {accelerator}, only on {seen}; "
+                "probe it at the smallest size for two minutes",
+                code="unprobed-accelerator",
+            )
+        return OnAccelerator(job=self, accelerator=accelerator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnAccelerator:
+    """Predicts step times of a job on one kind of accelerator, as ``StepTime`` does."""
+
+    job: Accelerators
+    accelerator: str
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Log seconds per optimizer step, with their standard deviation if asked for."""
+        own, own_spread = self.job.models[self.accelerator].predict(X, return_std=True)
+        if self.accelerator == self.job.known:
+            return (own, own_spread) if return_std else own
+        count = self.job.points[self.accelerator]
+        weight = count / (count + _EVEN) if count > 1 else 0.0
+        scaled, spread = self.job.models[self.job.known].predict(X, return_std=True)
+        scaled = scaled + self.job.ratios[self.accelerator]
+        mean = weight * own + (1 - weight) * scaled
+        if not return_std:
+            return mean
+        borrowed = spread**2 + RATIO_DEVIATION**2
+        variance = weight * own_spread**2 + (1 - weight) * borrowed
+        return mean, np.sqrt(variance + weight * (1 - weight) * (own - scaled) ** 2)
+
+
+def fit(
+    observations: Mapping[str, Sequence[Observation]],
+    *,
+    history: History | None = None,
+    widen: float = 1.0,
+) -> Accelerators:
+    """Fit a job's observations, by kind of accelerator.
+
+    Raises:
+        Undetermined: there is not one.
+    """
+    seen = {kind: found for kind, found in observations.items() if found}
+    if not seen:
+        raise Undetermined("no configuration was measured; measure one", code="no-steps")
+    models = {
+        kind: _fitted(found, StepTime(history=history, widen=widen)) for kind, found in seen.items()
+    }
+    points = {kind: model.report_.configurations for kind, model in models.items()}
+    known = max(sorted(seen), key=lambda kind: points[kind])
+    ratios = {kind: _ratio(found, models[known]) for kind, found in seen.items()}
+    return Accelerators(models=models, points=points, ratios=ratios, known=known)
+
+
+def _fitted(observations: Sequence[Observation], model: StepTime) -> StepTime:
+    model.fit(
+        rows([one.configuration for one in observations]),
+        np.log([one.step_seconds for one in observations]),
+        np.array([one.relative_error for one in observations]),
+        np.log([one.compute_seconds or math.nan for one in observations]),
+    )
+    return model
+
+
+def _ratio(observations: Sequence[Observation], known: StepTime) -> float:
+    """Median log ratio of what was measured to what the known kind would have taken."""
+    measured = np.log([one.step_seconds for one in observations])
+    predicted = known.predict(rows([one.configuration for one in observations]))
+    return float(np.median(measured - predicted))

@@ -1,0 +1,84 @@
+"""Which configuration to look at next: the one that tells most about a question."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from brain.models.step_time.columns import Configuration, rows
+from brain.models.step_time.ensemble import StepTime
+from brain.models.step_time.physics import SIGMA, Physical, log_times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A configuration that is worth a look, and what the look is worth."""
+
+    configuration: Configuration
+    #: Deviation of log step time at the question, now and after the look.
+    before: float
+    after: float
+
+    @property
+    def learned(self) -> float:
+        """Share of the variance that goes."""
+        return 1 - (self.after / self.before) ** 2
+
+
+def free_probes(current: Configuration, largest_local: float) -> list[Configuration]:
+    """Other micro-batches that keep size and global batch: they cost no restart.
+
+    The local batch halves while accumulation doubles, or the reverse while the device holds it.
+
+    >>> [(c.local_batch, c.accumulation) for c in free_probes(
+    ...     Configuration(nodes=1, replicas=2, local_batch=32, accumulation=2), largest_local=64)]
+    [(16.0, 4), (8.0, 8), (64.0, 1)]
+    """
+    share = current.local_batch * current.accumulation
+    found = []
+    for accumulation in (
+        2 * current.accumulation,
+        4 * current.accumulation,
+        current.accumulation / 2,
+        current.accumulation / 4,
+    ):
+        whole = accumulation >= 1 and accumulation == int(accumulation)
+        if whole and 1 <= share / accumulation <= largest_local:
+            found.append(
+                Configuration(
+                    nodes=current.nodes,
+                    replicas=current.replicas,
+                    local_batch=share / accumulation,
+                    accumulation=int(accumulation),
+                )
+            )
+    return found
+
+
+def next_probe(
+    model: StepTime, question: Configuration, candidates: Sequence[Configuration]
+) -> Probe | None:
+    """Return the candidate whose measurement would tell most about the step time of ``question``.
+
+    By the physical member's posterior, linearised (MacKay, *Information-Based Objective Functions
+    for Active Data Selection*, 1992): after a look at ``c`` the variance at ``q`` falls by
+
+        (j_q S j_c)^2 / (j_c S j_c' + sigma^2)
+
+    None where there is no candidate. Three looks chosen for a question tell about as much as
+    twelve that happen by chance (models.md section 2.6).
+    """
+    if not candidates:
+        return None
+    member: Physical = model.physical_[0]
+    by = log_times(member.z_, rows([question, *candidates]), member.reference_).by_step
+    spread = by @ member.covariance_ @ by.T
+    own = np.diag(spread)[1:] + SIGMA**2
+    before = spread[0, 0] + SIGMA**2
+    left = before - spread[0, 1:] ** 2 / own
+    chosen = int(np.argmin(left))
+    return Probe(
+        configuration=candidates[chosen],
+        before=float(np.sqrt(before)),
+        after=float(np.sqrt(left[chosen])),
+    )
