@@ -62,6 +62,8 @@ class Coordinator:
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
         self._deposed = False
+        #: Since when there is nothing to wait for.
+        self._stranded_at = math.inf
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -166,7 +168,7 @@ class Coordinator:
         """
         self._checking.left(peer.replica)
         if peer.turned:
-            self._it.lease_until = self._it.clock() + self._it.terms.lease_seconds
+            self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
         elif proved or self._seat.near(peer.hello.address):
             self._it.gone.add(peer.replica)
         if self._it.watch is not None:
@@ -292,12 +294,14 @@ class Coordinator:
     def _stranded(self, until: float | None) -> float | None:
         """Return until when to wait. Where others may have formed a world without us there is
         nothing to wait for here: after another lease one looks for them."""
-        it = self._it
-        if not it.missing or it.clock() < it.lease_until:
+        it, now = self._it, self._it.clock()
+        if not it.missing or now < it.lease_until:
+            self._stranded_at = math.inf
             return until
-        if it.clock() >= it.lease_until + it.terms.lease_seconds:
-            self._deposed = True
-        return it.lease_until + it.terms.lease_seconds
+        self._stranded_at = min(self._stranded_at, now)
+        lost_at = self._stranded_at + it.terms.lease_seconds
+        self._deposed = now >= lost_at
+        return lost_at if until is None else min(until, lost_at)
 
     def _explain(self, reason: str) -> None:
         if reason != self._waiting:

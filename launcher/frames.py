@@ -58,6 +58,8 @@ class Hello(Frame, frozen=True, kw_only=True):
     ready: bool = True
     #: Parts of steps that are in its memory.
     held: tuple[Part, ...] = ()
+    #: Seconds since it last heard the coordinator that it followed.
+    unheard_seconds: float = 0.0
     #: Name of what it runs; two jobs that meet by mistake differ in it.
     program: str = ""
 

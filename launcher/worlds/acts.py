@@ -135,7 +135,9 @@ def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
         else:
             watch.stopped(replica)
     if cause is Cause.FAILURE:
-        it.books.note(failures=it.books.ledger.failures + 1)
+        ledger, code = it.books.ledger, watch.seen().failed
+        barren = ledger.barren if code is None else (*ledger.barren, code)
+        it.books.note(failures=ledger.failures + 1, barren=barren)
     if cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly:
         it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
 

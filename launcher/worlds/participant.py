@@ -7,7 +7,7 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from brain.errors import BadInput, Unavailable
@@ -220,6 +220,9 @@ class Participant:
                 self._coordinator = self._coordinate(self, self._seat)
                 self._coordinating = asyncio.create_task(self._coordinator.run())
                 continue
+            found = found or await self._ask_suspects()
+            if isinstance(found, Connection | Ended):
+                return found
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SEEK_LAST_SECONDS)
 
@@ -229,6 +232,7 @@ class Participant:
             self._coordinating.result()
             self._coordinator = self._coordinating = None
             self._seat.leave()
+            self._silent.clear()
             self._strayed = True
 
     def _claim(self) -> bool:
@@ -241,17 +245,26 @@ class Participant:
         """Ask who may coordinate; returns whether one answered whose turn it is before us."""
         if self._coordinator is not None:
             return await self._introduce(self.address)
+        candidates = [a for a in self._seat.candidates(self.last) if a not in self._silent]
+        answered = await self._ask(candidates)
+        if answered is not False or not self._strayed:
+            return answered
+        found = await self._ask(self._seat.others(self.last))
+        return found if isinstance(found, Connection | Ended) else False
+
+    async def _ask_suspects(self) -> Connection | Ended | bool:
+        """Ask those that were silent again, where their seat is not to be had."""
+        if self._coordinator is not None:
+            return False
+        return await self._ask([a for a in self._seat.candidates(self.last) if a in self._silent])
+
+    async def _ask(self, addresses: Sequence[str]) -> Connection | Ended | bool:
         answered = False
-        for address in self._seat.candidates(self.last):
+        for address in addresses:
             found = await self._introduce(address)
             if isinstance(found, Connection | Ended):
                 return found
             answered |= found
-        if self._strayed and not answered:
-            for address in self._seat.others(self.last):
-                found = await self._introduce(address)
-                if isinstance(found, Connection | Ended):
-                    return found
         return answered
 
     async def _introduce(self, address: str) -> Connection | Ended | bool:
@@ -304,6 +317,7 @@ class Participant:
             generation=self._generation,
             last_epoch=crew.heard_epoch,
             world_epoch=0 if crew.last is None else crew.last.epoch,
+            unheard_seconds=time.monotonic() - self._heard_at if self._heard_at else 0.0,
             program=self.config.entrypoint.name,
             epoch=crew.epoch,
             exits=crew.running_exits,
@@ -351,20 +365,25 @@ class Participant:
 
     async def _beat(self) -> None:
         while True:
-            due = time.monotonic() + HEARTBEAT_SECONDS
-            await asyncio.sleep(HEARTBEAT_SECONDS)
             self._crew.beat()
             self._crew.tell_progress(heard=self._answered_at)
+            silent_at = self._heard_at + self._lease_seconds
+            due = time.monotonic() + HEARTBEAT_SECONDS
+            if self._connection is not None:
+                due = min(due, max(silent_at, time.monotonic() + _SEEK_SECONDS))
+            await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
             if now - due > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said
                 self._heard_at = now
-            elif self._connection is not None and now - self._heard_at > self._lease_seconds:
+            elif self._connection is not None and now - self._heard_at >= self._lease_seconds:
                 self._turn_away(self._connection)
 
     def _turn_away(self, connection: Connection) -> None:
         """The coordinator is silent; whoever takes over must not be taken for dead by it."""
         self.say(f"the coordinator at {self._following} is silent")
         self._silent[self._following] = self._heard_at
+        if self.last is not None:
+            self._silent[self.last.coordinator] = self._heard_at
         self._strayed = True
         connection.send(frames.Turned())
         connection.shut()

@@ -24,6 +24,8 @@ class Peer:
     def __init__(self, hello: frames.Hello, connection: Connection, now: float) -> None:
         self.hello, self.connection = hello, connection
         self.heard_at = now
+        #: When it last heard the coordinator before this one.
+        self.followed_until = now - hello.unheard_seconds
         #: The newest word of ours that it is known to have heard, by our clock.
         self.confirmed_at = now
         #: It follows another coordinator; the end of its connection proves nothing.

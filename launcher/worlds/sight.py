@@ -176,6 +176,8 @@ class Rules:
     prepare_seconds: float = 60.0
     #: Seconds within which a wished change must find a world that steps.
     first_step_seconds: float = 120.0
+    #: So many failures with one code before any step end the job; None: only the limit does.
+    barren_worlds: int | None = None
     #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
     tensor: int = 1
     pipeline: int = 1
@@ -203,6 +205,8 @@ class Sight:
     #: An agent that is here knows of a later world; what is known of the last one may be old.
     behind: bool = False
     failures: int = 0
+    #: Exit codes of worlds that failed while no step of the job was ever seen.
+    barren: tuple[int, ...] = ()
     held: Held | None = None
     rules: Rules = Rules()
 

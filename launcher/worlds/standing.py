@@ -14,8 +14,11 @@ from launcher.worlds import pins
 from launcher.worlds.books import Books
 from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.preparation import Preparation
-from launcher.worlds.sight import Phase, Rules, Sight
+from launcher.worlds.sight import Phase, Rules, Sight, WorldSeen
 from launcher.worlds.watch import Watch
+
+#: Seconds in which members of a world that was taken over find the one who did.
+_RETURN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,25 @@ class Standing:
         self.stirred_at = -math.inf
         #: Members of the latest world that are proved to be gone.
         self.gone: set[int] = set()
-        self.lease_until = 0.0
+        #: By when members that turned away from here have ended their workers.
+        self.turned_until = 0.0
+        #: When a world of another coordinator was taken over; None: the world is our own.
+        self.recovered_at: float | None = None
+
+    @property
+    def lease_until(self) -> float:
+        """By when the workers of members that are not heard of have ended themselves.
+
+        The coordinator before gave leases that count from when most members, so one of those that
+        are here, had last heard it.
+        """
+        if self.recovered_at is None:
+            return self.turned_until
+        heard = max((peer.followed_until for peer in self.members), default=self.recovered_at)
+        until = heard + self.terms.lease_seconds
+        # It is known of the one that coordinated alone that it does not answer; others look for us.
+        late = any(member.replica != self.running.coordinated for member in self.missing)
+        return max(until, self.recovered_at + _RETURN_SECONDS) if late else until
 
     @property
     def running(self) -> Watch:
@@ -110,7 +131,7 @@ class Standing:
             watch.inherit(ledger.past)
         if ledger.stepped:
             watch.first_step()
-        self.lease_until = self.clock() + self.terms.lease_seconds
+        self.recovered_at = self.clock()
         if ledger.ended:
             watch.phase, watch.ended_by = Phase.ENDED, ledger.ended_by
         folders = {os.path.dirname(each) for each in ledger.folders}
@@ -128,7 +149,7 @@ class Standing:
         self.books.learn(world)
         self.watch = self.watching(world, len(world.members))
         self.gone.clear()
-        self.lease_until = self.clock() + self.terms.lease_seconds
+        self.recovered_at = self.clock()
         return True
 
     def watching(self, document: WorldDocument, goal: int) -> Watch:
@@ -188,9 +209,16 @@ class Standing:
             behind=bool(self.behind),
             # One that is being looked at counts already.
             failures=self.books.ledger.failures + 1,
+            barren=self._barren(world),
             held=self.books.ledger.held,
             rules=self.terms.rules,
         )
+
+    def _barren(self, world: WorldSeen | None) -> tuple[int, ...]:
+        ledger = self.books.ledger
+        if world is None or world.failed is None or world.stepping or ledger.past is not None:
+            return ()
+        return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause) -> str:
         """Why the world was lost, in one sentence; empty where there was none."""

@@ -38,6 +38,8 @@ class Ledger:
     epoch: int = 0
     goal: int = 0
     failures: int = 0
+    #: Exit codes of worlds that failed before any step was ever seen.
+    barren: tuple[int, ...] = ()
     held: Held | None = None
     change: Change | None = None
     pins: tuple[Pin, ...] = ()
@@ -66,7 +68,8 @@ class Watch:
     ) -> None:
         self.document = document
         by = (m.replica for m in document.members if m.address == document.coordinator)
-        self._coordinated = next(by, None)
+        #: Member that coordinated when it was formed; None: it was none.
+        self.coordinated = next(by, None)
         #: WORLD_SIZE.
         self.processes = document.processes
         #: Replicas wished for by the generation that it answers.
@@ -261,7 +264,7 @@ class Watch:
             parking=None
             if self._parking is None
             else Parking(since=self._parking, reached=self._reached()),
-            coordinated=self._coordinated,
+            coordinated=self.coordinated,
             ended_by=self.ended_by,
         )
 
