@@ -16,7 +16,12 @@ from typing import Any
 
 def handlers() -> Callable[[Any], Any]:
     """Return what makes a handler of ``RendezvousParameters``: the entry point for torchrun."""
-    # Late: whoever only lists entry points shall not pay for torch, and torchrun has it anyway.
+    return _create
+
+
+def _create(parameters: Any) -> Any:
+    # Late: every program that imports torch's rendezvous, workers among them, loads all entry
+    # points; only a torchrun that asks for this one shall pay for it.
     from launcher.rendezvous.handler import create
 
-    return create
+    return create(parameters)

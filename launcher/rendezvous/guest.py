@@ -145,7 +145,6 @@ class Guest:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._participant: Participant | None = None
-        self._stop: asyncio.Event | None = None
         self._signals: socket.socket | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -213,20 +212,24 @@ class Guest:
         """Whether the job is over."""
         return self._ended is not None or self._crash is not None
 
-    def close(self, *, reason: str | None) -> None:
-        """End the job: well where ``reason`` is None and all agents say so, else for all."""
-        if reason is not None and self._participant is not None:
+    def close(self, reason: str) -> None:
+        """End the job for all agents."""
+        if self._participant is not None:
             self._call(self._participant.give_up, reason)
-        self._give_back(0, "")
 
-    def leave(self, seconds: float) -> bool:
-        """Take no part any more; waits that long for the job to be over. False: it was not."""
+    def finish(self, seconds: float) -> bool:
+        """No worker runs here any more, and they ended well unless it was said otherwise.
+
+        Waits that long for all others to say so, which ends the job. False: they did not, and go
+        on without this agent.
+        """
         if self._thread is None:
             return True
+        self._give_back(0, "")
         self._thread.join(seconds)
         over = not self._thread.is_alive()
-        if not over and self._stop is not None:
-            self._call(self._stop.set)
+        if not over:
+            self._go()
             self._thread.join(seconds)
         return over
 
@@ -248,10 +251,15 @@ class Guest:
 
     def _depart(self) -> None:
         self._give_back(LEASE_EXIT, "its agent ended")
-        if self._stop is not None:
-            self._call(self._stop.set)
+        self._go()
         if self._thread is not None:
             self._thread.join(_DEPART_SECONDS)
+
+    def _go(self) -> None:
+        """Take no part any more; asked twice, an agent ends at once."""
+        if self._participant is not None:
+            for _ in range(2):
+                self._call(self._participant.leave, signal.SIGTERM)
 
     def _check(self) -> None:
         if self._crash is not None:
@@ -294,7 +302,7 @@ class Guest:
                 self._news.notify_all()
 
     async def _take_part(self, scratch: Path) -> Ended:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._participant = part = agent.by_hand(
             self._asked.config,
             scratch,
@@ -305,15 +313,10 @@ class Guest:
         )
         if self._signals is not None:
             self._loop.add_reader(self._signals.fileno(), self._signalled, part)
-        running = asyncio.ensure_future(part.run())
-        stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not running.done():
-            running.cancel()
-            await asyncio.wait([running])
-            return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail="this agent left")
-        return running.result()
+        ended = await part.run()
+        # What is cancelled with the loop has nothing more to say to torchrun's console.
+        self._loop.set_exception_handler(lambda loop, context: None)
+        return ended
 
     def _crew(self, *arguments: Any, **named: Any) -> Crew:
         crew = GuestCrew(*arguments, **named)

@@ -36,6 +36,8 @@ from launcher.rendezvous.settings import Settings, settings
 _log = logging.getLogger(__name__)
 #: Seconds between two looks whether a world that is being entered was given up meanwhile.
 _LOOK_SECONDS = 1.0
+#: Seconds between two looks for a store that rank 0 is making.
+_KNOCK_SECONDS = 0.005
 
 
 def create(parameters: RendezvousParameters) -> "BrainRendezvous":
@@ -103,13 +105,14 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     def set_closed(self) -> None:
         """End the job for all agents."""
-        self._guest.close(reason="an agent closed the rendezvous")
+        self._guest.close("an agent closed the rendezvous")
 
     def shutdown(self) -> bool:
         """End the job: torchrun calls this when its workers ended well, and when it gives up."""
         failed = sys.exc_info()[1]
-        self._guest.close(reason=None if failed is None else f"an agent gave up: {failed!r}"[:500])
-        return self._guest.leave(self._asked.close_seconds)
+        if failed is not None:
+            self._guest.close(f"an agent gave up: {failed!r}"[:500])
+        return self._guest.finish(self._asked.close_seconds)
 
     def _next(self) -> Turn:
         config = self._asked.config
@@ -152,21 +155,24 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     def _meet(self, turn: Turn) -> Any:
         """The store of a world; rank 0 has it."""
-        world = turn.world
+        world, first = turn.world, turn.group_rank == 0
+        where = f"{world.master_addr}:{world.master_port}"
         until = time.monotonic() + self._asked.read_seconds
-        while True:
-            try:
-                return TCPStore(
-                    world.master_addr,
-                    world.master_port,
-                    is_master=turn.group_rank == 0,
-                    wait_for_workers=False,
-                    timeout=timedelta(seconds=_LOOK_SECONDS),
-                )
-            except RuntimeError as cannot:  # torch's errors of stores and networks
-                if turn.over or turn.group_rank == 0 or time.monotonic() > until:
-                    where = f"{world.master_addr}:{world.master_port}"
-                    raise _Gone(f"no store at {where}: {cannot}") from cannot
+        # torch looks again half a second after it found nobody, and prints where it looked.
+        while not first and not _answers(world.master_addr, world.master_port):
+            if turn.over or time.monotonic() > until:
+                raise _Gone(f"no store at {where}")
+            time.sleep(_KNOCK_SECONDS)
+        try:
+            return TCPStore(
+                world.master_addr,
+                world.master_port,
+                is_master=first,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=self._asked.read_seconds),
+            )
+        except RuntimeError as cannot:  # torch's errors of stores and networks
+            raise _Gone(f"no store at {where}: {cannot}") from cannot
 
     def _wait(self, turn: Turn, store: Any, key: str) -> None:
         until = time.monotonic() + self._asked.read_seconds
@@ -182,6 +188,14 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
 class _Gone(Exception):
     """A world ended before it was entered."""
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_LOOK_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _say(text: str) -> None:
