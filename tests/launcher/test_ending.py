@@ -1,0 +1,68 @@
+"""A forked worker that fails ends at once, but not before what its script made has ended."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from launcher.processes.nursery import Nursery
+from launcher.processes.values import WorkerExit
+from launcher.workers import Workers
+from tests.launcher.building import Watched, a_config, a_world, soon
+
+SCRIPT = """
+import atexit, helper
+class Late:
+    def __del__(self, log=helper.log): log.write("deleted ")
+late = Late()
+atexit.register(helper.log.write, "registered ")
+helper.log.write("written ")
+{end}
+"""
+
+
+def ended(tmp_path: Path, end: str) -> tuple[WorkerExit, str]:
+    """How a worker ended, and what it had written but never flushed."""
+    (tmp_path / "helper.py").write_text("log = open('log', 'w')\n")
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(end=end))
+
+    async def story() -> WorkerExit:
+        config = a_config(tmp_path, ["python3", "-u", str(script)])
+        nursery = await Nursery.open(config, print)
+        watched = Watched()
+        try:
+            watched.workers = await Workers.start(
+                config,
+                a_world(1),
+                0,
+                nursery=nursery,
+                on_event=watched.heard,
+                on_exit=watched.ended,
+            )
+            (exit,) = await watched.all()
+            await soon(watched.workers.stop(0))
+            return exit
+        finally:
+            await nursery.close()
+
+    return asyncio.run(story()), (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("raise SystemExit(7)", 7), ("raise ValueError", 1), ("exit('so')", 1)]
+)
+def test_a_failed_worker_ends_with_its_code_and_loses_nothing(
+    end: str, code: int, tmp_path: Path
+) -> None:
+    exit, log = ended(tmp_path, end)
+
+    assert exit.code == code
+    assert log == "written registered deleted "
+
+
+def test_a_worker_that_ends_well_ends_as_ever(tmp_path: Path) -> None:
+    exit, log = ended(tmp_path, "pass")
+
+    assert exit.code == 0
+    assert log.startswith("written registered ")
