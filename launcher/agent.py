@@ -45,6 +45,8 @@ BUSY = 75
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
 _REPLICA_GRACE_SECONDS = 10.0
+#: Under Brain a script that fails so often in one way before its first step is given up.
+_BARREN_WORLDS = 3
 #: Seconds that a script has to save when it gets the signal of its job document for that.
 _SAVE_SECONDS = 30.0
 #: Flags of a launcher inside a job document that the document itself decides.
@@ -144,7 +146,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
-        terms = replace(_terms(agent, token, Rules()), linger_seconds=600.0)
+        rules = Rules(barren_worlds=_BARREN_WORLDS)
+        terms = replace(_terms(agent, token, rules), linger_seconds=600.0)
         return Coordinator(
             terms, place=job, seat=seat, wishes=wishes, reports=reports, say=_say, last=agent.last
         )

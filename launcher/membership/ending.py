@@ -1,5 +1,7 @@
 """What ends a world: by itself, because its owner wants it, because members leave."""
 
+from collections.abc import Sequence
+
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
 from launcher.membership import changing, preparing
@@ -68,9 +70,22 @@ def leave(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     return Stop(Cause.MEMBERSHIP) if late else Wait("a member leaves at the next safe point", until)
 
 
+def hopeless(codes: Sequence[int], limit: int | None) -> bool:
+    """Whether trying again is in vain: the last ``limit`` worlds of a job that never made a step
+    failed with one and the same code.
+
+    >>> hopeless([1, 1, 1], 3), hopeless([1, 2, 1], 3), hopeless([1, 1, 1], None)
+    (True, False, False)
+    """
+    return limit is not None and len(codes) >= limit and len(set(codes[-limit:])) == 1
+
+
 def _failed(sight: Sight, world: WorldSeen, code: int) -> Action:
     if sight.wish is not None and sight.failures > sight.wish.restart_limit:
         reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
+        return End(ReplicaExit.FAILED, code, reason)
+    if hopeless(sight.barren, sight.rules.barren_worlds):
+        reason = f"{len(sight.barren)} worlds failed alike, and none has ever made a step"
         return End(ReplicaExit.FAILED, code, reason)
     if world.change is not None and not world.stepping:
         return Revert(f"a worker ended with {code} before the first step")

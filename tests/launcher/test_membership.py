@@ -236,6 +236,14 @@ def test_more_failures_than_the_limit_end_the_job_with_the_workers_code() -> Non
     assert (action.exit, action.exit_code) == (ReplicaExit.FAILED, 7)
 
 
+def test_a_script_that_fails_alike_before_any_step_is_given_up_sooner() -> None:
+    failed = sight(1, 0, world=world(0, failed=7, stepping=False), rules=Rules(barren_worlds=3))
+    assert decide(replace(failed, barren=(7, 7)), 5) == Stop(Cause.FAILURE)
+    assert decide(replace(failed, barren=(7, 1, 7)), 5) == Stop(Cause.FAILURE)
+    reason = "3 worlds failed alike, and none has ever made a step"
+    assert decide(replace(failed, barren=(7, 7, 7)), 5) == End(ReplicaExit.FAILED, 7, reason)
+
+
 def test_a_lost_agent_ends_the_world_and_the_rest_form_at_once() -> None:
     lost = sight(2, 0, world=world(0, 1), gone=frozenset({1}), wished_since=NOW)
     after = replace(lost, world=ended(0, 1, by=Cause.MEMBERSHIP))
