@@ -59,10 +59,3 @@ def test_a_failed_worker_ends_with_its_code_and_loses_nothing(
 
     assert exit.code == code
     assert log == "written registered deleted "
-
-
-def test_a_worker_that_ends_well_ends_as_ever(tmp_path: Path) -> None:
-    exit, log = ended(tmp_path, "pass")
-
-    assert exit.code == 0
-    assert log.startswith("written registered ")
