@@ -37,6 +37,18 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryView:
+    """How far a job's checkpoints in memory are ahead of storage."""
+
+    #: Seconds since the oldest save that is not on storage; 0: all are.
+    ahead_seconds: float
+    #: Whether another host has the newest one; None: it is not to have it.
+    buddy: bool | None
+    #: Why checkpoints go to storage as always although memory was asked for; empty: they do not.
+    off: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job with what was observed of it, as lists and the head of its page show it."""
 
@@ -90,6 +102,8 @@ class JobView:
     #: Age of the newest sample; None before the first.
     telemetry_age_seconds: float | None
     losses: Losses
+    #: None where no checkpoint is kept in memory.
+    memory: MemoryView | None
     #: Throughput of the last hours, oldest first; None where nothing was measured.
     sparkline: tuple[float | None, ...]
     #: Newest plan, active or not.

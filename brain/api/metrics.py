@@ -21,6 +21,16 @@ class Metrics:
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
         self.plans = self._gauge("plans", "Newest plans by state", ["state"])
         self.jobs = self._gauge("jobs", "Unfinished jobs by state", ["state"])
+        self.memory_ahead_seconds = self._gauge(
+            "memory_ahead_seconds",
+            "Seconds that a job's newest checkpoint is in memory only",
+            ["job", "name"],
+        )
+        self.memory_off = self._gauge(
+            "memory_off",
+            "1 where a job has no memory checkpoint though it wants one",
+            ["job", "name"],
+        )
         self.database_bytes = self._gauge("database_bytes", "Bytes the stores take")
         self.lease_held = self._gauge("lease_held", "1 while this process decides", ["pool"])
         self.degraded = self._gauge("degraded", "1 while something is degraded", ["what"])

@@ -27,6 +27,7 @@ COLUMNS = (
     output.Column[JobView]("MODE", lambda job: job.mode),
     output.Column[JobView]("BRAIN", lambda job: _brain(job)),
     output.Column[JobView]("REASON", lambda job: job.reason),
+    output.Column[JobView]("AHEAD OF STORAGE", lambda job: _ahead(job), right=True, wide=True),
     output.Column[JobView]("OWNER", lambda job: job.owner, wide=True),
     output.Column[JobView]("PROJECT", lambda job: job.project, wide=True),
     output.Column[JobView]("SINCE", lambda job: output.clock(job.created_at), wide=True),
@@ -166,6 +167,8 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
             return
         for condition in detail.job.conditions:
             click.echo(f"{condition.kind}: {condition.reason}")
+        if said := _memory(detail.job):
+            click.echo(said)
         decision = None if detail.job.finished_at else detail.job.decision
         if decision:
             click.echo(f"Why: {decision.explanation.reason}")
@@ -256,6 +259,23 @@ def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:
 def _replicas(job: JobView) -> str:
     same = job.replicas == job.replicas_wished
     return str(job.replicas) if same else f"{job.replicas} → {job.replicas_wished}"
+
+
+def _ahead(job: JobView) -> str:
+    """Seconds that the newest checkpoint is in memory only."""
+    if job.memory is None:
+        return "—"
+    return "off" if job.memory.off else f"{job.memory.ahead_seconds:.1f} s"
+
+
+def _memory(job: JobView) -> str:
+    """The same as a sentence; empty where no checkpoint is kept in memory."""
+    if job.memory is None:
+        return ""
+    if job.memory.off:
+        return f"Memory checkpoint off: {job.memory.off}"
+    copied = {True: ", copied to another host", False: ", not copied yet", None: ""}
+    return f"Memory checkpoint: {_ahead(job)} ahead of storage{copied[job.memory.buddy]}"
 
 
 def _brain(job: JobView) -> str:

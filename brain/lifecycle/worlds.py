@@ -45,6 +45,8 @@ def world_reported(
     report = replace(report, at=min(report.at, now))
     job = tx.jobs.get(report.job)
     known = tx.worlds.latest(job.id)
+    if report.event is WorldEvent.MEMORY:
+        return _remembered(tx, job, known, report)
     if job.finished or not _news(tx, known, report):
         return job
     world = _world(known, report)
@@ -82,6 +84,13 @@ def replicas_reported(
     if any(replica.state is ReplicaState.EXITED for replica in news):
         return _all_gone(tx, job, gone, now)
     return _waiting(tx, job, report.waiting, now)
+
+
+def _remembered(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> Job:
+    """Keep how far memory is ahead of storage; it changes often, and nothing follows from it."""
+    if known is not None and known.epoch == report.epoch:
+        tx.worlds.put(replace(known, members=report.members))
+    return job
 
 
 def _news(tx: Transaction, known: World | None, report: WorldReport) -> bool:

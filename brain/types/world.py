@@ -43,6 +43,18 @@ class WorldWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCheckpoint:
+    """How far a replica's checkpoints in memory are ahead of storage."""
+
+    #: When the oldest one was saved that is not on storage; None: all are.
+    ahead_since: datetime | None = None
+    #: Whether another host has the newest one; None: it is not to have it.
+    buddy: bool | None = None
+    #: Why checkpoints go to storage as always although memory was asked for; empty: they do not.
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One replica of a world."""
 
@@ -55,6 +67,8 @@ class Member:
     address: str
     #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
     topology: tuple[str, ...] = ()
+    #: Of its checkpoints in memory, as last reported; None: it keeps none there.
+    memory: MemoryCheckpoint | None = None
 
 
 class Cause(StrEnum):
@@ -87,6 +101,8 @@ class WorldEvent(StrEnum):
     FINISHED = "finished"
     #: Stopped because the owner said so.
     STOPPED = "stopped"
+    #: How far memory is ahead of storage has changed; ``members`` say it.
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, Verdict
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase
-from brain.types.world import ReplicaState
-from brain.views import JobView
+from brain.types.world import MemoryCheckpoint, ReplicaState, WorldEvent, WorldReport
+from brain.views import JobView, MemoryView
 from tests.api.app import Api, digits
 from tests.builders import at, explanation, host, plan, recommendation, replica, throughput, world
 
@@ -95,6 +95,46 @@ def test_old_telemetry_is_told_as_stale(api: Api, running: JobId) -> None:
     assert shown.telemetry_age_seconds == 301
     assert [condition.kind for condition in shown.conditions] == ["StaleTelemetry"]
     assert shown.throughput is None
+
+
+def remembering(api: Api, running: JobId, *memory: MemoryCheckpoint | None) -> None:
+    """The coordinator tells of checkpoints in memory, by member."""
+    with api.stores.transaction() as tx:
+        known = tx.worlds.latest(running)
+        assert known is not None
+        members = tuple(
+            replace(member, memory=told) for member, told in zip(known.members, memory, strict=True)
+        )
+        report = WorldReport(
+            job=running,
+            event=WorldEvent.MEMORY,
+            epoch=known.epoch,
+            generation=known.generation,
+            cause=known.cause,
+            members=members,
+            at=api.now,
+        )
+        lifecycle.world_reported(tx, report, settings=api.settings, now=api.now)
+
+
+def test_a_job_shows_how_far_memory_is_ahead_of_storage(api: Api, running: JobId) -> None:
+    remembering(api, running, MemoryCheckpoint(ahead_since=at(52), buddy=True), None)
+    assert view(api, running).memory == MemoryView(ahead_seconds=8, buddy=True, off="")
+    remembering(api, running, MemoryCheckpoint(buddy=False), MemoryCheckpoint(buddy=True))
+    assert view(api, running).memory == MemoryView(ahead_seconds=0, buddy=False, off="")
+
+
+def test_storage_that_falls_behind_and_memory_that_is_off_are_conditions(
+    api: Api, running: JobId
+) -> None:
+    def conditions() -> list[str]:
+        return [each.kind for each in view(api, running).conditions]
+
+    before = conditions()
+    remembering(api, running, MemoryCheckpoint(ahead_since=at(20)), None)
+    behind = conditions()
+    remembering(api, running, MemoryCheckpoint(off="no shared memory"), None)
+    assert (before, behind, conditions()) == ([], ["StorageBehind"], ["NoMemoryCheckpoint"])
 
 
 def test_a_clock_set_back_makes_no_negative_age(api: Api, running: JobId) -> None:

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from brain import __version__
+from brain.api import views
 from brain.api.deps import Context, Here, Who, answer
 from brain.api.problems import problems
 from brain.errors import Unavailable
@@ -71,6 +72,15 @@ def _count(here: Context, tx: Transaction) -> None:
     plans = [plan.state for plan in tx.plans.page(after=None, size=_PLANS)]
     for state in PlanState:
         here.metrics.plans.labels(state).set(plans.count(state))
-    jobs = [job.state for pool in tx.jobs.pools() for job in tx.jobs.unfinished(pool)]
+    unfinished = [job for pool in tx.jobs.pools() for job in tx.jobs.unfinished(pool)]
+    jobs = [job.state for job in unfinished]
     for job_state in JobState:
         here.metrics.jobs.labels(job_state).set(jobs.count(job_state))
+    here.metrics.memory_ahead_seconds.clear()
+    here.metrics.memory_off.clear()
+    for job in unfinished:
+        held = views.memory(tx.worlds.latest(job.id), here.clock())
+        if held is not None:
+            named = (job.id, job.document.name)
+            here.metrics.memory_ahead_seconds.labels(*named).set(held.ahead_seconds)
+            here.metrics.memory_off.labels(*named).set(bool(held.off))

@@ -1,6 +1,6 @@
 """Builds what the API answers with from the stores; reads only, decides nothing."""
 
 from brain.api.views.fleet import nodes, plan, series
-from brain.api.views.jobs import detail, document, job, wishes, workers
+from brain.api.views.jobs import detail, document, job, memory, wishes, workers
 
-__all__ = ["detail", "document", "job", "nodes", "plan", "series", "wishes", "workers"]
+__all__ = ["detail", "document", "job", "memory", "nodes", "plan", "series", "wishes", "workers"]

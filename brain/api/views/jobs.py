@@ -14,10 +14,12 @@ from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName
 from brain.types.world import World
-from brain.views import Condition, JobDetail, JobView, JobWish, PoolWishes, WorkerView
+from brain.views import Condition, JobDetail, JobView, JobWish, MemoryView, PoolWishes, WorkerView
 
 #: The sparkline: so many points over so long at most.
 _SPARK_POINTS, _SPARK_SPAN = 48, timedelta(hours=3)
+#: Seconds after which storage that does not take a checkpoint is a condition of the job.
+_BEHIND_SECONDS = 30.0
 #: Fields that are shown as they are stored.
 _COPIED = (
     "id",
@@ -63,9 +65,25 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
         ends_at=_ends_at(document, step, seen.step_seconds() if throughput else None, now),
         telemetry_age_seconds=seen.age_seconds(now),
         losses=tx.telemetry.losses(job.id),
+        memory=None if job.finished else memory(world, now),
         sparkline=_sparkline(tx, job, seen, now),
         plan=plans[0] if plans else None,
         decision=decision,
+    )
+
+
+def memory(world: World | None, now: datetime) -> MemoryView | None:
+    """How far the present world's checkpoints in memory are ahead of storage."""
+    members = () if world is None or world.ended_at else world.members
+    known = [member.memory for member in members if member.memory is not None]
+    if not known:
+        return None
+    ahead = [(now - each.ahead_since).total_seconds() for each in known if each.ahead_since]
+    copied = [each.buddy for each in known if each.buddy is not None]
+    return MemoryView(
+        ahead_seconds=max(0.0, *ahead, 0.0),
+        buddy=all(copied) if copied else None,
+        off=next((each.off for each in known if each.off), ""),
     )
 
 
@@ -139,9 +157,20 @@ def _conditions(
         found.append(("AdviseOnly", job.advise_only))
     if (freeze := lifecycle.frozen(tx, job)) is not None:
         found.append(("Frozen", f"frozen by {freeze.by}: {freeze.why}"))
+    if (held := memory(tx.worlds.latest(job.id), now)) is not None:
+        found += _memory_conditions(held)
     if seen.stepping:
         found += _measured_conditions(seen, settings, now)
     return tuple(Condition(kind=kind, reason=reason) for kind, reason in found)
+
+
+def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
+    if held.off:
+        return [("NoMemoryCheckpoint", held.off)]
+    if held.ahead_seconds > _BEHIND_SECONDS:
+        text = f"the newest checkpoint has been in memory only for {held.ahead_seconds:.0f} s"
+        return [("StorageBehind", text)]
+    return []
 
 
 def _measured_conditions(seen: Seen, settings: Settings, now: datetime) -> list[tuple[str, str]]:

@@ -975,6 +975,11 @@ export interface components {
              */
             every: string | null;
             /**
+             * Memory
+             * @default false
+             */
+            memory: boolean;
+            /**
              * Path
              * @default null
              */
@@ -1311,6 +1316,7 @@ export interface components {
             /**
              * @default {
              *       "every": null,
+             *       "memory": false,
              *       "path": null,
              *       "signal": null
              *     }
@@ -1444,6 +1450,7 @@ export interface components {
             id: string;
             intent: components["schemas"]["Intent"];
             losses: components["schemas"]["Losses"];
+            memory: components["schemas"]["MemoryView"] | null;
             /** Memory Share */
             memory_share: number | null;
             mode: components["schemas"]["PolicyMode"];
@@ -1553,6 +1560,7 @@ export interface components {
             address: string;
             /** Group Rank */
             group_rank: number;
+            memory: components["schemas"]["MemoryCheckpoint"] | null;
             /** Node */
             node: string;
             /** Processes */
@@ -1564,6 +1572,33 @@ export interface components {
              * @default []
              */
             topology: string[];
+        };
+        /**
+         * MemoryCheckpoint
+         * @description How far a replica's checkpoints in memory are ahead of storage.
+         */
+        MemoryCheckpoint: {
+            /** Ahead Since */
+            ahead_since: string | null;
+            /** Buddy */
+            buddy: boolean | null;
+            /**
+             * Off
+             * @default
+             */
+            off: string;
+        };
+        /**
+         * MemoryView
+         * @description How far a job's checkpoints in memory are ahead of storage.
+         */
+        MemoryView: {
+            /** Ahead Seconds */
+            ahead_seconds: number;
+            /** Buddy */
+            buddy: boolean | null;
+            /** Off */
+            off: string;
         };
         /**
          * NewToken
@@ -2338,7 +2373,7 @@ export interface components {
          * @description What a coordinator observed.
          * @enum {string}
          */
-        WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped";
+        WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "memory";
         /**
          * WorldReport
          * @description What the coordinator tells Brain about the world; idempotent by (epoch, event).

@@ -61,9 +61,16 @@ function Figures({ job }: { job: JobView }) {
         : <Figure label="Ends" unit={left !== null && left > 0 ? `in ${duration(left)}` : ""}>{clock(job.ends_at, now.value)}</Figure>}
       <Figure label="Throughput" unit={throughputNote(job)}>{compared(job.throughput?.examples_per_second)}</Figure>
       <Figure label="Replicas" unit={`of ${job.replicas_max}`}>{job.finished_at ? "—" : <FromTo from={job.replicas} to={job.replicas_wished} />}</Figure>
+      {job.memory && <Figure label="Ahead of storage" unit={memoryNote(job.memory)}>{job.memory.off ? "off" : duration(job.memory.ahead_seconds)}</Figure>}
       <Figure label="Telemetry lost" unit={losses > 0 ? "samples" : "none"}>{losses > 0 ? fixed(losses) : "0"}</Figure>
     </dl>
   );
+}
+
+function memoryNote({ off, buddy, ahead_seconds }: NonNullable<JobView["memory"]>): string {
+  if (off) return "saved to storage as always";
+  if (buddy === null) return ahead_seconds > 0 ? "in memory" : "all on storage";
+  return buddy ? "copied to another host" : "not copied yet";
 }
 
 function throughputNote(job: JobView): string {
