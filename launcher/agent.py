@@ -44,6 +44,8 @@ from launcher.worlds.standing import Terms
 BUSY = 75
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
+#: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
+_FOUND_SECONDS = 0.6
 _REPLICA_GRACE_SECONDS = 10.0
 #: Under Brain a script that fails so often in one way before its first step is given up.
 _BARREN_WORLDS = 3
@@ -237,7 +239,7 @@ def by_hand(
             terms,
             place=place,
             seat=seat,
-            wishes=FixedWish(_fixed_wish(config, 0.1)),
+            wishes=FixedWish(_fixed_wish(config, _FOUND_SECONDS)),
             reports=Reports(scratch / "reports", None),
             say=say,
             last=agent.last,

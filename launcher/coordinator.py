@@ -109,6 +109,14 @@ class Coordinator:
         taken = () if self._it.watch is None else self._it.watch.replicas
         await self._peers.serve(hello, connection, epoch=self._books.ledger.epoch, taken=taken)
 
+    def yields_to(self, lead: frames.Lead) -> bool:
+        """Stand down for whoever coordinates a later world of the job; returns whether it does."""
+        later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
+        if later and not self.over:
+            self._deposed = True
+            self._changed.set()
+        return later
+
     def came(self, peer: Peer) -> None:
         """Compare what an agent runs with the world that should be."""
         self._stir(peer)

@@ -12,7 +12,7 @@ import msgspec
 
 from brain.errors import BadInput, Unavailable
 from brain.types.resources import NodeName
-from brain.types.world import ReplicaExit
+from brain.types.world import MemoryCheckpoint, ReplicaExit
 from launcher.config import VERSION, WorldDocument
 from launcher.memory.parts import Part
 from launcher.network_check.rules import Measured
@@ -94,6 +94,8 @@ class Heartbeat(Frame, frozen=True, kw_only=True):
     #: ``at`` of the newest lease that the sender has had from this coordinator.
     heard: float = 0.0
     progress: tuple[Progress, ...] = ()
+    #: How far its memory is ahead of storage; None: it keeps nothing there.
+    memory: MemoryCheckpoint | None = None
 
 
 class Started(Frame, frozen=True, kw_only=True):
@@ -146,6 +148,16 @@ class Welcome(Frame, frozen=True, kw_only=True):
     """The agent is known as ``replica``; ``epoch`` is the latest world."""
 
     replica: int
+    epoch: int
+
+
+class Lead(Frame, frozen=True, kw_only=True):
+    """The first word of whoever coordinates a job to whoever listens at its endpoint: "follow"."""
+
+    job: str
+    token_sha256: str
+    #: host:port where it coordinates.
+    coordinator: str
     epoch: int
 
 
@@ -280,8 +292,8 @@ class Bye(Frame, frozen=True, kw_only=True):
 ANY = (
     Hello | Ready | Leave | Turned | Known | Heartbeat | Started | Prepared | Unusable | Exited
     | Said | Stopped
-    | Welcome | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked | Halt
-    | Lease | Bye
+    | Welcome | Lead | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked
+    | Halt | Lease | Bye
     | Fetch | Offer | Piece | Taken
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)

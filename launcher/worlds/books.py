@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from brain.types.job import JobId
-from brain.types.world import Cause, ReplicaExit, WorldEvent, WorldReport
+from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
 from launcher.config import WorldDocument
 from launcher.replica import JobPlace, settle
 from launcher.worlds.link import Reports
@@ -78,6 +78,7 @@ class Books:
         *,
         generation: int | None = None,
         cause: Cause | None = None,
+        members: tuple[Member, ...] | None = None,
         **more: Any,
     ) -> None:
         """Report what was observed of a world; ``generation`` and ``cause`` where not its own."""
@@ -87,7 +88,7 @@ class Books:
             epoch=self.ledger.epoch,
             generation=_known(generation, watch),
             cause=cause or (watch.document.cause if watch is not None else Cause.START),
-            members=watch.document.members if watch is not None else (),
+            members=members or (watch.document.members if watch is not None else ()),
             at=datetime.now(UTC),
             **more,
         )

@@ -39,6 +39,8 @@ class Crew:
         #: The last world that workers were started for; a higher epoch may have been prepared.
         self.last: WorldDocument | None = None
         self.exits: tuple[WorkerExit, ...] = ()
+        #: What workers are asked to end by: the signal that asked us, once there is one.
+        self.signum = signal.SIGTERM
         #: Workers can be started quickly, or never will be.
         self.ready = False
         self._host, self._memory = host, memory
@@ -173,7 +175,7 @@ class Crew:
         workers = self._workers
         assert workers is not None
         self._stopping = True
-        self.exits = await workers.stop(grace_seconds)
+        self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False
         self._tell_stopped(workers.world.epoch)
         self._workers = None
@@ -237,7 +239,11 @@ class Crew:
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
         beat = frames.Heartbeat(
-            epoch=self.epoch, now_ns=time.monotonic_ns(), heard=heard, progress=self.progress
+            epoch=self.epoch,
+            now_ns=time.monotonic_ns(),
+            heard=heard,
+            progress=self.progress,
+            memory=self._memory.state,
         )
         self._tell(beat)
 

@@ -4,6 +4,7 @@ Everything is an event: frames, exits and datagrams on one loop; only the heartb
 """
 
 import asyncio
+import contextlib
 import math
 import signal
 import time
@@ -29,6 +30,9 @@ from launcher.worlds.seats import Seat
 _SEEK_SECONDS, _ANSWER_SECONDS = 0.005, 2.0
 #: Seconds that looks for a coordinator become rarer to, and that one which was silent is given.
 _SEEK_LAST_SECONDS, _SUSPECT_SECONDS = 0.05, 0.25
+
+#: Seconds between two looks at the place where new agents look for the coordinator.
+_HOME_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class Participant:
         self._heard_at = self._answered_at = 0.0
         #: Addresses that did not answer -> since when.
         self._silent: dict[str, float] = {}
+        #: Who said that it coordinates; empty: nobody did.
+        self._leader = ""
         #: Others may follow somebody whose turn it was not.
         self._strayed = False
         #: Epoch of the latest world when a coordinator let it in; None: none has.
@@ -110,7 +116,8 @@ class Participant:
         self._status(self.address, "starting")
         self._handle_signals()
         tasks = [
-            asyncio.create_task(work()) for work in (self._crew.obey, self._crew.warm, self._beat)
+            asyncio.create_task(work())
+            for work in (self._crew.obey, self._crew.warm, self._beat, self._keep_home)
         ]
         try:
             ended = await self._until_ended(tasks)
@@ -226,6 +233,39 @@ class Participant:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SEEK_LAST_SECONDS)
 
+    def _led(self, lead: frames.Lead) -> None:
+        """Somebody coordinates this very job: where it came before, it is followed."""
+        ours = lead.job == self.config.job and lead.token_sha256 == self._token_sha256
+        if ours and self._coordinator is not None and self._coordinator.yields_to(lead):
+            self._leader = lead.coordinator
+
+    async def _keep_home(self) -> None:
+        """While this agent coordinates, be found where new agents look: by listening there, else by
+        telling whoever does; an agent that came back there would begin the job anew."""
+        while True:
+            await asyncio.sleep(_HOME_SECONDS)
+            home = self._seat.home
+            if self._coordinator is None or not home or self.last is None:
+                continue
+            host, _, port = home.rpartition(":")
+            with contextlib.suppress(OSError, ValueError):
+                await self.listen(host.strip("[]") or None, int(port))
+                self._seat.settle()
+                continue
+            with contextlib.suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    connection = await Connection.to(home)
+                epoch = self.last.epoch
+                connection.send(
+                    frames.Lead(
+                        job=self.config.job,
+                        token_sha256=self._token_sha256,
+                        coordinator=self.address,
+                        epoch=epoch,
+                    )
+                )
+                await connection.close()
+
     def _stand_down(self) -> None:
         """Follow, where another agent coordinates; a crash of ours is never swallowed."""
         if self._coordinating is not None and self._coordinating.done():
@@ -245,7 +285,9 @@ class Participant:
         """Ask who may coordinate; returns whether one answered whose turn it is before us."""
         if self._coordinator is not None:
             return await self._introduce(self.address)
-        candidates = [a for a in self._seat.candidates(self.last) if a not in self._silent]
+        seats = [self._leader] if self._leader else []
+        seats += self._seat.candidates(self.last)
+        candidates = [a for a in seats if a not in self._silent]
         answered = await self._ask(candidates)
         if answered is not False or not self._strayed:
             return answered
@@ -290,7 +332,7 @@ class Participant:
         match said:
             case frames.Welcome(replica=replica, epoch=epoch):
                 self.welcomed_epoch = epoch
-                self._following, self._strayed = address, False
+                self._following, self._leader, self._strayed = address, "", False
                 if self.last is not None and self.last.epoch > epoch:
                     connection.send(frames.Known(world=self.last))
                 if replica != self.config.replica:
@@ -404,7 +446,7 @@ class Participant:
         """Leave with notice; asked again, end at once."""
         if self.leaving is not None:
             self._hurry.set()
-        self.leaving = signum
+        self.leaving = self._crew.signum = signum
         self._tell(frames.Leave())
 
     def give_up(self, reason: str) -> None:

@@ -47,7 +47,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
         _remove(kept)
         inode = links.link_durable(path, kept)
         if inode is not None:
-            return Pin(path=_real(path), kept=kept, inode=inode)
+            return Pin(path=links.real(path), kept=kept, inode=inode)
         inode = os.stat(path).st_ino
         if os.path.isdir(path):
             links.settle(path)
@@ -57,7 +57,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
     except (OSError, shutil.Error) as cannot:
         _remove(kept)
         raise CannotPin(f"the checkpoint {path} cannot be kept: {_why(cannot)}") from cannot
-    return Pin(path=_real(path), kept=kept, inode=inode)
+    return Pin(path=links.real(path), kept=kept, inode=inode)
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
@@ -150,20 +150,13 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
 
 def loads(kept: Pin, path: str, inode: int | None) -> bool:
     """Whether loading ``path`` (of ``inode``) is loading what was pinned, or a part of it."""
-    if inode == kept.inode or (inode is None and _real(path) == kept.path):
+    if inode == kept.inode or (inode is None and links.real(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
 
 
 def _renamed_over(kept: Pin) -> bool:
     return os.path.isfile(kept.path) and links.inode(kept.path) != kept.inode
-
-
-def _real(path: str) -> str:
-    """The path without links, other than one into memory."""
-    if not links.in_memory(path):
-        return os.path.realpath(path)
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _beside(path: str, job: str) -> str:

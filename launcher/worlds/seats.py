@@ -54,6 +54,16 @@ class Seat(Protocol):
         have come between."""
         ...
 
+    def settle(self) -> None:
+        """``home`` is ours now."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """Where new agents look for the coordinator although another agent might listen there;
+        empty: they look where this one is."""
+        ...
+
     def leave(self) -> None:
         """Give the seat up."""
         ...
@@ -122,6 +132,14 @@ class LocalSeat:
         """Always: there is one machine."""
         return True
 
+    def settle(self) -> None:
+        """It always is."""
+
+    @property
+    def home(self) -> str:
+        """They look into ``coordinator.json``."""
+        return ""
+
     def leave(self) -> None:
         """Let go of the lock."""
         self._mine = self._seen = None
@@ -157,6 +175,14 @@ class SoleSeat:
     def near(self, address: str) -> bool:
         """Always."""
         return True
+
+    def settle(self) -> None:
+        """It always is."""
+
+    @property
+    def home(self) -> str:
+        """There are none."""
+        return ""
 
     def leave(self) -> None:
         """Nothing is held."""
@@ -210,6 +236,15 @@ class EndpointSeat:
             return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
         except ValueError:
             return False
+
+    def settle(self) -> None:
+        """We listen at the endpoint from here on."""
+        self._bound = True
+
+    @property
+    def home(self) -> str:
+        """The endpoint, unless it is our own."""
+        return "" if self._bound else self._endpoint
 
     def leave(self) -> None:
         """Nothing is held but the socket, which goes with the process."""

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from brain.types.world import Cause, ReplicaExit
+from brain.types.world import Cause, Member, MemoryCheckpoint, ReplicaExit
 from launcher.config import WorldDocument
-from launcher.memory.links import MEMORY
+from launcher.memory import links
+from launcher.memory.ages import worth_telling
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 from launcher.worlds.pins import Pin, loads
 from launcher.worlds.sight import Change, Held, Parking, Phase, Saves, WorldSeen
@@ -104,6 +106,9 @@ class Watch:
         #: Savers that have not parked.
         self._unparked: set[int] = set()
         self._fresh: list[str] = []
+        #: How far each member's memory is ahead of storage, and what was told of it.
+        self._memory: dict[int, MemoryCheckpoint] = {}
+        self._memory_told: dict[int, MemoryCheckpoint] = {}
 
     @property
     def formed(self) -> bool:
@@ -120,6 +125,18 @@ class Watch:
         """Its members."""
         return self._members
 
+    def remembers(
+        self, replica: int, memory: MemoryCheckpoint, now: datetime
+    ) -> tuple[Member, ...] | None:
+        """Note how far a member's memory is ahead of storage; the members with what is to be told,
+        None where nothing is."""
+        self._memory[replica] = memory
+        told = worth_telling(self._memory, now)
+        if told == self._memory_told:
+            return None
+        self._memory_told = told
+        return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
+
     def started(self, replica: int) -> bool:
         """All workers of a member were started; returns whether that was the last one."""
         self._unstarted.discard(replica)
@@ -127,7 +144,7 @@ class Watch:
 
     def heard(self, event: ProbeEvent, now: float) -> bool:
         """A probe announced something; returns whether it may change what is decided."""
-        path = os.path.realpath(event.path) if event.path else None
+        path = links.real(event.path) if event.path else None
         match event.event:
             case "saved" if path:
                 return self._save(event, path, now)
@@ -216,7 +233,7 @@ class Watch:
     def checkpoints(self) -> dict[str, bool]:
         """What was saved at this safe point -> whether it was renamed into place."""
         # A step in an agent's memory needs no second hold: agents keep it for the next world.
-        fresh = (path for path in self._fresh if not path.startswith(MEMORY))
+        fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
