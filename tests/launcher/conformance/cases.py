@@ -170,6 +170,7 @@ ENDS = {
     "launcher interrupted": _behave("waits", flags=TWO, signal="SIGINT", ready=2),
     "launcher hung up": _behave("waits", signal="SIGHUP"),
     "launcher terminated, workers save": _behave("saves", flags=TWO, signal="SIGTERM", ready=2),
+    "launcher interrupted, workers save": _behave("saves", flags=TWO, signal="SIGINT", ready=2),
     "launcher gets a chosen signal": _behave(
         "saves", flags=("--signals-to-handle=SIGUSR1",), signal="SIGUSR1"
     ),

@@ -110,6 +110,12 @@ EXPLAINED = (
         why="a module is shown as it was given, with -m",
     ),
     Explained(
+        case="interpreter.*",
+        where="out: descriptors: .*",
+        why="what watches a worker keeps descriptors in it: the control file, a socket",
+        theirs="1|",
+    ),
+    Explained(
         case="recorded for whoever started us",
         where="report:   error_file: .*",
         why="without --log-dir nothing is left in /tmp",
