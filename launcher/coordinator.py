@@ -8,8 +8,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
-from brain.types.world import ReplicaExit, WorldWish
+from brain.types.world import MemoryCheckpoint, ReplicaExit, WorldEvent, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.frames import Connection
@@ -254,8 +255,17 @@ class Coordinator:
             # Before its first step was told, the past is still that of the world before.
             if self._books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
                 self._books.note(durable=False, past=watch.past)
+            self._remember(watch, peer.replica, beat.memory)
         lease = frames.Lease(epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now)
         peer.connection.send(lease)
+
+    def _remember(self, watch: Watch, replica: int, memory: MemoryCheckpoint | None) -> None:
+        """Tell how far checkpoints in memory are ahead of storage, where that is news."""
+        if memory is None or not watch.formed:
+            return
+        members = watch.remembers(replica, memory, datetime.now(UTC))
+        if members is not None:
+            self._books.tell(WorldEvent.MEMORY, watch, members=members)
 
     def _quorum_at(self, watch: Watch, now: float) -> float:
         """When enough members were last known to hear us; looked up anew now and then."""

@@ -31,6 +31,13 @@ def in_memory(path: str) -> str | None:
     return os.path.dirname(target) if target.startswith(mark()) else None
 
 
+def real(path: str) -> str:
+    """The path with links followed, other than one into memory."""
+    if not in_memory(path):
+        return os.path.realpath(path)
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
 def inode(path: str) -> int | None:
     """The inode of a file, or the one that it will have on storage; None where nothing is."""
     slot = in_memory(path)

@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from brain.errors import BadInput, Unavailable
-from brain.types.world import Member
+from brain.types.world import Member, MemoryCheckpoint
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.frames import Connection
@@ -21,18 +23,8 @@ from launcher.processes.values import WorkerExit
 
 #: In ``$BRAIN_HOME``: directories in which checkpoints were ever saved through memory.
 REGISTRY = "memory-directories"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryState:
-    """How far memory is ahead of storage on this agent."""
-
-    #: Seconds since the epoch of the oldest save that is not on storage; None: nothing is ahead.
-    ahead_since: float | None = None
-    #: Whether another host has what is ahead; None: there is none, or it is never copied.
-    buddy: bool | None = None
-    #: Why there is no memory checkpoint although the job wants it; empty: there is.
-    off: str = ""
+#: Seconds that a copy to another host may take before it counts as missing.
+_COPY_SECONDS = 5.0
 
 
 class MemoryPart:
@@ -78,11 +70,15 @@ class MemoryPart:
         return () if self.hold is None else parts.found(self.hold.root / "steps")
 
     @property
-    def state(self) -> MemoryState:
-        """How far memory is ahead of storage."""
+    def state(self) -> MemoryCheckpoint | None:
+        """How far memory is ahead of storage; None where nobody asked for memory."""
         if self.hold is None:
-            return MemoryState(off=self.off)
-        return MemoryState(ahead_since=self.hold.ahead_since, buddy=self._buddy_has(), off=self.off)
+            return MemoryCheckpoint(off=self.off) if self.off else None
+        since = self.hold.ahead_since
+        return MemoryCheckpoint(
+            ahead_since=None if since is None else datetime.fromtimestamp(since, UTC),
+            buddy=self._buddy_has(),
+        )
 
     def began(self, world: WorldDocument, agreed: Part | None) -> None:
         """A world forms, whose members agreed on a step; other steps are of no use any more."""
@@ -201,7 +197,8 @@ class MemoryPart:
     def _buddy_has(self) -> bool | None:
         if buddy_of(self._members(), self._replica) is None or not self.held:
             return None
-        return not self._unsafe()
+        grace = time.time() - _COPY_SECONDS
+        return all(part.accepted > grace for part in self._unsafe())
 
     def _members(self) -> tuple[Member, ...]:
         return () if self._world is None else self._world.members

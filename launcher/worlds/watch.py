@@ -1,6 +1,5 @@
 """What was observed of one world, and what a successor of its coordinator has to know of it."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
