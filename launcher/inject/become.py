@@ -173,6 +173,10 @@ class Worker:
                 ending.failed(1)
             _report_without_us()
             raise
+        finally:
+            if not ending.code:
+                # What was frozen before the fork, ``__main__`` too, is collected as it ends.
+                gc.unfreeze()
 
     def _script(self, names: "dict[str, Any]") -> None:
         script = self.spec["target"]
