@@ -326,19 +326,16 @@ def test_what_a_killed_agent_left_is_finished_without_it(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-#: An agent whose worker saves, with storage stopped, and that waits to be killed.
+#: An agent whose worker saves, and that waits to be killed.
 AGENT = f"""
-import asyncio, os, signal
+import asyncio
 from pathlib import Path
-from tests.launcher.remembering import holding, stop_keeper
+from tests.launcher.remembering import holding
 async def story():
     async with holding(Path('.').resolve()) as held:
-        go_on = stop_keeper(held.hold)
-        await held.run({SAVE!r}, Path('.'))
-        go_on()
-        os.kill(held.hold.keeper_pid, signal.SIGSTOP)
+        worker = held.start({SAVE!r} + "print('saved', flush=True); input()", Path('.').resolve())
+        assert worker.stdout.readline() == 'saved\\n'
         print(held.hold.root, flush=True)
-        os.kill(held.hold.keeper_pid, signal.SIGCONT)
         await asyncio.sleep(60)
 asyncio.run(story())
 """
