@@ -15,7 +15,7 @@ from brain.models.step_time.history import History
 
 #: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
 #: another: from the tables of Sia, after one probe (``make bench-models``).
-RATIO_DEVIATION = 0.35
+RATIO_DEVIATION = 0.25
 #: Own points at which a kind's own model weighs as much as the scaled one (models.md 2.7: ratios
 #: carry one probe, and lose to own points from the third on).
 _EVEN = 2.0
