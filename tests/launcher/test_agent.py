@@ -56,7 +56,7 @@ def test_a_job_that_fails_too_often_is_given_up_with_the_workers_code(tmp_path: 
         last = it.brain.told(WorldEvent.LOST, final=True)
 
         assert (end.exit, end.exit_code) == (ReplicaExit.FAILED, 7)
-        assert (last.epoch, last.exit_code) == (4, 7)
+        assert (last.epoch, last.exit_code) == (3, 7)
 
 
 def test_a_killed_agent_takes_its_workers_with_it_and_the_others_heal(tmp_path: Path) -> None:
