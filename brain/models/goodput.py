@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from brain.errors import Undetermined
 from brain.models.efficiency import efficiency
 from brain.models.fitting import Z90
-from brain.models.step_time.columns import Configuration, rows
+from brain.models.step_time.columns import Configuration, Floats, rows
 from brain.types.recommendation import Prediction
 
 #: Global batches that are tried between the smallest and the largest, evenly in logarithms.
@@ -86,42 +87,81 @@ def best(times: Times, nodes: int, replicas: int, batches: Batches) -> Goodput:
     Raises:
         Undetermined: no allowed batch can be spread over so many replicas.
     """
-    tried = candidates(nodes, replicas, batches)
-    if not tried:
+    found = curve(times, [(nodes, replicas)], batches)[0]
+    if found is None:
         raise Undetermined(
             f"no batch from {batches.first:g} to {batches.top:g} examples splits over "
             f"{replicas} replicas with local batches from {batches.smallest_local:g} to "
             f"{batches.largest_local:g}; widen them or take fewer replicas",
             code="no-batch",
         )
-    found = goodput(times, tried, batches)
-    return max(found, key=lambda one: one.prediction.examples_per_second)
+    return found
 
 
-def candidates(nodes: int, replicas: int, batches: Batches) -> list[Configuration]:
-    """Local batches and accumulations that make allowed global batches, as Pollux tries them.
+def curve(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> list[Goodput | None]:
+    """What each size (nodes, replicas) achieves with its best batch; None where none can be had.
+
+    All sizes are predicted in one call: an allocator asks for dozens of every job.
+    """
+    if not sizes:
+        return []
+    table, allowed = candidates(sizes, batches)
+    shape = allowed.shape
+    mean, spread = times.predict(table.reshape(-1, 4), return_std=True)
+    batch = np.prod(table[..., 1:], axis=-1)
+    worth = efficiency(batch, first_batch=batches.first, noise=batches.noise)
+    log_rate = np.where(allowed, np.log(batch * worth) - mean.reshape(shape), -np.inf)
+    at = np.arange(len(sizes)), log_rate.argmax(axis=1)
+    return [
+        Goodput(
+            configuration=_configuration(row),
+            prediction=_prediction(float(center), float(deviation)),
+            efficiency=float(share),
+        )
+        if np.isfinite(center)
+        else None
+        for row, center, deviation, share in zip(
+            table[at], log_rate[at], spread.reshape(shape)[at], worth[at], strict=True
+        )
+    ]
+
+
+def candidates(
+    sizes: Sequence[tuple[int, int]], batches: Batches
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Rows for ``StepTime`` with batches to try at each size, and which of them are allowed.
 
     Where a replica's share is more than its device holds it is split evenly into micro-batches.
     Local batches are whole, so a global batch may come out larger than asked by less than one
     example per micro-batch.
 
-    >>> [(c.local_batch, c.accumulation) for c in candidates(
-    ...     1, 2, Batches(first=128, largest=128, largest_local=32))]
-    [(32.0, 2)]
+    Returns:
+        Arrays of shape (sizes, tried, 4) and (sizes, tried).
+
+    >>> rows, allowed = candidates([(1, 2)], Batches(first=128, largest=128, largest_local=32))
+    >>> rows[allowed].tolist()
+    [[1.0, 2.0, 32.0, 2.0]]
     """
-    smallest = max(batches.first, batches.smallest_local * replicas)
-    if smallest > batches.top * (1 + 1e-9):
-        return []
-    found = {}
-    for batch in np.geomspace(smallest, batches.top, _TRIED if batches.top > smallest else 1):
-        share = float(batch) / replicas
-        accumulation = max(1, math.ceil(share / batches.largest_local - 1e-9))
-        local = math.ceil(share / accumulation - 1e-9)
-        if batches.smallest_local <= local <= batches.largest_local:
-            found[local, accumulation] = Configuration(
-                nodes=nodes, replicas=replicas, local_batch=float(local), accumulation=accumulation
-            )
-    return list(found.values())
+    nodes, replicas = np.array(sizes, dtype=np.float64).T[:, :, None]
+    smallest = np.maximum(batches.first, batches.smallest_local * replicas)
+    top = batches.top * (1 + 1e-9)
+    steps = np.linspace(0, 1, _TRIED if batches.top > batches.first else 1)
+    share = smallest * (np.maximum(top, smallest) / smallest) ** steps / replicas
+    accumulation = np.maximum(1.0, np.ceil(share / batches.largest_local - 1e-6))
+    local = np.ceil(share / accumulation - 1e-6)
+    allowed = (smallest <= top) & (local >= batches.smallest_local)
+    allowed = allowed & (local <= batches.largest_local)
+    table = np.stack(np.broadcast_arrays(nodes, replicas, local, accumulation), axis=-1)
+    return table, allowed
+
+
+def _configuration(row: Floats) -> Configuration:
+    return Configuration(
+        nodes=int(row[0]),
+        replicas=int(row[1]),
+        local_batch=float(row[2]),
+        accumulation=int(row[3]),
+    )
 
 
 def rate(times: Times, configuration: Configuration) -> Prediction:

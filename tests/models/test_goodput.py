@@ -8,7 +8,7 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.models.efficiency import efficiency, gradient_statistics, noise_scale, smoothed
-from brain.models.goodput import Batches, best, candidates, goodput, rate
+from brain.models.goodput import Batches, best, candidates, curve, goodput, rate
 from brain.models.step_time.columns import Configuration
 
 
@@ -66,9 +66,20 @@ def test_wild_noise_scales_are_kept_within_reason():
 
 
 def test_without_a_noise_scale_the_global_batch_stays():
-    batches = Batches(first=128, largest=4096)
+    rows, allowed = candidates([(1, 4)], Batches(first=128, largest=4096))
 
-    assert {one.batch for one in candidates(1, 4, batches)} == {128.0}
+    assert rows[allowed].tolist() == [[1.0, 4.0, 32.0, 1.0]]
+
+
+def test_a_curve_is_the_best_of_each_size():
+    batches = Batches(first=64, largest=4096, largest_local=256, noise=500.0)
+    found = curve(Launching(), [(1, 1), (1, 4), (2, 16)], batches)
+
+    assert found == [best(Launching(), n, r, batches) for n, r in ((1, 1), (1, 4), (2, 16))]
+
+
+def test_a_curve_leaves_out_sizes_without_a_batch():
+    assert curve(Launching(), [(1, 4), (2, 16)], Batches(first=8, largest=8))[1] is None
 
 
 def test_with_one_the_batch_grows_as_far_as_it_pays():
