@@ -1,0 +1,188 @@
+"""Who goes on while others are silent: by rule, and by the seat on one machine."""
+
+import asyncio
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from brain.types.world import Cause
+from launcher.membership import decide, may_form, quorum_at
+from launcher.replica import Coordinating, JobPlace, read, started_ticks
+from launcher.worlds.seats import EndpointSeat, LocalSeat
+from launcher.worlds.sight import Form, Stop, Wait
+from tests.launcher.sights import ended, members, sight, world
+
+NOW = 1000.0
+
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
+def test_of_the_two_sides_of_a_cut_one_at_most_goes_on(size: int) -> None:
+    last = tuple(range(size))
+    for coordinated in (None, *last):
+        for one in itertools.chain.from_iterable(
+            itertools.combinations(last, n) for n in range(size + 1)
+        ):
+            other = tuple(replica for replica in last if replica not in one)
+            go_on = [may_form(last, side, (), True, coordinated) for side in (one, other) if side]
+
+            assert sum(go_on) <= 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_a_cut_with_more_dead_than_one_side_knows_of_lets_one_at_most_go_on(size: int) -> None:
+    last = tuple(range(size))
+    for marks in itertools.product("abx", repeat=size):
+        one, other, dead = (tuple(r for r in last if marks[r] == mark) for mark in "abx")
+        for proved in (dead, ()):
+            first = bool(one) and may_form(last, one, dead, True, 0)
+            second = bool(other) and may_form(last, other, proved, True, 0)
+
+            assert not (first and second)
+
+
+def test_half_of_a_world_goes_on_with_whoever_coordinated() -> None:
+    assert may_form((0, 1), (1,), (), True, 1)
+    assert not may_form((0, 1), (0,), (), True, 1)
+    assert not may_form((0, 1), (1,), (), False, 1)
+
+
+def test_half_of_a_world_goes_on_with_proof_that_the_rest_is_gone() -> None:
+    assert may_form((0, 1), (1,), (0,), False, 0)
+
+
+# --- leases ------------------------------------------------------------------------------------
+
+
+def test_leases_count_from_when_more_than_half_were_known_to_hear() -> None:
+    heard = {0: 10.0, 1: 9.0, 2: 7.0}
+
+    assert quorum_at((0, 1, 2), heard, ()) == 9.0
+    assert quorum_at((0, 1), heard, ()) == 9.0
+
+
+def test_without_most_members_there_is_no_lease_but_by_proof() -> None:
+    assert quorum_at((0, 1, 2), {0: 10.0}, ()) == -math.inf
+    assert quorum_at((0, 1, 2), {0: 10.0}, (1, 2)) == 10.0
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_no_lease_outlasts_what_a_successor_waits_for(size: int) -> None:
+    """Who may form a world without the coordinator has heard it no earlier than leases count."""
+    last = tuple(range(size))
+    for until in itertools.product((1.0, 2.0, 3.0), repeat=size - 1):
+        heard = {0: 4.0} | dict(zip(last[1:], until, strict=True))
+        for n in range(1, size):
+            for side in itertools.combinations(last[1:], n):
+                if 2 * len(side) > size:
+                    assert quorum_at(last, heard, ()) <= max(heard[each] for each in side)
+
+
+# --- a successor -------------------------------------------------------------------------------
+
+
+def test_a_successor_without_most_members_waits_for_the_lease_and_then_for_ever() -> None:
+    seen = sight(4, 2, 3, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP, coordinated=0))
+
+    assert isinstance(decide(seen, NOW), Wait)
+
+
+def test_a_successor_with_half_of_them_and_the_old_coordinator_waits_for_the_lease() -> None:
+    fields = {"coordinated": 0, "by": Cause.MEMBERSHIP}
+    seen = sight(4, 0, 1, world=ended(0, 1, 2, 3, **fields), lease_until=NOW)
+
+    assert isinstance(decide(seen, NOW - 1), Wait)
+    assert decide(seen, NOW) == Form(members([0, 1]), Cause.MEMBERSHIP, 0, 4)
+
+
+def test_nothing_is_decided_while_an_agent_has_to_tell_of_a_later_world() -> None:
+    seen = sight(2, 0, world=world(0, 1, failed=1), behind=True)
+
+    assert decide(seen, NOW) == Wait("an agent has still to tell of a later world")
+
+
+def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:
+    assert decide(sight(2, 0, world=world(0, 1)), NOW) == Stop(Cause.MEMBERSHIP)
+
+
+# --- the seat on one machine -------------------------------------------------------------------
+
+
+@contextmanager
+def holder(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another process that holds the seat, and does nothing else."""
+    lines = (
+        "import sys, pathlib, time; from launcher.replica import JobPlace; "
+        "from launcher.worlds.seats import LocalSeat; "
+        "seat = LocalSeat(JobPlace(pathlib.Path(sys.argv[1]))); "
+        "print(seat.claim('127.0.0.1:1', 1, hung=False), flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", lines, str(place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        yield process
+        process.kill()
+
+
+def test_a_seat_that_is_held_is_not_to_be_had(tmp_path: Path) -> None:
+    with holder(tmp_path):
+        assert not LocalSeat(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
+
+
+def test_the_seat_of_a_killed_holder_is_free(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        process.kill()
+        process.wait()
+
+        assert LocalSeat(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
+
+
+def test_from_a_holder_that_hangs_the_seat_is_taken_by_the_next_term(tmp_path: Path) -> None:
+    with holder(tmp_path):
+        seat = LocalSeat(JobPlace(tmp_path))
+
+        assert seat.claim("127.0.0.1:2", 1, hung=True)
+        assert seat.holds()
+        found = read(tmp_path / "coordinator.json", Coordinating)
+        assert found is not None
+        assert (found.term, found.pid, found.ticks) == (2, os.getpid(), started_ticks(os.getpid()))
+
+
+def test_who_was_succeeded_sees_it_before_the_next_act(tmp_path: Path) -> None:
+    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    first.claim("127.0.0.1:1", 1, hung=False)
+    second.claim("127.0.0.1:2", 1, hung=True)
+
+    assert not first.holds()
+    assert second.holds()
+
+
+def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        seat = LocalSeat(JobPlace(tmp_path))
+        seat.claim("127.0.0.1:2", 1, hung=True)
+        process.kill()
+        process.wait()
+        seat.holds()
+
+        assert not JobPlace(tmp_path).lock.take()
+
+
+def test_on_loopback_nothing_comes_between_but_a_network_may(tmp_path: Path) -> None:
+    seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
+    far, near = members([1])[0], members([2])[0]
+    far = type(far)(replica=1, group_rank=0, processes=1, node=far.node, address="10.0.0.7:29400")
+
+    gone = asyncio.run(seat.gone([far, near], lease_expired=True))
+
+    assert gone == {2}
