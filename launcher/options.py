@@ -14,7 +14,8 @@ from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
 from launcher.config import LaunchConfig, LogConfig, Std
 from launcher.entrypoint import Entrypoint
-from launcher.processes import numa, output, specs
+from launcher.extras import numa, specs
+from launcher.processes import output
 from launcher.topology import asked
 
 _ASK_SECONDS = 120.0

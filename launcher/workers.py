@@ -18,8 +18,9 @@ import msgspec
 
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.extras import specs
 from launcher.nursery.channel import Child
-from launcher.processes import output, process, specs, stopping
+from launcher.processes import output, process, stopping
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
 from launcher.processes.failures import failure_report, hand_on_error, root_cause

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from brain.errors import BadInput
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.extras import events
 from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
 from launcher.processes import room
@@ -149,6 +150,10 @@ class Crew:
             return
         self._tell(frames.Started(epoch=world.epoch))
         self._phase("running")
+        if self.config.events:
+            for local_rank, pid in enumerate(self._workers.pids):
+                rank = self._rank_in(world)
+                events.tell(events.started(self.config, world, rank, local_rank, pid))
 
     async def _released(self, world: WorldDocument) -> Workers | None:
         """Let go of those at the gate, where they are of this very world."""
@@ -230,6 +235,9 @@ class Crew:
 
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
+            if self.config.events:
+                rank = self._rank_in(self.last)
+                events.tell(events.ended(self.config, self.last, rank, exit))
             self._memory.stored(
                 exit, lambda stored: self._tell(frames.Exited(epoch=epoch, exit=stored))
             )

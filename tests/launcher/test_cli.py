@@ -1,5 +1,6 @@
 """``brain-run`` as a person meets it: help, refusals, codes, signals, a real process group."""
 
+import json
 import os
 import signal
 import subprocess
@@ -185,6 +186,16 @@ def test_workers_really_train_together(tmp_path: Path) -> None:
     ran = brain_run(tmp_path, "--nproc-per-node=2", "--no-probe", script)
     said = (ran.returncode, sorted(ran.stdout.splitlines()))
     assert said == (0, ["sum 3.0", "sum 3.0"]), ran.stderr
+
+
+def test_events_are_told_in_torchruns_words(tmp_path: Path) -> None:
+    script = a_script(tmp_path, "import os; os._exit(3 * int(os.environ['RANK']))")
+    flags = ["--event-log-handler=console", "--nproc-per-node=2", "--role=trainer"]
+    said = brain_run(tmp_path, *flags, script).stderr.splitlines()
+    events = [json.loads(line) for line in said if line.startswith('{"name": "torchelastic')]
+    states = {(each["metadata"]["global_rank"], each["metadata"]["state"]) for each in events}
+    assert states >= {(0, "START"), (1, "START"), (1, "FAILED")}
+    assert {each["metadata"]["role"] for each in events} == {"trainer"}
 
 
 def test_flags_without_effect_are_said(tmp_path: Path) -> None:
