@@ -154,6 +154,9 @@ class Participant:
             if isinstance(hello, frames.Fetch | frames.Offer):
                 await self._memory.answer(hello, connection)
                 return
+            if isinstance(hello, frames.Lead):
+                self._led(hello)
+                return
             if not isinstance(hello, frames.Hello):
                 raise BadInput(f"{type(hello).__name__} is not expected here")
             if self._coordinator is not None:
@@ -227,9 +230,10 @@ class Participant:
                 self._coordinator = self._coordinate(self, self._seat)
                 self._coordinating = asyncio.create_task(self._coordinator.run())
                 continue
-            found = found or await self._ask_suspects()
-            if isinstance(found, Connection | Ended):
-                return found
+            # Even where another one answered: it may follow whom we found silent.
+            suspect = await self._ask_suspects()
+            if isinstance(suspect, Connection | Ended):
+                return suspect
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SEEK_LAST_SECONDS)
 

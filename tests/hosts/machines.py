@@ -125,7 +125,7 @@ class Host:
 
     def leftovers(self) -> list[str]:
         """What is left of us in shared memory and among temporary files, and which processes."""
-        files = [*self._shared_memory(), *self.temporary.rglob("*brain*")]
+        files = [*self._shared_memory(), *self.temporary.glob("*brain*")]
         return sorted([*map(str, files), *self.pids().values()])
 
     def _shared_memory(self) -> list[Path]:

@@ -135,6 +135,8 @@ class HandJob:
         names = {host.name for host in which}
 
         def look() -> list[Life] | None:
+            ended = [host.name for host in which if not self.alive(host)]
+            assert not ended, f"agents of {ended} have ended\n{self.logs()}"
             lives = self.lives()
             newest = max((life.epoch for life in lives), default=0)
             there = [life for life in lives if life.epoch == newest]
