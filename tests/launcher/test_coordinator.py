@@ -75,7 +75,7 @@ def hello(replica: int, **fields: Any) -> frames.Hello:
 
 @asynccontextmanager
 async def coordinating(
-    place: Path, wanted: WorldWish, *, rules: Rules = ORDINARY
+    place: Path, wanted: WorldWish, *, rules: Rules = ORDINARY, program: str = ""
 ) -> AsyncIterator[Callable[[frames.Hello], Awaitable[Mute]]]:
     """A coordinator that listens; yields how to connect to it."""
     place.mkdir(exist_ok=True)
@@ -87,6 +87,7 @@ async def coordinating(
             address="127.0.0.1:0",
             node="n0",
             rules=rules,
+            program=program,
         ),
         place=JobPlace(place),
         seat=SoleSeat(),
@@ -292,6 +293,104 @@ def test_workers_of_a_world_that_is_no_more_are_stopped(tmp_path: Path) -> None:
             stale = await connect(hello(0, epoch=5, last_epoch=5))
 
             assert (await stale.hear(frames.Halt)).epoch == 5
+
+    run(story())
+
+
+async def _grows(connect: Callable[[frames.Hello], Awaitable[Mute]], tmp_path: Path) -> list[Mute]:
+    """A world of one that has saved, and a second agent."""
+    checkpoint = tmp_path / "model.pt"
+    checkpoint.write_text("step 10")
+    first = await connect(hello(0))
+    await first.steps()
+    first.says("saved", path=str(checkpoint), step=10, replaced=True)
+    return [first, await connect(hello(1))]
+
+
+def test_a_prepared_world_is_run_with_the_very_document(tmp_path: Path) -> None:
+    async def story() -> None:
+        wanted = wish(2, patience_seconds=0)
+        async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
+            agents = await _grows(connect, tmp_path)
+            prepared = [(await agent.hear(frames.Prepare)).world for agent in agents]
+            for agent in agents:
+                agent.connection.send(frames.Prepared(epoch=2, ok=True))
+            await agents[0].hear(frames.Parked)
+            agents[0].says("parked", path=str(tmp_path / "model.pt"), step=10)
+            await agents[0].hear(frames.Halt)
+            agents[0].stopped(1)
+
+            run = [(await agent.hear(frames.Run)).world for agent in agents]
+            assert run == prepared
+            assert (run[0].epoch, len(run[0].members)) == (2, 2)
+
+    run(story())
+
+
+def test_what_cannot_be_prepared_is_ended_and_formed_as_ever_with_a_higher_epoch(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        wanted = wish(2, patience_seconds=0)
+        async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
+            first, second = await _grows(connect, tmp_path)
+            await second.hear(frames.Prepare)
+            second.connection.send(frames.Prepared(epoch=2, ok=False, reason="no gate"))
+            discarded = await first.hear(frames.Discard)
+            await first.hear(frames.Parked)
+            first.says("parked", path=str(tmp_path / "model.pt"), step=10)
+            await first.hear(frames.Halt)
+            first.stopped(1)
+
+            assert discarded.epoch == 2
+            assert (await second.hear(frames.Run)).world.epoch == 3
+
+    run(story())
+
+
+def test_an_agent_that_is_not_ready_is_known_but_not_used(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(1)) as connect:
+            cold = await connect(hello(0, ready=False))
+            await cold.hear(frames.Welcome)
+            warm = await connect(hello(1))
+
+            assert [m.replica for m in (await warm.hear(frames.Run)).world.members] == [1]
+
+    run(story())
+
+
+def test_a_world_that_the_coordinator_before_formed_unheard_is_learnt_of(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path / "one", wish(2)) as connect:
+            first, second = await connect(hello(0)), await connect(hello(1))
+            world = (await first.hear(frames.Run)).world
+        async with coordinating(tmp_path / "other", wish(2)) as connect:
+            knows = {"world_epoch": 1, "last_epoch": 1, "epoch": 1}
+            first = await connect(hello(0, **knows))
+            await first.hear(frames.Welcome)
+            first.connection.send(frames.Known(world=world))
+            second = await connect(hello(1, **knows))
+            await second.hear(frames.Welcome)
+            second.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
+
+            # A lease and no order to stop: the world goes on as it is.
+            assert (await second.hear(frames.Lease)).seconds > 0
+            assert read(tmp_path / "other" / "world.json", WorldDocument) == world
+
+    run(story())
+
+
+def test_two_jobs_that_meet_at_one_endpoint_are_told_apart_by_what_they_run(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2), program="train.py") as connect:
+            await (await connect(hello(0, program="train.py"))).hear(frames.Welcome)
+            refused = await (await connect(hello(1, program="other.py"))).hear(frames.Refused)
+
+            assert refused.final
+            assert "--rdzv-id" in refused.reason
 
     run(story())
 
