@@ -218,8 +218,12 @@ class ElasticJob:
 
     def workers(self) -> list[int]:
         """Pids of the script's processes."""
-        script = self.command[1].encode()
+        script = next(word for word in self.command if word.endswith(".py")).encode()
         return [pid for pid, line in self._processes() if script in line]
+
+    def workers_of(self, replica: int) -> list[int]:
+        """Those of ``workers`` that descend from an agent."""
+        return [pid for pid in self.workers() if self.agents[replica].pid in _ancestors(pid)]
 
     def coordinator(self) -> int:
         """Replica that coordinates."""
@@ -262,6 +266,12 @@ class ElasticJob:
                 continue
             if needle in known and line and state != "Z":
                 yield int(entry.name), line
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        yield pid
 
 
 def steps_of(examples: int, batch: int, steps: int) -> list[int]:

@@ -84,6 +84,29 @@ def test_an_agent_that_hangs_is_lost_with_its_lease_and_the_others_go_on(tmp_pat
         assert [member.replica for member in after.members] == [1 - hung]
 
 
+def test_a_coordinator_that_hangs_is_succeeded_and_follows_when_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    short = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+    with job(tmp_path, first=wish(2, patience_seconds=1), script=SLEEPS) as it:
+        it.command = (sys.executable, "-m", "torch.distributed.run", short, it.command[1])
+        it.start(), it.start()
+        it.brain.told(WorldEvent.FORMED, epoch=1)
+        hung = it.coordinator()
+        frozen = [it.agents[hung].pid, *it.workers_of(hung)]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        after = it.brain.told(WorldEvent.FORMED, epoch=2)
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+
+        assert [member.replica for member in after.members] == [1 - hung]
+        assert it.coordinator() == 1 - hung
+        eventually(lambda: len(it.workers()) == 1, "an end of the worker that was frozen")
+        eventually(lambda: "this one follows" in it.logs(), "an agent that stands down")
+        assert len([r for r in it.brain.reports() if r.event is WorldEvent.LOST]) == 1
+
+
 def test_a_single_replica_that_was_killed_is_replaced_by_the_next(tmp_path: Path) -> None:
     with job(tmp_path, first=wish(1), script=SLEEPS) as it:
         it.kill(it.start_and_wait())
