@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.conformance.cases import CASES
+from tests.launcher.conformance.cases import CASES, PROCESSES
 from tests.launcher.conformance.differences import compare
 from tests.launcher.conformance.observing import observe
 
@@ -20,6 +20,12 @@ RECORDED = json.loads((Path(__file__).parent / "recorded" / "torchrun-2.13.json"
 @pytest.mark.parametrize("name", CASES)
 def test_a_worker_cannot_tell_brain_run_from_torchrun(name: str) -> None:
     seen = observe([sys.executable, "-m", "launcher.cli"], CASES[name])
+    assert [each for each in compare(name, RECORDED[name], seen) if each.why is None] == []
+
+
+@pytest.mark.parametrize("name", [*PROCESSES, "package", "raised", "launcher hung up"])
+def test_nor_without_anything_imported_ahead(name: str) -> None:
+    seen = observe([sys.executable, "-m", "launcher.cli", "--preload=none"], CASES[name])
     assert [each for each in compare(name, RECORDED[name], seen) if each.why is None] == []
 
 

@@ -3,6 +3,7 @@
 python -m tests.launcher.conformance record    writes recorded/torchrun-<version>.json
 python -m tests.launcher.conformance           both live; exit 1 on an unexplained difference
 …[record] CASE …                               these cases only
+… --preload=none [CASE …]                      brain-run gets these flags as well
 """
 
 import importlib.metadata
@@ -41,11 +42,11 @@ def record(names: list[str]) -> None:
             path.write_text(f"{content}\n")
 
 
-def side_by_side(names: list[str]) -> int:
+def side_by_side(names: list[str], flags: list[str]) -> int:
     """Print how both behave, case by case; returns the number of unexplained differences."""
 
     def both(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        return observe(TORCHRUN, CASES[name]), observe(BRAIN_RUN, CASES[name])
+        return observe(TORCHRUN, CASES[name]), observe([*BRAIN_RUN, *flags], CASES[name])
 
     unexplained = 0
     with ThreadPoolExecutor(2) as pool:
@@ -69,7 +70,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["record"]:
         record(arguments[1:])
         return 0
-    return 1 if side_by_side(arguments or list(CASES)) else 0
+    names = [each for each in arguments if not each.startswith("-")]
+    flags = [each for each in arguments if each.startswith("-")]
+    return 1 if side_by_side(names or list(CASES), flags) else 0
 
 
 if __name__ == "__main__":

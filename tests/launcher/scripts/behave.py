@@ -27,7 +27,7 @@ def interpreter() -> None:
         "flags": str(sys.flags),
         "argv": sys.argv,
         "orig argv": sys.orig_argv[1:],
-        "executable": os.path.basename(sys.executable),
+        "executable": os.path.basename(sys.executable).rstrip("0123456789."),
         "path[0]": sys.path[0],
         "options": [sys.warnoptions, sorted(sys._xoptions)],
         "globals": AT_START,
