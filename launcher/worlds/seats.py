@@ -196,6 +196,8 @@ class EndpointSeat:
 
     def __init__(self, endpoint: str, mine: str, *, bound: bool) -> None:
         self._endpoint, self._mine, self._bound = endpoint, mine, bound
+        #: What members on other machines were asked last.
+        self._asked: dict[str, asyncio.Task[bool]] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
         """The endpoint first, then the members of the last world by rank, up to oneself."""
@@ -222,13 +224,27 @@ class EndpointSeat:
         return True
 
     async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
-        """Members on this very machine that nobody answers for; or who hang, where no network
-        can have come between."""
+        """Members whose machine says that nobody answers for them, which those on others are asked
+        between two calls; or who hang, where no network can have come between."""
         here = socket.gethostname()
-        near = [m for m in members if m.node == here and m.address != self._mine]
+        others = [m for m in members if m.address != self._mine]
+        near = [m for m in others if m.node == here]
         refused = await asyncio.gather(*(_refuses(member.address) for member in near))
-        hung = frozenset(m.replica for m in members if lease_expired and self.near(m.address))
-        return hung | frozenset(m.replica for m, no in zip(near, refused, strict=True) if no)
+        dead = {m.replica for m, no in zip(near, refused, strict=True) if no}
+        dead |= {m.replica for m in others if m.node != here and self._refused(m.address)}
+        return frozenset(
+            dead | {m.replica for m in members if lease_expired and self.near(m.address)}
+        )
+
+    def _refused(self, address: str) -> bool:
+        """Whether it did when it was asked last; asks again. No silence may delay a decision."""
+        asked = self._asked.get(address)
+        if asked is not None and not asked.done():
+            return False
+        if asked is not None and asked.result():
+            return True
+        self._asked[address] = asyncio.ensure_future(_refuses(address))
+        return False
 
     def near(self, address: str) -> bool:
         """Where it is reached without any network."""

@@ -178,6 +178,16 @@ def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Pat
         assert not JobPlace(tmp_path).lock.take()
 
 
+def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> None:
+    async def ask() -> frozenset[int]:
+        seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
+        while not (gone := await seat.gone(members([2], node="far"), lease_expired=False)):
+            await asyncio.sleep(0.01)
+        return gone
+
+    assert asyncio.run(asyncio.wait_for(ask(), 20)) == {2}
+
+
 def test_on_loopback_nothing_comes_between_but_a_network_may(tmp_path: Path) -> None:
     seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
     far, near = members([1])[0], members([2])[0]
