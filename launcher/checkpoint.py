@@ -64,7 +64,11 @@ def save(
     memory.raise_error()
     if not sharded and _local_rank() != 0:
         return
-    memory.put(state, step, place, sharded=sharded, storage=storage)
+    try:
+        memory.put(state, step, place, sharded=sharded, storage=storage)
+    except Exception as cannot:  # noqa: BLE001 - whatever it is, storage may do; else it says so
+        sys.stderr.write(f"brain: step {step} goes to storage at once: {cannot}\n")
+        _save_to_storage(state, step, place, sharded)
 
 
 def load(
@@ -77,8 +81,7 @@ def load(
     Raises:
         Unavailable: a piece of it can be had from nobody.
     """
-    place = _place(path)
-    memory = _memory()
+    memory, place = _memory(), _place(path)
     agreed = None if memory is None else memory.agreed(place)
     newest = _newest_on_storage(place)
     if memory is not None and agreed is not None and agreed.step >= (newest or 0):
@@ -90,8 +93,7 @@ def load(
 
 def step(path: str | None = None) -> int | None:
     """The step that ``load`` would return; None where there is none."""
-    place = _place(path)
-    memory = _memory()
+    memory, place = _memory(), _place(path)
     agreed = None if memory is None else memory.agreed(place)
     known = [_newest_on_storage(place), None if agreed is None else agreed.step]
     return max((each for each in known if each is not None), default=None)
@@ -122,6 +124,7 @@ class _Memory:
         """Raise what storage said of an earlier state."""
         with contextlib.suppress(FileNotFoundError):
             told = json.loads((self.root / "steps" / "error").read_text())
+            (self.root / "steps" / "error").unlink()
             raise OSError(told["errno"], f"{os.strerror(told['errno'])} (an earlier checkpoint)")
 
     def put(
@@ -133,6 +136,7 @@ class _Memory:
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
         try:
+            self.check_room()
             if sharded:
                 _dcp_save(state, writing)
             else:
@@ -156,6 +160,21 @@ class _Memory:
         parts.prune(self.root / "steps", rank=_rank())
         self.ring()
         checkpoint_saved(self.root / "steps" / str(key))
+
+    def check_room(self) -> None:
+        """Leave memory to others where there is little.
+
+        Raises:
+            Unavailable: there is no room for another step like the last one.
+        """
+        last = max((part.bytes for part in parts.found(self.root / "steps")), default=0)
+        shared = os.statvfs(self.root)
+        room = (shared.f_bavail - shared.f_blocks // 10) * shared.f_frsize
+        if last > room:
+            raise Unavailable(
+                f"it has {last >> 20} MiB, shared memory has room for {max(room, 0) >> 20}; "
+                "more of it (--shm-size) helps"
+            )
 
     def agreed(self, place: Path) -> parts.Key | None:
         """The step that the coordinator found complete when this world was formed."""
@@ -200,6 +219,8 @@ class _Memory:
 
 def _memory() -> _Memory | None:
     """The agent's memory, made now if this is its first use; None where there is no agent."""
+    if gate := sys.modules.get("_brain_gate"):
+        gate.at_end()  # what is agreed is known once this world exists
     told = sys.modules.get("_brain_memory")
     if told is None:
         return None
@@ -212,10 +233,8 @@ def _memory() -> _Memory | None:
             return None
         until = time.monotonic() + _ROOM_SECONDS
         while not (memory.root / "bell").exists():
-            if (
-                time.monotonic() > until
-                or (memory.root.parent / f"{memory.root.name}.none").exists()
-            ):
+            if time.monotonic() > until:
+                del sys.modules["_brain_memory"]  # asked once
                 return None
             time.sleep(_LOOK_SECONDS)
     return memory

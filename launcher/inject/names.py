@@ -143,15 +143,6 @@ class Names:
         if slot is not None:
             self.wait(slot, path)
 
-    def opened(self, f: Any) -> int | None:
-        """A descriptor of the memory that a path is a link to; None where it is none."""
-        try:
-            if isinstance(f, (str, bytes, os.PathLike)) and self.slot_of(os.fsdecode(f)):
-                return os.open(f, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            pass
-        return None
-
     def slot_of(self, path: str) -> str | None:
         """The slot of memory that a path is a link into; None where it is none."""
         try:

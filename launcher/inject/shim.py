@@ -98,6 +98,7 @@ class Shim:
         self.pid = os.getpid()
         self.counter = itertools.count()
         self.said: set[str] = set()
+        self.off = False
         self.usable: dict[str, str] = {}  # directory -> type of its file system
 
     # -- getting in ---------------------------------------------------------------------------
@@ -119,9 +120,8 @@ class Shim:
         self.pid = -1
 
     def patch(self, module: Any) -> None:
-        """Wrap ``save`` and ``load`` of torch.serialization."""
+        """Wrap ``save`` of torch.serialization; ``load`` reads through a link as it is."""
         _wrap(module, "save", self._saving)
-        _wrap(module, "load", self._loading)
 
     def _saving(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -132,25 +132,6 @@ class Shim:
 
         return save
 
-    def _loading(self, original: Any) -> Any:
-        maps = "mmap" in self.states.arguments(original)
-
-        @functools.wraps(original)
-        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-            descriptor = self.names.opened(f)
-            if descriptor is None:
-                return original(f, *args, **kwargs)
-            # Opened once: the name may become the durable file while torch reads.
-            f = "/proc/self/fd/%d" % descriptor
-            try:
-                if maps and "mmap" not in kwargs and "pickle_module" not in kwargs and not args:
-                    return self.states.load_mapped(original, f, kwargs)
-                return original(f, *args, **kwargs)
-            finally:
-                os.close(descriptor)
-
-        return load
-
     # -- saving -------------------------------------------------------------------------------
 
     def save(self, original: Any, obj: Any, f: Any, args: Any, kwargs: Any) -> Any:
@@ -160,6 +141,7 @@ class Shim:
             self.names.wait_for_previous(path)
             self._check_room(path, obj)
         except Slow as slow:
+            self._tell_off(str(slow))
             return self._as_always(original, obj, f, args, kwargs, str(slow))
         except OSError as cannot:
             if getattr(cannot, "of_storage", False):
@@ -169,6 +151,7 @@ class Shim:
             return self._into_memory(original, obj, path, args, kwargs)
         except OSError as cannot:
             why = "%s goes to storage at once: %s" % (path, cannot.strerror or cannot)
+            self._tell_off(why)
         except Exception:  # noqa: BLE001 - torch's own error comes again, from where it belongs
             why = ""
         return self._as_always(original, obj, f, args, kwargs, why)
@@ -277,6 +260,7 @@ class Shim:
             self._clear(writing, slot, temporary, link)
             raise
         self.files.write(os.path.join(slot, "accepted"), time.time())
+        self._tell_off("")
         self.names.wake()
         return result
 
@@ -303,6 +287,20 @@ class Shim:
             for name in names:
                 if os.path.lexists(name):
                     os.unlink(name)
+
+    def _tell_off(self, why: str) -> None:
+        """Say to the agent that memory is not used, and why; empty: it is again."""
+        off = os.path.join(self.root, "off")
+        try:
+            if why:
+                self.files.write(off, why)
+                self.off = True
+                self.names.wake()
+            elif self.off:
+                self.off = False
+                os.unlink(off)
+        except OSError:  # it is on standard error as well
+            pass
 
     def _say(self, text: str) -> None:
         kind = re.sub(r"\d+", "#", text)

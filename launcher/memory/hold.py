@@ -57,6 +57,8 @@ class _Report:
     behind: bool = False
     #: The newest number of ``persist`` that is done with.
     answered: int = 0
+    #: Why a worker saves past memory; empty: none does.
+    off: str = ""
 
 
 class Hold:
@@ -113,6 +115,11 @@ class Hold:
         since = [each.accepted for each in report.ahead if each.accepted is not None]
         since += [report.accepted] if report.behind and report.accepted is not None else []
         return min(since, default=None)
+
+    @property
+    def off(self) -> str:
+        """Why a worker saves past memory; empty where none does."""
+        return self._report.off
 
     def persist(self) -> None:
         """Bring steps to storage, too, that were to stay in memory."""

@@ -78,6 +78,7 @@ class MemoryPart:
         return MemoryCheckpoint(
             ahead_since=None if since is None else datetime.fromtimestamp(since, UTC),
             buddy=self._buddy_has(),
+            off=self.hold.off,
         )
 
     def began(self, world: WorldDocument, agreed: Part | None) -> None:

@@ -1,0 +1,225 @@
+"""One file in memory on its way to storage. Standard library.
+
+A file is copied beside the link that stands for it, synced, and exchanged with the link wherever
+that is by then; whatever comes back from an exchange is looked at.
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import shutil
+import stat
+import time
+
+_EXCHANGE = 2
+_CHUNK_BYTES = 8 << 20
+#: Seconds between attempts after an error.
+_RETRY_SECONDS = 0.5
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Slot:
+    """One accepted file in memory, on its way to storage."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError or ValueError where it is not complete."""
+        self.path = path
+        self.pid = int(os.path.basename(path).split("-")[1])
+        with open(os.path.join(path, "manifest")) as file:
+            self.manifest = json.load(file)
+        with open(os.path.join(path, "inode")) as file:
+            self.inode = json.load(file)
+        self.first = self.manifest["path"]
+        self.memory = os.path.join(path, os.path.basename(self.first))
+        self.copied = False
+        self.missed_since: float | None = None
+        self.refused_since: float | None = None
+        self.next_try = 0.0
+
+    @property
+    def accepted(self) -> float | None:
+        """When ``torch.save`` returned; None before it did, or where its process died first."""
+        try:
+            with open(os.path.join(self.path, "accepted")) as file:
+                return float(json.load(file))
+        except (OSError, ValueError):
+            return None
+
+    def told(self) -> "list[dict[str, str]]":
+        """What became of its names, as the worker's hook saw it."""
+        try:
+            with open(os.path.join(self.path, "names")) as file:
+                return [json.loads(line) for line in file]
+        except (OSError, ValueError):
+            return []
+
+    def names(self) -> "list[str]":
+        """Every name that it had, the newest first."""
+        names = [told["name"] for told in self.told() if "name" in told]
+        return [*reversed(names), self.first]
+
+    def moved(self, path: str) -> "list[str]":
+        """Where ``path`` may be, if its directory was renamed."""
+        name = os.path.basename(path)
+        return [os.path.join(os.path.dirname(each), name) for each in self.names()]
+
+    @property
+    def temporary(self) -> str:
+        """The file that will be the durable one."""
+        told: str = self.manifest["temporary"]
+        return next((path for path in self.moved(told) if os.path.lexists(path)), told)
+
+    def name(self) -> str | None:
+        """Where its link is now; None where it cannot be found."""
+        names, temporary = self.names(), self.temporary
+        for name in names:
+            if points(name, self.memory):
+                return name
+        for directory in dict.fromkeys(map(os.path.dirname, names)):
+            with contextlib.suppress(OSError):
+                for entry in os.scandir(directory):
+                    if entry.path != temporary and points(entry.path, self.memory):
+                        return entry.path
+        return None
+
+    def copy(self) -> None:
+        """Copy the bytes to the file that will be the durable one, and sync it."""
+        if self.copied:
+            return
+        source = os.open(self.memory, os.O_RDONLY | os.O_CLOEXEC)
+        target = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            seen = os.fstat(source)
+            left, at = seen.st_size, 0
+            while left:
+                sent = os.sendfile(target, source, at, min(left, _CHUNK_BYTES))
+                if sent == 0:
+                    raise OSError(errno.EIO, "the memory ends early")
+                at, left = at + sent, left - sent
+            os.ftruncate(target, seen.st_size)
+            os.fchmod(target, stat.S_IMODE(seen.st_mode))
+            os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+            os.fsync(target)
+            self.inode = os.fstat(target).st_ino
+        finally:
+            os.close(source)
+            os.close(target)
+        self.copied = True
+
+    def land(self) -> bool:
+        """Put the durable file where the link is; False where the link is not found."""
+        if points(self.temporary, self.memory):  # a keeper before us did
+            return True
+        self._undo()
+        if self.name() is None:
+            return False
+        self.copy()
+        while (name := self.name()) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                exchange(self.temporary, name)
+                if points(self.temporary, self.memory):
+                    sync(os.path.dirname(name))
+                    return True
+                # The script has put something newer there in the same instant.
+                exchange(self.temporary, name)
+        return False
+
+    def _undo(self) -> None:
+        """A keeper before us ended between an exchange and its undoing."""
+        try:
+            here = os.lstat(self.temporary).st_ino
+        except FileNotFoundError:
+            return
+        if here == self.inode:
+            return
+        for name in self.names():
+            if inode_of(name) == self.inode:
+                exchange(self.temporary, name)
+                return
+
+    def give_up(self) -> None:
+        """Put back what was durable before, where the link still is."""
+        name = self.name()
+        if name is None:
+            return
+        keeps = [
+            told["keep"] for told in self.told() if told.get("name") == name and "keep" in told
+        ]
+        for keep in reversed(keeps):
+            if os.path.lexists(keep):
+                os.replace(keep, name)
+                return
+        remove(name)
+
+    def clear(self) -> None:
+        """Remove all that was ours, memory last."""
+        for told in self.told():
+            for keep in self.moved(told["keep"]) if "keep" in told else ():
+                remove(keep)
+        remove(self.temporary)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def refuse(self, error: OSError) -> None:
+        """Remember an error of storage, for the script's next save, and try again later."""
+        now = time.monotonic()
+        self.refused_since = self.refused_since or now
+        self.next_try = now + _RETRY_SECONDS
+        with contextlib.suppress(OSError):
+            write(os.path.join(self.path, "error"), {"errno": error.errno, "text": str(error)})
+
+
+def points(name: str, memory: str) -> bool:
+    """Whether ``name`` is a link to ``memory``."""
+    try:
+        return os.readlink(name) == memory
+    except OSError:
+        return False
+
+
+def inode_of(name: str) -> int | None:
+    """The inode of a name itself."""
+    try:
+        return os.lstat(name).st_ino
+    except OSError:
+        return None
+
+
+def exchange(one: str, other: str) -> None:
+    """Let two names change places, atomically."""
+    if _libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), other)
+
+
+def sync(directory: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """Remove a name that may be gone already."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(path)
+
+
+def write(path: str, value: object) -> None:
+    """Replace a small file."""
+    with open(path + ".part", "w") as file:
+        json.dump(value, file)
+    os.replace(path + ".part", path)
+
+
+def alive(pid: int, ticks: str = "") -> bool:
+    """Whether a process lives (and is the one that was started then)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in ("Z", "X") and (not ticks or fields[19] == ticks)
