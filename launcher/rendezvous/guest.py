@@ -77,7 +77,9 @@ class Turn:
 
     # --- what Crew asks of workers ---------------------------------------------------------
 
-    async def stop(self, grace_seconds: float) -> tuple[WorkerExit, ...]:
+    async def stop(
+        self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
+    ) -> tuple[WorkerExit, ...]:
         """Have torchrun end them; returns when it has."""
         self.halted = True
         if self.taken:

@@ -1,5 +1,6 @@
 """torch's interface to our worlds, several agents of torchrun played by one process."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from brain.errors import BadInput
+from launcher.rendezvous.guest import Turn
 from launcher.rendezvous.handler import BrainRendezvous
 from launcher.rendezvous.settings import DEFAULT_PORT, Settings, settings
-from launcher.workers import free_port
+from launcher.workers import Workers, free_port
 
 #: Several agents end inside one process here: what the end of a process closes is not closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -157,6 +159,13 @@ def test_who_only_loads_the_entry_point_pays_nothing() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", lines], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("asked", ["stop", "progress", "park", "ask_to_save", "extend_lease"])
+def test_a_turn_is_asked_as_workers_are(asked: str) -> None:
+    ours, theirs = (inspect.signature(getattr(kind, asked)) for kind in (Turn, Workers))
+
+    assert list(ours.parameters) == list(theirs.parameters)
 
 
 # --- worlds ------------------------------------------------------------------------------------
