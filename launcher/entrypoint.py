@@ -94,6 +94,7 @@ def launched(
     known = flags.torchrun_of(interpreter, environment)
     options, script, rest = flags.parse(known, arguments, environment, prog)
     _check(script, options, environment, directory)
+    notes = [known.note, *(flags.strange(known, options) if known.digest else ())]
     if options.get("run_path"):
         before: tuple[str, ...] = (interpreter, "-c", _RUN_PATH)
     elif options.get("no_python"):
@@ -107,7 +108,7 @@ def launched(
         interpreter=interpreter,
         options=options,
         # Whose program is no Python may do without torch.
-        note=known.note if before else "",
+        note="; ".join(filter(None, notes)) if before else "",
     )
 
 

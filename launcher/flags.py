@@ -21,6 +21,7 @@ from brain.errors import BadInput
 from launcher import ask_torch
 
 _HERE = Path(__file__).parent
+_SHIPPED = _HERE / "torchrun_flags.json"
 _ASK_SECONDS = 120.0
 
 
@@ -282,10 +283,20 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:
+    """One sentence per flag that was given and that a torch newer than this program has."""
+    known = {flag.dest for flag in _read(_SHIPPED.read_bytes()).flags}
+    return [
+        f"{flag.names[0]} of torchrun {torchrun.version} is not known here yet: it has no effect"
+        for flag in torchrun.flags
+        if flag.dest not in known and str(options.get(flag.dest)) != str(_nothing(flag))
+    ]
+
+
 def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
     """The torchrun flags of the torch that ``interpreter`` imports; the newest known ones, with a
     note that says so, where it has none or cannot be asked."""
-    shipped = _read((_HERE / "torchrun_flags.json").read_bytes())
+    shipped = _read(_SHIPPED.read_bytes())
     torch = installed_torch(interpreter)
     if torch is None:
         return _noted(shipped, f"no torch was found beside {interpreter}")

@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from brain.errors import BadInput
 from launcher import ask_torch, flags
+from launcher.entrypoint import Entrypoint
+from launcher.options import launch_config
 
 TORCHRUN = flags.torchrun_of(sys.executable, {})
 
@@ -201,6 +204,37 @@ def test_flags_with_effect_are_silent() -> None:
 def test_flags_of_torchrun_without_effect_say_why(given: list[str], flag: str) -> None:
     (warning,) = flags.warnings(options(*given))
     assert warning.startswith(f"{flag} has no effect: ")
+
+
+def test_a_flag_of_a_newer_torch_is_taken_and_said_to_be_without_effect() -> None:
+    new = flags.Flag(names=("--quantum",), dest="quantum", type="int", default="3")
+    newer = replace(TORCHRUN, version="3.0", flags=(*TORCHRUN.flags, new))
+    given, silent = (flags.parse(newer, [*f, "a.py"], {})[0] for f in (["--quantum=7"], []))
+    told = "--quantum of torchrun 3.0 is not known here yet: it has no effect"
+    assert (flags.strange(newer, given), flags.strange(newer, silent)) == ([told], [])
+
+
+@pytest.mark.parametrize("missing", TORCHRUN.flags, ids=lambda flag: flag.dest)
+def test_an_older_torch_without_a_flag_has_its_default(tmp_path: Path, missing: flags.Flag) -> None:
+    older = replace(TORCHRUN, flags=tuple(each for each in TORCHRUN.flags if each != missing))
+    known, everything = (flags.parse(each, ["a.py"], {})[0] for each in (older, TORCHRUN))
+    fewer, all_of_them = (
+        launch_config(
+            Entrypoint(
+                argv=("python", "a.py"),
+                name="a.py",
+                python=True,
+                interpreter=sys.executable,
+                options={} | options,
+            ),
+            {"HOME": str(tmp_path)},
+            str(tmp_path),
+        )
+        for options in (known, everything)
+    )
+    # Standing alone, a job's id is new each time.
+    same = replace(fewer, entrypoint=all_of_them.entrypoint, run_id="", job="")
+    assert same == replace(all_of_them, run_id="", job="")
 
 
 def test_unknown_flags_are_refused() -> None:
