@@ -62,7 +62,7 @@ class Coordinator:
         self._waiting = ""
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
-        self._deposed = False
+        self._deposed = self._retired = False
         #: Since when there is nothing to wait for.
         self._stranded_at = math.inf
         self._changed = asyncio.Event()
@@ -99,6 +99,7 @@ class Coordinator:
                         task.result()
             await self._finish()
         finally:
+            self._retired = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -107,6 +108,8 @@ class Coordinator:
     async def accept(self, hello: frames.Hello, connection: Connection) -> None:
         """Serve an agent until its connection ends."""
         await self._ready.wait()
+        if self._retired:  # whoever came in now would be answered for ever, and led by nobody
+            return
         taken = () if self._it.watch is None else self._it.watch.replicas
         await self._peers.serve(hello, connection, epoch=self._books.ledger.epoch, taken=taken)
 
