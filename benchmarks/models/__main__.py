@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.models import probing, transfer
+from benchmarks.models import transfer, trials
 from benchmarks.models.data import Task, applications, tasks, trajectory
 from benchmarks.models.peers import Optimus, Pollux
 from benchmarks.report import Row, publish
@@ -182,7 +182,7 @@ def main() -> None:
     found = tasks(data)
     scores = bake_off(found, contenders, arguments.seeds)
     table = [*errors(scores), *coverage(scores), *regrets(scores)]
-    table += [*transfer.rows(found), *probing.rows(found)]
+    table += [*transfer.rows(found), *trials.rows(found)]
     spent = fit_milliseconds(found)
     table.append(Row(metric="a fit and 60 predictions, CPU", value=spent, unit="ms", bar=_FIT_MS))
     publish("models", "Step time from a handful of points", table)

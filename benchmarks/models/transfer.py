@@ -1,4 +1,4 @@
-"""A job that was measured on one kind of accelerator, and probed once on another.
+"""A job that was measured on one kind of accelerator, and tried once on another.
 
 Brain borrows the curve by the ratio; so does Sia (SOSP 2023) between its fits of Pollux's form.
 """
@@ -30,10 +30,10 @@ class Outcome:
     inside: list[float] = field(default_factory=list)
 
 
-def rows(found: Sequence[Task], probes: Sequence[int] = (1, 3), seeds: int = 2) -> list[Row]:
-    """The table's rows: error on every other kind after so many probes at the smallest size."""
+def rows(found: Sequence[Task], points: Sequence[int] = (1, 3), seeds: int = 2) -> list[Row]:
+    """The table's rows: error on every other kind after so many points at the smallest size."""
     table = []
-    for number in probes:
+    for number in points:
         outcome = Outcome()
         for known in found:
             for new in found:
@@ -43,7 +43,7 @@ def rows(found: Sequence[Task], probes: Sequence[int] = (1, 3), seeds: int = 2) 
         inside = 100 * float(np.mean(outcome.inside))
         table.append(
             Row(
-                metric=f"error on a new accelerator after {count(number, 'probe')}",
+                metric=f"error on a new accelerator after {count(number, 'point')}",
                 value=100 * float(np.mean(outcome.brain)),
                 unit="%",
                 peer="ratio of Pollux's fits",
@@ -58,16 +58,16 @@ def _score(
     outcome: Outcome, known: Task, new: Task, number: int, random: np.random.Generator
 ) -> None:
     walk = trajectory(known, KNOWN, random)
-    probed = _smallest(new, number, known.X[walk[0], 2])
+    tried = _smallest(new, number, known.X[walk[0], 2])
     model = fit(
-        {known.accelerator: _observed(known, walk), new.accelerator: _observed(new, probed)}
+        {known.accelerator: _observed(known, walk), new.accelerator: _observed(new, tried)}
     ).on(new.accelerator)
-    rest = np.setdiff1d(np.arange(len(new.X)), probed)
+    rest = np.setdiff1d(np.arange(len(new.X)), tried)
     mean, spread = model.predict(new.X[rest], return_std=True)
     truth = np.log(new.step_seconds[rest])
     outcome.brain.append(float(np.abs(np.expm1(mean - truth)).mean()))
     outcome.inside.append(float((np.abs(mean - truth) <= _Z90 * spread).mean()))
-    scaled = _sia(known, walk, new, probed, rest)
+    scaled = _sia(known, walk, new, tried, rest)
     outcome.sia.append(float(np.abs(np.expm1(scaled - truth)).mean()))
 
 
@@ -93,11 +93,11 @@ def _observed(task: Task, chosen: Sequence[int]) -> list[Observation]:
 
 
 def _sia(
-    known: Task, walk: Sequence[int], new: Task, probed: Sequence[int], rest: NDArray[np.int64]
+    known: Task, walk: Sequence[int], new: Task, tried: Sequence[int], rest: NDArray[np.int64]
 ) -> Floats:
     fitted = Pollux()
     seen = list(walk)
     fitted.fit(known.X[seen], known.step_seconds[seen], known.compute_seconds[seen])
-    at = list(probed)
+    at = list(tried)
     ratio = np.median(np.log(new.step_seconds[at]) - np.log(fitted.predict(new.X[at])))
     return np.log(fitted.predict(new.X[rest])) + ratio

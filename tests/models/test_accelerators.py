@@ -11,7 +11,7 @@ from brain.models.step_time.accelerators import fit
 from brain.models.step_time.columns import Configuration, Observation, rows
 from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.physics import log_times
-from brain.models.step_time.probing import free_probes, next_probe
+from brain.models.step_time.trials import free_trials, next_trial
 
 TRUTH = np.array([-1.0, -1.2, -0.4, -1.2, 0.3, -1.0, -1.0, -1.0])
 SIZES = [(1, 1, 32), (1, 2, 32), (1, 4, 16), (2, 8, 32), (2, 16, 64)]
@@ -29,7 +29,7 @@ def observed(count: int, *, faster: float = 1.0) -> list[Observation]:
     return found
 
 
-def test_one_probe_scales_another_kinds_curve():
+def test_one_point_scales_another_kinds_curve():
     job = fit({"T4": observed(5), "A100": observed(1, faster=3.0)})
     asked = rows([configuration(2, 8, 32)])
 
@@ -58,7 +58,7 @@ def test_a_kind_with_points_of_its_own_relies_on_them():
 
 
 def test_a_kind_that_was_never_measured_is_undetermined():
-    with pytest.raises(Undetermined, match="probe it at the smallest size"):
+    with pytest.raises(Undetermined, match="try it at the smallest size"):
         fit({"T4": observed(5)}).on("H100")
 
 
@@ -76,20 +76,20 @@ def test_compute_times_are_used_where_they_were_measured():
     assert found[0] < found[1]
 
 
-def test_free_probes_keep_size_and_global_batch():
+def test_free_trials_keep_size_and_global_batch():
     current = Configuration(nodes=2, replicas=8, local_batch=32, accumulation=2)
-    found = free_probes(current, largest_local=64)
+    found = free_trials(current, largest_local=64)
 
     assert {(one.nodes, one.replicas, one.batch) for one in found} == {(2, 8, 512.0)}
     assert current not in found
 
 
-def test_the_next_probe_is_the_one_that_tells_most_about_the_question():
+def test_the_next_trial_is_the_one_that_tells_most_about_the_question():
     model = StepTime().fit(
         rows([one.configuration for one in observed(2)]),
         np.log([one.step_seconds for one in observed(2)]),
     )
-    chosen = next_probe(
+    chosen = next_trial(
         model,
         configuration(4, 32, 32),
         [configuration(1, 2, 16), configuration(1, 4, 32), configuration(2, 8, 32)],
@@ -101,5 +101,5 @@ def test_the_next_probe_is_the_one_that_tells_most_about_the_question():
     assert 0 < chosen.learned < 1
 
 
-def test_without_a_candidate_there_is_no_probe():
-    assert next_probe(fit({"a": observed(2)}).models["a"], configuration(1, 4, 32), []) is None
+def test_without_a_candidate_there_is_no_trial():
+    assert next_trial(fit({"a": observed(2)}).models["a"], configuration(1, 4, 32), []) is None

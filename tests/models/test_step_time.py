@@ -17,7 +17,7 @@ from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.linear import SmoothLinear
 from brain.models.step_time.physics import LOWER, PRIOR_MEAN, UPPER, Physical, log_times
 
-#: A job whose network costs something: what the parameters of ``Physical`` mean in its docstring.
+#: A job whose exchanges cost something: what the parameters of ``Physical`` mean in its docstring.
 TRUTH = np.array([-1.0, -1.2, -0.4, -1.2, 0.3, -1.0, -1.0, -1.0])
 
 
@@ -100,7 +100,7 @@ def test_a_straggler_moves_the_fit_little():
     )
 
 
-def test_a_measured_compute_time_tells_compute_from_network():
+def test_a_measured_compute_time_tells_compute_from_exchange():
     X = np.array([[2, 8, 32, 1.0]])
     y, compute = true_log_seconds(X), log_times(TRUTH, X, 32.0).compute
     told = Physical().fit(X, y, log_compute=compute)

@@ -9,5 +9,5 @@ mean and standard deviation of that logarithm: a log-normal step time.
     history            priors that other jobs taught, once they are enough
     ensemble           the members' mean, with a report
     accelerators       one ensemble per kind of accelerator, and ratios between them
-    probing            which configuration to look at next
+    trials             which configuration to look at next
 """

@@ -14,10 +14,10 @@ from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.history import History
 
 #: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
-#: another: from the tables of Sia, after one probe (``make bench-models``).
+#: another: from the tables of Sia, after one point (``make bench-models``).
 RATIO_DEVIATION = 0.25
 #: Own points at which a kind's own model weighs as much as the scaled one (models.md 2.7: ratios
-#: carry one probe, and lose to own points from the third on).
+#: carry one point, and lose to own points from the third on).
 _EVEN = 2.0
 
 
@@ -52,8 +52,8 @@ class Accelerators:
             seen = ", ".join(sorted(self.models))
             raise Undetermined(
                 f"never measured on {accelerator}, only on {seen}; "
-                "probe it at the smallest size for two minutes",
-                code="unprobed-accelerator",
+                "try it at the smallest size for two minutes",
+                code="untried-accelerator",
             )
         return OnAccelerator(job=self, accelerator=accelerator)
 

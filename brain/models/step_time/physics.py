@@ -1,4 +1,4 @@
-"""The physical member: compute, network, and how far they overlap."""
+"""The physical member: compute, exchange of gradients, and how far they overlap."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,16 +14,16 @@ from brain.models.step_time.columns import Floats, design, doublings, seconds
 PARAMETERS = (
     "scale",
     "fixed share of compute",
-    "network between nodes",
+    "exchange between nodes",
     "its growth with replicas",
     "its contention on a node",
-    "network within a node",
+    "exchange within a node",
     "that one's growth",
     "overlap",
 )
 #: What is believed before anything was measured; the first is relative to the first step time
 #: (models.md section 2.8, chosen by hand). Shapes are dimensionless: a job of milliseconds and
-#: one of seconds believe the same of their network.
+#: one of seconds believe the same of their exchanges.
 PRIOR_MEAN: Floats = np.array([-0.1, -3.0, -1.0, -1.5, 0.2, -2.0, -1.5, -2.0])
 PRIOR_DEVIATION: Floats = np.array([2.0, 1.2, 1.5, 1.0, 0.4, 1.5, 1.0, 1.5])
 #: The exception: launching what a step computes takes of this order whatever the batch, so a step
@@ -37,7 +37,7 @@ SIGMA, SIGMA_COMPUTE = 0.08, 0.05
 #: Degrees of freedom of Student's t: a step time that a straggler doubled moves little.
 FREEDOM = 4.0
 _ITERATIONS = 30
-#: The network's logarithm below compute's where there is no network: it vanishes.
+#: The exchange's logarithm below compute's where there is none: it vanishes.
 _NONE = 60.0
 
 
@@ -55,9 +55,9 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Step time out of eight dimensionless parameters ``z``, fitted to a handful of points.
 
         T_c = e^z0 [s(z1) + (1 - s(z1)) m / m_ref]                  compute of a micro-batch
-        T_n = e^z0 e^z2 (1 + e^z3 L) (N / n)^z4                     exchange over n > 1 nodes
+        T_x = e^z0 e^z2 (1 + e^z3 L) (N / n)^z4                     exchange over n > 1 nodes
               e^z0 e^z5 (1 + e^z6 L)                                within one node, N > 1
-        T   = (T_c^g + T_n^g)^(1/g),  g = 1 + 9 s(z7)               they overlap, more or less
+        T   = (T_c^g + T_x^g)^(1/g),  g = 1 + 9 s(z7)               they overlap, more or less
         T_total = (a - 1) T_c + T                                   with accumulation a
 
     for ``N`` replicas on ``n`` nodes with local batch ``m``; ``s`` is the logistic function and
@@ -177,13 +177,13 @@ def log_times(z: Floats, X: Floats, reference: float) -> Times:
     nodes, replicas, batch, accumulation = X.T
     count = len(X)
     compute, by_compute = _compute(z, batch / reference)
-    network, by_network = _network(z, nodes, replicas, compute)
+    exchange, by_exchange = _exchange(z, nodes, replicas, compute)
     s = _logistic(z[7])
     gamma = 1 + 9 * s
-    step = _norm(gamma, compute, network)
+    step = _norm(gamma, compute, exchange)
     share = np.exp(gamma * (compute - step))
-    by_step = share[:, None] * by_compute + (1 - share)[:, None] * by_network
-    by_gamma = (share * compute + (1 - share) * network - step) / gamma
+    by_step = share[:, None] * by_compute + (1 - share)[:, None] * by_exchange
+    by_gamma = (share * compute + (1 - share) * exchange - step) / gamma
     by_step[:, 7] = by_gamma * 9 * s * (1 - s)
     if (accumulation > 1).any():
         with np.errstate(divide="ignore"):
@@ -215,7 +215,7 @@ def _compute(z: Floats, batch: Floats) -> tuple[Floats, Floats]:
     return z[0] + np.log(level), by
 
 
-def _network(z: Floats, nodes: Floats, replicas: Floats, compute: Floats) -> tuple[Floats, Floats]:
+def _exchange(z: Floats, nodes: Floats, replicas: Floats, compute: Floats) -> tuple[Floats, Floats]:
     rounds, packed = doublings(replicas), np.log(replicas / nodes)
     over, within = nodes > 1, (nodes == 1) & (replicas > 1)
     by = np.zeros((len(nodes), len(z)))

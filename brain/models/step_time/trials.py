@@ -11,7 +11,7 @@ from brain.models.step_time.physics import SIGMA, Physical, log_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Trial:
     """A configuration that is worth a look, and what the look is worth."""
 
     configuration: Configuration
@@ -25,12 +25,12 @@ class Probe:
         return 1 - (self.after / self.before) ** 2
 
 
-def free_probes(current: Configuration, largest_local: float) -> list[Configuration]:
+def free_trials(current: Configuration, largest_local: float) -> list[Configuration]:
     """Other micro-batches that keep size and global batch: they cost no restart.
 
     The local batch halves while accumulation doubles, or the reverse while the device holds it.
 
-    >>> [(c.local_batch, c.accumulation) for c in free_probes(
+    >>> [(c.local_batch, c.accumulation) for c in free_trials(
     ...     Configuration(nodes=1, replicas=2, local_batch=32, accumulation=2), largest_local=64)]
     [(16.0, 4), (8.0, 8), (64.0, 1)]
     """
@@ -55,9 +55,9 @@ def free_probes(current: Configuration, largest_local: float) -> list[Configurat
     return found
 
 
-def next_probe(
+def next_trial(
     model: StepTime, question: Configuration, candidates: Sequence[Configuration]
-) -> Probe | None:
+) -> Trial | None:
     """Return the candidate whose measurement would tell most about the step time of ``question``.
 
     By the physical member's posterior, linearised (MacKay, *Information-Based Objective Functions
@@ -77,7 +77,7 @@ def next_probe(
     before = spread[0, 0] + SIGMA**2
     left = before - spread[0, 1:] ** 2 / own
     chosen = int(np.argmin(left))
-    return Probe(
+    return Trial(
         configuration=candidates[chosen],
         before=float(np.sqrt(before)),
         after=float(np.sqrt(left[chosen])),
