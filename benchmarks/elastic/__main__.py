@@ -11,6 +11,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.elastic import further, launchers, table
+from benchmarks.elastic import further, guests, launchers, table
 from benchmarks.elastic.events import EVENTS, ROUND, SHORT_ROUND, Event, Outcome, play
 from benchmarks.elastic.job import Stuck
 from benchmarks.elastic.launchers import Launcher
@@ -26,8 +27,9 @@ from benchmarks.report import Row, markdown, publish
 
 TITLE = "What a change of the world costs"
 ROUNDS = 5
-#: Torchrun's defaults take 10 to 50 s a change.
-DEFAULT_ROUNDS = 1
+#: Of launchers that take 10 to 50 s a change.
+SLOW_ROUNDS = 1
+GUESTS = {"dlrover-run 0.6.1": guests.dlrover, "torchft 0.2": guests.torchft}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,10 @@ def main() -> int:
     """Measure; 1 where a bar is not met."""
     given = _arguments()
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then, too
     home = Path(tempfile.mkdtemp(prefix="brain-bench-home-"))
     try:
-        known = launchers.known(home)
-        chosen = [each for each in known.values() if _chosen(each.name, given)]
+        chosen = [each for each in _candidates(home, given) if _chosen(each.name, given)]
         outcomes = list(_played(_turns(chosen, given)))
         rows = table.rows(outcomes, chosen)
         for name, measure in further.MEASUREMENTS.items():
@@ -70,7 +72,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.elastic", description=TITLE)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="jobs of each launcher")
-    parser.add_argument("--default-rounds", type=int, default=DEFAULT_ROUNDS)
+    parser.add_argument("--slow-rounds", type=int, default=SLOW_ROUNDS, help="jobs of slow ones")
     parser.add_argument(
         "--only",
         default="",
@@ -85,6 +87,13 @@ def _arguments() -> argparse.Namespace:
     if given.quick:
         given.rounds = min(given.rounds, 2)
     return given
+
+
+def _candidates(home: Path, given: argparse.Namespace) -> list[Launcher]:
+    """All launchers; those that need an environment of their own only where they are wanted."""
+    known = list(launchers.known(home).values())
+    quick = given.quick or (given.names and not given.names & set(GUESTS))
+    return known if quick else [*known, *(make() for make in GUESTS.values())]
 
 
 def _chosen(launcher: str, given: argparse.Namespace) -> bool:
@@ -103,7 +112,7 @@ def _turns(chosen: Sequence[Launcher], given: argparse.Namespace) -> Iterator[Tu
     able = [launcher for launcher in chosen if not launcher.absent]
     for round in range(given.rounds):
         for launcher in random.Random(round).sample(able, len(able)):
-            if launcher.name == table.DEFAULT and round >= given.default_rounds:
+            if launcher.slow and round >= given.slow_rounds:
                 continue
             events = SHORT_ROUND if launcher.script == launchers.HEAVY else ROUND
             yield Turn(launcher, round, _needed(events, wanted))

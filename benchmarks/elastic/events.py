@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchmarks.elastic import trace
@@ -67,11 +68,8 @@ SHORT_ROUND = (JOIN, KILL, CRASH)
 
 def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[Outcome]:
     """One job of two agents, and all events of a round; each outcome as soon as it is there."""
-    port = free_port()
     chance = random.Random(round)
-    slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
-    with running(launcher.agents(port), environment(launcher), f"{slug}-{round}") as job:
-        begin(job, port, 2)
+    with begun(launcher, 2) as job:
         for event in events:
             settled = _SETTLED_STEPS + chance.randrange(_SAVE_EVERY)
             size = 3 if event in (LEAVE, KILL) else 2
@@ -79,12 +77,22 @@ def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[
             yield stage(job, launcher, event, round, old)
 
 
-def begin(job: Job, port: int, agents: int) -> None:
-    """Start the first agents; the first of them is whom the others meet."""
-    job.start()
-    job.until("the first agent to listen", 60, lambda: listening(port))
-    for _ in range(agents - 1):
-        job.start()
+@contextmanager
+def begun(launcher: Launcher, agents: int) -> Iterator[Job]:
+    """A job whose first agents were started; the first of them is whom the others meet, where
+    there is no master for that."""
+    port = free_port()
+    slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
+    known = (launcher.agents(port), environment(launcher), slug, launcher.settings(port))
+    with running(*known) as job:
+        if launcher.master:
+            job.master([part.format(port=port) for part in launcher.master])
+        else:
+            job.start()
+        job.until("somebody to listen", 60, lambda: listening(port))
+        for _ in range(agents - len(job.agents)):
+            job.start()
+        yield job
 
 
 def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]) -> Outcome:

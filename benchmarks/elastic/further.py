@@ -4,16 +4,15 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.elastic import launchers, table
-from benchmarks.elastic.events import Outcome, begin
+from benchmarks.elastic.events import Outcome, begun
 from benchmarks.elastic.job import Job, Stuck, running
-from benchmarks.elastic.launchers import Launcher, environment, free_port
+from benchmarks.elastic.launchers import Launcher, environment
 from benchmarks.report import Row
 
 Measurement = Callable[[Path, Sequence[Outcome]], list[Row]]
@@ -60,7 +59,7 @@ def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 def _silence(launcher: Launcher, *, node: int, seconds: float) -> tuple[float, float]:
     """Stop all of a node of three. Returns seconds until the others' workers were ended, and until
     their new world stepped."""
-    with _job(launcher, 3, "silence") as job:
+    with begun(launcher, 3) as job:
         old = job.world(3, _SETTLED_STEPS, 120)
         silent = job.agents[node].pids()
         began = time.monotonic()
@@ -90,7 +89,7 @@ def bursts(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def _burst(launcher: Launcher) -> list[float]:
-    with _job(launcher, 3, "burst") as job:
+    with begun(launcher, 3) as job:
         job.world(3, _SETTLED_STEPS, 120)
         began = time.monotonic()
         (job.traces / "crash-1").touch()
@@ -144,7 +143,7 @@ def coordinator(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 def _kill_first(launcher: Launcher, agents: int) -> float:
     """Kill the coordinator's node; returns the gap."""
-    with _job(launcher, agents, "coordinator") as job:
+    with begun(launcher, agents) as job:
         old = job.world(agents, _SETTLED_STEPS, 120)
         job.kill_node(0)
         new = job.world(agents - 1, 1, 60)
@@ -156,13 +155,15 @@ def _kill_first(launcher: Launcher, agents: int) -> float:
 def many_agents(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
     """64 agents whose workers only sleep; one is killed, the others form a world again."""
     ours = launchers.known(home)[OURS]
-    script = str(launchers.SCRIPTS / "wait.sh")
-    many = replace(ours, flags=("--no-python",), script="/bin/sh")
-    port = free_port()
-    command = [*many.agents(port, nodes=f"1:{AGENTS}")(0), script]
+    many = replace(
+        ours,
+        flags=("--no-python",),
+        script="/bin/sh",
+        arguments=(str(launchers.SCRIPTS / "wait.sh"),),
+        nodes=f"1:{AGENTS}",
+    )
     took = []
-    with running(lambda index: command, environment(many), "many") as job:
-        begin(job, port, 1)
+    with begun(many, 1) as job:
         for _ in range(AGENTS - 1):
             job.start()
             time.sleep(0.15)  # that many interpreters at once would only wait for each other
@@ -234,15 +235,6 @@ def _single(outcomes: Sequence[Outcome], event: str) -> float | None:
     """The median gap of one such event alone, where it was measured."""
     seen = [change.gap_seconds for change in table.changes(outcomes, OURS, event)]
     return statistics.median(seen) if seen else None
-
-
-@contextmanager
-def _job(launcher: Launcher, agents: int, name: str) -> Iterator[Job]:
-    """A job whose first agents were started."""
-    port = free_port()
-    with running(launcher.agents(port), environment(launcher), name) as job:
-        begin(job, port, agents)
-        yield job
 
 
 MEASUREMENTS: Mapping[str, Measurement] = {

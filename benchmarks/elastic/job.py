@@ -55,8 +55,9 @@ class Job:
         command: Callable[[int], Sequence[str]],
         environment: Mapping[str, str],
         place: Path,
+        settings: Callable[[int], Mapping[str, str]],
     ) -> None:
-        self._command, self.place = command, place
+        self._command, self.place, self._settings = command, place, settings
         self.traces = place / "trace"
         self.traces.mkdir()
         self._environment = {
@@ -65,6 +66,8 @@ class Job:
             "BENCH_CHECKPOINT": str(place / "checkpoint.pt"),
         }
         self.agents: list[Agent] = []
+        #: What agents need beside themselves.
+        self._masters: list[Agent] = []
         #: CLOCK_MONOTONIC of the start and the end of every worker, by pid.
         self.started: dict[int, float] = {}
         self.ended: dict[int, float] = {}
@@ -72,10 +75,20 @@ class Job:
 
     def start(self) -> Agent:
         """Start one more agent."""
-        mark = f"{self.place.name}-{len(self.agents)}"
+        index = len(self.agents)
+        agent = self._launch(self._command(index), str(index), self._settings(index))
+        self.agents.append(agent)
+        return agent
+
+    def master(self, command: Sequence[str]) -> None:
+        """Start what the agents meet at, on no node of theirs."""
+        self._masters.append(self._launch(command, "master", {}))
+
+    def _launch(self, command: Sequence[str], name: str, settings: Mapping[str, str]) -> Agent:
+        mark = f"{self.place.name}-{name}"
         process = subprocess.Popen(
-            self._command(len(self.agents)),
-            env={**self._environment, MARK: mark},
+            command,
+            env={**self._environment, **settings, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -84,7 +97,6 @@ class Job:
         )
         agent = Agent(process, mark)
         threading.Thread(target=_read, args=(agent,), daemon=True).start()
-        self.agents.append(agent)
         return agent
 
     def workers(self) -> list[trace.Worker]:
@@ -129,21 +141,22 @@ class Job:
         return "\n".join(
             f"--- agent {index}, rc {agent.process.poll()}\n"
             + "\n".join(f"{at:.3f} {text}" for at, text in agent.lines[-15:])
-            for index, agent in enumerate(self.agents)
+            for index, agent in enumerate([*self.agents, *self._masters])
         )
 
     def end(self) -> None:
         """Kill all that is left of it, and wait until it is gone."""
         deadline = time.monotonic() + 20
-        while pids := [pid for agent in self.agents for pid in agent.pids()]:
+        launched = [*self.agents, *self._masters]
+        while pids := [pid for agent in launched for pid in agent.pids()]:
             for pid in pids:
                 _signal(pid, signal.SIGKILL)
-            for agent in self.agents:
+            for agent in launched:
                 agent.process.poll()
             if time.monotonic() > deadline:
                 raise Stuck(f"processes {pids} do not end")
             time.sleep(0.02)
-        for agent in self.agents:
+        for agent in launched:
             agent.process.wait(timeout=10)
 
     def _watch(self, pid: int) -> None:
@@ -163,14 +176,24 @@ class Job:
         threading.Thread(target=wait, daemon=True).start()
 
 
+def _nothing(_: int) -> Mapping[str, str]:
+    return {}
+
+
 @contextmanager
 def running(
-    command: Callable[[int], Sequence[str]], environment: Mapping[str, str], name: str
+    command: Callable[[int], Sequence[str]],
+    environment: Mapping[str, str],
+    name: str,
+    settings: Callable[[int], Mapping[str, str]] = _nothing,
 ) -> Iterator[Job]:
-    """A job with a place of its own in memory; at the end nothing of it is left."""
+    """A job with a place of its own in memory; at the end nothing of it is left.
+
+    ``command`` and ``settings`` (of the environment) are asked for each agent by its index.
+    """
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     place = Path(tempfile.mkdtemp(prefix=f"brain-bench-{name}-", dir=base))
-    job = Job(command, environment, place)
+    job = Job(command, environment, place, settings)
     try:
         yield job
     finally:

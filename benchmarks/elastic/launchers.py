@@ -28,28 +28,44 @@ class Launcher:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     script: str = TRAIN
+    arguments: tuple[str, ...] = ()
+    nodes: str = "1:3"
     #: Seconds that one change may take before it is given up.
     patience_seconds: float = 60.0
+    #: A change takes it tens of seconds, so that fewer are staged.
+    slow: bool = False
     #: Why it cannot be run here; empty: it can.
     absent: str = ""
+    #: A program that agents meet at instead of the first of them; ``{port}`` is put in.
+    master: tuple[str, ...] = ()
 
-    def agents(
-        self, port: int, nodes: str = "1:3", processes: int = 1
-    ) -> Callable[[int], list[str]]:
-        """The command of each agent of a job that meets at ``port``."""
-        command = [
-            *self.program.split(),
-            f"--nnodes={nodes}",
-            "--nproc-per-node=1",
-            "--max-restarts=100",
+    def agents(self, port: int) -> Callable[[int], list[str]]:
+        """The command of each agent of a job that meets at ``port``, by its index."""
+        meeting = [
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{port}",
             f"--rdzv-id=bench-{port}",
             "--local-addr=127.0.0.1",
+        ]
+        command = [
+            self.program,
+            f"--nnodes={self.nodes}",
+            "--nproc-per-node=1",
+            "--max-restarts=100",
+            *(() if self.master else meeting),
             *self.flags,
             self.script,
+            *self.arguments,
         ]
         return lambda index: command
+
+    def settings(self, port: int) -> Callable[[int], dict[str, str]]:
+        """What each agent is told by its environment, beside ``environment``."""
+        if not self.master:
+            return lambda index: {}
+        address = {"DLROVER_MASTER_ADDR": f"127.0.0.1:{port}"}
+        # Who comes later takes the place of who left: ranks beyond --nnodes are refused.
+        return lambda index: {**address, "NODE_ID": str(index), "NODE_RANK": str(min(index, 2))}
 
 
 def beside(name: str) -> str:
@@ -75,6 +91,7 @@ def known(home: Path) -> dict[str, Launcher]:
             program=torchrun,
             environment=_NO_SHARING,
             patience_seconds=120.0,
+            slow=True,
         ),
         Launcher(name="brain-run", program=brain, environment=ours),
         Launcher(
@@ -102,6 +119,11 @@ def known(home: Path) -> dict[str, Launcher]:
         ),
     ]
     return {each.name: each for each in made}
+
+
+def absent(name: str, why: str) -> Launcher:
+    """One that is not run, and why."""
+    return Launcher(name=name, program="", absent=why)
 
 
 def environment(launcher: Launcher) -> dict[str, str]:

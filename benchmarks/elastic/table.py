@@ -8,7 +8,7 @@ from benchmarks.elastic.launchers import Launcher
 from benchmarks.elastic.trace import PHASES, Change
 from benchmarks.report import Row
 
-TUNED, DEFAULT = "torchrun tuned", "torchrun default"
+TUNED = "torchrun tuned"
 #: (launcher, its peer, event) -> the smallest ratio of the gaps allowed.
 _RATIOS = {
     **dict.fromkeys(["brain-run", "brain-run, heavy imports"], (12, 12, 10, 10)),

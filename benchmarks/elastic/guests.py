@@ -1,0 +1,58 @@
+"""Peers that need an environment of their own, made once in the user's cache."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.elastic.launchers import Launcher, absent
+
+_INSTALL_SECONDS = 900
+_TORCH = "torch==2.13.0"
+#: Release 0.6.1 names none of the last three, and starts without none of them.
+_DLROVER = (_TORCH, "dlrover==0.6.1", "numpy", "grpcio", "protobuf", "kubernetes", "tornado")
+_MASTER = "-m dlrover.python.master.main --platform local --node_num 1 --job_name bench --port"
+
+
+def dlrover() -> Launcher:
+    """dlrover-run 0.6.1 with a local master; its own wait for more nodes as short as it goes."""
+    name = "dlrover-run 0.6.1"
+    place, why = _installed("dlrover-0.6.1", _DLROVER)
+    if why:
+        return absent(name, why)
+    return Launcher(
+        name=name,
+        program=str(place / "bin" / "dlrover-run"),
+        flags=("--rdzv-conf=lastcall_timeout=1",),
+        environment={"PATH": f"{place / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
+        master=(str(place / "bin" / "python"), *_MASTER.split(), "{port}"),
+        patience_seconds=90.0,
+        slow=True,
+    )
+
+
+def torchft() -> Launcher:
+    """A library to write a script with: there is no launcher of theirs to give the script to."""
+    return absent("torchft 0.2", "it runs no unmodified script, its Manager has to be written in")
+
+
+def _installed(name: str, packages: tuple[str, ...]) -> tuple[Path, str]:
+    """A virtual environment with these packages, and why there is none."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    place = Path(cache) / "elastic-brain" / "bench" / name
+    done = place / ".complete"
+    if done.exists():
+        return place, ""
+    print(f"installing {name} into {place}", flush=True)
+    pip = [str(place / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    try:
+        for command in ([sys.executable, "-m", "venv", "--clear", str(place)], [*pip, *packages]):
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=_INSTALL_SECONDS
+            )
+    except subprocess.CalledProcessError as failed:
+        return place, f"it does not install: {failed.stderr.strip().splitlines()[-1]}"
+    except (OSError, subprocess.TimeoutExpired) as cannot:
+        return place, f"it does not install: {cannot}"
+    done.touch()
+    return place, ""
