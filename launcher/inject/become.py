@@ -180,14 +180,14 @@ class Worker:
 
     def _script(self, names: "dict[str, Any]") -> None:
         script = self.spec["target"]
+        file = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
         if _importable(script):  # a directory or an archive with a __main__ in it
-            sys.path.insert(0, script)
+            sys.path.insert(0, file)
             _forget_file(names)
             runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
             return
         if not _safe_path():
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
-        file = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
         code = _compiled(script, file)
         names["__file__"] = file
         names["__loader__"] = type(names["__loader__"])("__main__", file)

@@ -26,6 +26,7 @@ _POLL_SECONDS = 0.002
 #: Clocks of file servers are that much apart at most.
 _SKEW_SECONDS = 60.0
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NAMELESS = getattr(os, "O_TMPFILE", -1)
 _ALWAYS = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.")
 _KERNEL = ("/proc/", "/sys/", "/dev/")
 _CODE = (".py", ".pyc", ".so", ".pth", ".egg-link")
@@ -67,6 +68,8 @@ class Gate:
             for place in (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")
         )
         self.stat = os.stat
+        #: Temporary files and directories of this process.
+        self.made: "set[str]" = set()
 
     def install(self) -> None:
         """Stand wherever the script may come by."""
@@ -135,13 +138,19 @@ class Gate:
         if event == "socket.bind":
             address = args[1]
             return isinstance(address, tuple) and address[1] != 0
+        if event == "os.mkdir":
+            self._makes(_absolute(args[0]))
+            return False
         return event.startswith(_ALWAYS) and not self._ours(_absolute(args[0]))
 
     def _opened(self, path: str, flags: int) -> bool:
         if path.startswith(_KERNEL) or path.startswith(self.caches) or "__pycache__" in path:
             return False
         if flags & _WRITES:
-            return self._near(path) or not self._ours(path) or os.path.lexists(path)
+            # What names a directory has an opener of its own, which is heard as well.
+            if flags & _NAMELESS == _NAMELESS or self._is_directory(path):
+                return False
+            return not self._ours(path) and not self._makes(path)
         return not path.endswith(_CODE) and (self._near(path) or self._changed(path))
 
     def _listed(self, path: str) -> bool:
@@ -169,9 +178,29 @@ class Gate:
         except OSError:
             return False
 
+    def _is_directory(self, path: str) -> bool:
+        try:
+            return _is_directory(self.stat(path).st_mode)
+        except OSError:
+            return False
+
+    def _makes(self, path: str) -> bool:
+        """Whether a new file comes to be among temporary ones, which nobody else can mean."""
+        near = self._near(path) or path.startswith(os.getcwd() + os.sep)
+        new = not near and path.startswith(self.temporary)
+        try:
+            if new:
+                self.stat(path)
+        except OSError:
+            self.made.add(path)
+            return True
+        return False
+
     def _ours(self, path: str) -> bool:
-        """Whether only this process can mean a file: a new one among temporary files."""
-        return path.startswith(self.temporary)
+        """Whether this process has made it, or what it is in."""
+        while path not in self.made and path != os.path.dirname(path):
+            path = os.path.dirname(path)
+        return path in self.made
 
     def _looking(self, original: "Any") -> "Any":
         @functools.wraps(original)

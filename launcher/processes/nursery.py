@@ -72,6 +72,11 @@ class Nursery:
         return await asyncio.shield(self._tending)
 
     @property
+    def pid(self) -> int | None:
+        """Process id of the server that forks now; None where there is none."""
+        return None if self._channel is None else self._channel.process.pid
+
+    @property
     def holds(self) -> bool:
         """Whether forked workers wait at the gate where they are asked to."""
         return self._channel is not None and self._channel.alive and self._command is not None

@@ -1,0 +1,403 @@
+"""Forked workers are what interpreters of their own would have been."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.processes.nursery import Nursery
+from tests.launcher.building import DEADLINE_SECONDS, file_appears, running, soon
+from tests.launcher.nurturing import a_command, a_nursery, a_script, forked, printed, run_to_end
+
+#: Says what a script can see of the interpreter that runs it.
+LOOKS = """
+import json, os, signal, sys, threading
+names = sorted(globals())
+main = sys.modules['__main__']
+seen = dict(
+    names=[name for name in names if name not in ('json', 'os', 'signal', 'sys', 'threading')],
+    file=globals().get('__file__'), spec=str(__spec__ and __spec__.name), package=__package__,
+    loader=getattr(__loader__, '__name__', type(__loader__).__name__), argv=sys.argv,
+    orig=sys.orig_argv, path=sys.path, flags=str(sys.flags), warnings=sys.warnoptions,
+    environment={k: v for k, v in os.environ.items()
+                 if k not in ('TORCHELASTIC_ERROR_FILE', 'BRAIN_WORKER', 'PYTHONPATH')},
+    doc=main.__doc__, here=os.getcwd(), builtins=type(__builtins__).__name__,
+    streams=[[s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty()]
+             for s in (sys.stdin, sys.stdout, sys.stderr)],
+    handlers=[str(signal.getsignal(s)) for s in signal.valid_signals()][:20],
+    blocked=sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), meta=len(sys.meta_path),
+    threads=[t.name for t in threading.enumerate()], session=os.getsid(0) == os.getpid(),
+    umask=os.umask(0o22), hook=sys.excepthook is sys.__excepthook__, parent=os.getppid() != 1,
+    main=main.__dict__ is globals(),
+    title=open('/proc/self/cmdline').read().strip(chr(0)).replace(chr(0), ' '),
+)
+print(json.dumps(seen))
+"""
+
+
+async def compared(directory: Path, *argv: str, **changes: object) -> tuple[object, object]:
+    """What a forked and a spawned worker see."""
+    config = a_command(directory, *argv, **changes)
+    log = directory / "output.log"
+    await run_to_end(config)
+    first = json.loads(printed(directory))
+    log.unlink()
+    async with running(config) as watched:
+        await watched.all()
+    return first, json.loads(printed(directory))
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-u", "-O"), ("-W", "ignore", "-X", "utf8"), ("-I",), ("-E", "-s", "-B")]
+)
+def test_a_script_sees_the_interpreter_that_it_would_have(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LOOKS)
+    command = (sys.executable, *options, "./train.py", "a", "--b")
+    forked, spawned = asyncio.run(compared(tmp_path, *command))
+    assert forked == spawned
+
+
+@pytest.mark.parametrize(
+    "command", [("-m", "train", "a"), ("-m", "package", "a"), ("-c", LOOKS, "a"), ("package", "a")]
+)
+def test_modules_code_and_directories_run_as_ever(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/__main__.py"):
+        (tmp_path / name).write_text(LOOKS)
+    (tmp_path / "package/__init__.py").write_text("")
+    forked, spawned = asyncio.run(compared(tmp_path, sys.executable, "-u", *command))
+    assert forked == spawned
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ("", 0),
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit('a text')", 1),
+        ("1 / 0", 1),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("import os; os._exit(5)", 5),
+        ("import os; os.abort()", -signal.SIGABRT),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("import threading, time, os\n"
+         "threading.Thread(target=lambda: (time.sleep(0.2), os._exit(6))).start()", 6),
+        ("import atexit, os; atexit.register(os._exit, 8)", 8),
+    ],
+)  # fmt: skip
+def test_it_ends_with_the_code_of_the_script(lines: str, code: int, tmp_path: Path) -> None:
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [code]
+
+
+def test_a_traceback_begins_with_the_script(tmp_path: Path) -> None:
+    asyncio.run(run_to_end(a_script(tmp_path, "def f():\n    raise ValueError('x')\nf()\n")))
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True)
+    assert printed(tmp_path) == plain.stderr.decode().rstrip()
+
+
+def test_a_script_may_report_its_exceptions_itself(tmp_path: Path) -> None:
+    lines = (
+        "import sys, traceback\n"
+        "def hook(kind, error, trace):\n"
+        "    print(kind.__name__, len(traceback.extract_tb(trace)), sys.excepthook is hook)\n"
+        "sys.excepthook = hook\n"
+        "1 / 0\n"
+    )
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [1]
+    assert printed(tmp_path) == "ZeroDivisionError 1 True"
+
+
+def test_a_syntax_error_is_shown_as_ever(tmp_path: Path) -> None:
+    asyncio.run(run_to_end(a_script(tmp_path, "def f(:\n")))
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True)
+    assert printed(tmp_path) == plain.stderr.decode().rstrip()
+
+
+def test_what_was_buffered_is_written_at_the_end(tmp_path: Path) -> None:
+    config = a_command(tmp_path, sys.executable, "-c", "print('buffered', end='')")
+    asyncio.run(run_to_end(config))
+    assert printed(tmp_path) == "buffered"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_script_may_have_processes_of_its_own(method: str, tmp_path: Path) -> None:
+    lines = (
+        "import multiprocessing\n"
+        "def square(n): return n * n\n"
+        "if __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context('{method}').Pool(2) as pool:\n"
+        "        print(pool.map(square, [1, 2, 3]))\n"
+    )
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [0]
+    assert printed(tmp_path) == "[1, 4, 9]"
+
+
+def test_ranks_draw_different_numbers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, random, uuid, numpy, torch\n"
+        "print(random.random(), numpy.random.rand(), uuid.uuid4(), os.urandom(4))\n"
+    )
+    config = a_command(tmp_path, sys.executable, "-u", "train.py")
+    asyncio.run(run_to_end(config, 2))
+    first, second = printed(tmp_path, 0).split(), printed(tmp_path, 1).split()
+    assert [a for a, b in zip(first, second, strict=True) if a == b] == []
+
+
+def test_torch_is_there_before_the_script_asks_for_it(tmp_path: Path) -> None:
+    config = a_script(tmp_path, "import sys; print('torch._dynamo' in sys.modules); import torch")
+    asyncio.run(run_to_end(config))
+    assert printed(tmp_path) == "True"
+
+
+@pytest.mark.parametrize(
+    ("lines", "there"),
+    [
+        ("import sys; print(any('tor' 'ch' in name for name in sys.modules))", "False"),
+        ("import os, sys; os.environ['OMP_NUM_THREADS'] = '1'\n"
+         "print('torch' in sys.modules)", "False"),
+        ("import os, sys; os.environ['TORCHELASTIC_X'] = '1'\n"
+         "print('torch' in sys.modules)", "True"),
+    ],
+)  # fmt: skip
+def test_nothing_is_imported_that_would_come_too_early(
+    lines: str, there: str, tmp_path: Path
+) -> None:
+    asyncio.run(run_to_end(a_script(tmp_path, lines)))
+    assert printed(tmp_path) == there
+
+
+def test_mathematics_works_after_the_fork(tmp_path: Path) -> None:
+    lines = (
+        "import numpy, torch\n"
+        "a = torch.ones(300, 300); print((a @ a).sum().item())\n"
+        "b = numpy.ones((300, 300)); print((b @ b).sum())\n"
+    )
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines))) == [0]
+    assert printed(tmp_path) == "27000000.0\n27000000.0"
+
+
+def test_what_is_no_python_runs_as_it_stands(tmp_path: Path) -> None:
+    command = ("sh", "-c", "echo $RANK $0; cat; exit 4", "name")
+    config = a_command(tmp_path, *command, replica_directory=str(tmp_path))
+    config = config.__class__(
+        **{name: getattr(config, name) for name in config.__dataclass_fields__}
+        | {"entrypoint": config.entrypoint.__class__(
+            argv=command, name="sh", python=False, interpreter=sys.executable)}
+    )  # fmt: skip
+    assert asyncio.run(run_to_end(config)) == [4]
+    assert printed(tmp_path) == "0 name"
+
+
+def test_the_kernel_shows_whose_worker_it_is(tmp_path: Path) -> None:
+    lines = "print([v for v in open('/proc/self/environ').read().split(chr(0)) if 'RANK' in v])"
+    asyncio.run(run_to_end(a_script(tmp_path, lines), 2))
+    assert printed(tmp_path, 1) == "['RANK=1', 'LOCAL_RANK=1']"
+
+
+# --- what is left, and what fails ----------------------------------------------------------------
+
+STRAYS = (
+    "import os, pathlib, subprocess, time\n"
+    "bare = {'PATH': os.environ['PATH']}\n"
+    "far = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    "lost = subprocess.check_output(['sh', '-c', 'sleep 600 >/dev/null 2>&1 & echo $!'],\n"
+    "                               start_new_session=True, env=bare)\n"
+    "pathlib.Path('half').write_text(f'{far.pid} {int(lost)}')\n"
+    "pathlib.Path('half').rename('pids')\n"
+    "time.sleep(600)\n"
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_stop_leaves_no_stray_even_one_that_hides(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, STRAYS)
+        async with a_nursery(config) as (nursery, _), forked(config, nursery) as watched:
+            pids = [int(pid) for pid in (await file_appears(tmp_path / "pids")).split()]
+            await soon(watched.workers.stop(0))
+            assert [pid for pid in pids if alive(pid)] == []
+
+    asyncio.run(story())
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from tests.launcher.nurturing import a_script, a_nursery, forked
+async def main():
+    config = a_script(Path(sys.argv[1]), sys.argv[2])
+    async with a_nursery(config) as (nursery, _), forked(config, nursery) as watched:
+        print(*watched.workers.pids, flush=True)
+        await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def test_nothing_outlives_an_agent_that_was_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(tmp_path), STRAYS],
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ) | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+    )
+    assert agent.stdout is not None
+    said = agent.stdout
+
+    async def story() -> None:
+        worker = int(await soon(asyncio.to_thread(said.readline)))
+        far = int((await file_appears(tmp_path / "pids")).split()[0])
+        agent.kill()
+        while alive(worker) or alive(far) or list(temporary.iterdir()):
+            await asyncio.sleep(0.02)
+
+    try:
+        asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+    finally:
+        agent.kill()
+        agent.wait()
+        said.close()
+
+
+def test_workers_of_a_nursery_that_died_have_died_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, "import time; time.sleep(600)")
+        async with a_nursery(config) as (nursery, said), forked(config, nursery, 2) as watched:
+            assert nursery.pid is not None
+            os.kill(nursery.pid, signal.SIGKILL)
+            exits = await watched.all()
+            assert {exit.code for exit in exits} == {-signal.SIGKILL}
+            assert "ended by itself" in said[0]
+
+    asyncio.run(story())
+
+
+def test_without_a_nursery_workers_start_all_the_same(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, "print('here')")
+        async with a_nursery(config) as (nursery, said):
+            assert nursery.pid is not None
+            os.kill(nursery.pid, signal.SIGKILL)
+            async with forked(config, nursery) as watched:
+                (exit,) = await watched.all()
+            assert exit.code == 0
+            assert len(said) == len(set(said))
+        assert printed(tmp_path) == "here"
+
+    asyncio.run(story())
+
+
+def test_processes_that_end_are_kept_until_it_is_known_how(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, "import sys; sys.exit(3)")
+        async with a_nursery(config) as (nursery, _):
+            environment = dict(config.environment)
+            child = await nursery.fork(config.entrypoint.argv, environment, [0, 1, 2])
+            while (code := child.poll()) is None:
+                await asyncio.sleep(0.01)
+            assert code == 3
+
+    asyncio.run(story())
+
+
+# --- what is learned -----------------------------------------------------------------------------
+
+
+def a_library(directory: Path, name: str, lines: str) -> dict[str, str]:
+    """An installed package, and the environment in which it is found."""
+    place = directory / "site-packages"
+    place.mkdir(exist_ok=True)
+    (place / f"{name}.py").write_text(lines)
+    own = {"XDG_CACHE_HOME": str(directory / "cache"), "PYTHONPATH": str(place)}
+    return dict(os.environ) | own
+
+
+async def learned(directory: Path, script: str, environment: dict[str, str]) -> list[str]:
+    """Run a script until its imports are known; what the next nursery of it says and imports."""
+    config = a_script(directory, script, environment=environment, probe=True)
+    async with a_nursery(config) as (nursery, _), forked(config, nursery):
+        while not list((directory / "cache").rglob("preload-*.json")):
+            await asyncio.sleep(0.02)
+    async with a_nursery(config) as (nursery, said):
+        found = await nursery.ready()
+    return [*said, *(name for name in found.modules if name.startswith("library"))]
+
+
+#: Announces a first step as the probe does, in its control file.
+STEP = (
+    "import gc, mmap, time\n"
+    "time.sleep(0.1)\n"
+    "for each in gc.get_objects():\n"
+    "    if isinstance(each, memoryview) and each.format == 'Q': each[7] = 1\n"
+    "time.sleep(600)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("library", "then"),
+    [
+        ("", ["library"]),
+        ("import threading\nthreading.Timer(99, print).start()",
+         ["library is not imported ahead: it starts threads"]),
+        ("import os\nrank = os.environ.get('RANK')",
+         ["library is not imported ahead: it reads RANK as it is imported"]),
+        ("import sys\nif 'mine' not in sys.modules: raise ImportError", []),
+    ],
+)  # fmt: skip
+def test_what_a_script_imports_is_imported_ahead_the_next_time_if_that_is_safe(
+    library: str, then: list[str], tmp_path: Path
+) -> None:
+    environment = a_library(tmp_path, "library", library)
+    (tmp_path / "mine.py").write_text("")
+    script = "import mine, library\n" + STEP
+    assert asyncio.run(asyncio.wait_for(learned(tmp_path, script, environment), 60)) == then
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"modules": 3}'])
+def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, "print('here')")
+        (tmp_path / "cache" / "elastic-brain").mkdir(parents=True)
+        nursery = await Nursery.open(config, lambda text: None)
+        nursery._memory._path.write_text(content)
+        await nursery.close()
+        assert await run_to_end(config) == [0]
+
+    asyncio.run(story())
+
+
+def test_parked_workers_have_imported_by_themselves(tmp_path: Path) -> None:
+    lines = "import os, sys; print('torch' in sys.modules, os.environ['RANK'], sys.argv)"
+    config = a_script(tmp_path, lines, preload="parked")
+
+    async def story() -> list[int]:
+        codes = []
+        async with a_nursery(config) as (nursery, _):
+            for _ in range(3):  # more than are kept
+                async with forked(config, nursery) as watched:
+                    codes += [exit.code for exit in await watched.all()]
+        return codes
+
+    assert asyncio.run(story()) == [0, 0, 0]
+    assert set(printed(tmp_path).splitlines()) == {"True 0 ['train.py']"}
+
+
+def test_the_worlds_of_one_nursery_do_not_mix(tmp_path: Path) -> None:
+    lines = "import json, os; print(json.loads(os.environ.get('SEEN', '1')), os.environ['RANK'])"
+    assert asyncio.run(run_to_end(a_script(tmp_path, lines), 3)) == [0, 0, 0]
+    assert [printed(tmp_path, rank) for rank in range(3)] == ["1 0", "1 1", "1 2"]
