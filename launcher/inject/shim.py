@@ -187,7 +187,8 @@ class Shim:
             raise Slow("")
         if seen is not None and seen.st_uid != os.geteuid():
             raise Slow("%s belongs to another user" % path)
-        if seen is not None and seen.st_nlink > 1 + self._own_links(path, seen.st_ino):
+        links = 1 if seen is None else seen.st_nlink
+        if seen is not None and links > 1 and links > 1 + self._own_links(path, seen.st_ino):
             raise Slow("%s has other hard links, which a save shall change too" % path)
         return path
 

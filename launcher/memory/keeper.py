@@ -31,8 +31,8 @@ from launcher.memory.storing import Storing
 LOOK_SECONDS, LOST_SECONDS = 0.25, 1.0
 #: Seconds that storage may refuse a save whose worker has ended before it is given up.
 GIVE_UP_SECONDS = 10.0
-#: Seconds that workers may outlive their agent, and pieces of a step the agents that have them.
-ORPHANS_SECONDS, PIECES_SECONDS = 15.0, 30.0
+#: Seconds that workers may outlive their agent.
+ORPHANS_SECONDS = 15.0
 
 
 class Keeper:
@@ -61,9 +61,10 @@ class Keeper:
             self.answered = self.answered if self.behind else self.asked
             self.report()
             if gone_since is not None and not busy and self.finished(gone_since):
+                self.report()
                 break
             listened = [self.bell] if gone_since is not None else [self.bell, sys.stdin]
-            pause = 0.01 if busy or self.behind or gone_since is not None else LOOK_SECONDS
+            pause = 0.01 if busy else 0.05 if self.behind or gone_since else LOOK_SECONDS
             ready, _, _ = select.select(listened, [], [], pause)
             if self.bell in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -131,9 +132,11 @@ class Keeper:
         return True
 
     def finished(self, since: float) -> bool:
-        """Whether nothing can come any more, and what pieces are waited for will not."""
-        waited = time.monotonic() - since > PIECES_SECONDS
-        return self.deserted(since) and (waited or not self.behind)
+        """Whether nothing can come any more, and the pieces that are waited for will not."""
+        if not self.deserted(since) or (self.behind and not self.storing.stuck):
+            return False
+        self.lost += [self.storing.stuck] if self.behind else []
+        return True
 
     def deserted(self, since: float) -> bool:
         """Whether no worker that may still save runs, or has for too long without its agent."""

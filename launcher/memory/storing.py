@@ -18,6 +18,9 @@ from launcher.memory.parts import Part
 #: Steps that stay on storage.
 KEPT = 2
 _RETRY_SECONDS = 1.0
+#: Seconds that storage refuses, or other agents give no sign, after which an agent that leaves waits
+#: no longer.
+STUCK_SECONDS = 15.0
 
 
 class Storing:
@@ -26,6 +29,10 @@ class Storing:
     def __init__(self, root: Path) -> None:
         self._steps = root / "steps"
         self._next_try = 0.0
+        #: Where pieces of other agents are waited for; None: nowhere.
+        self._gathering: Path | None = None
+        #: Since when, and why, storage refuses; monotonic seconds.
+        self._refused: tuple[float, str] | None = None
 
     def turn(self, *, breakpoint: bool) -> bool:
         """Store the newest step that shall be; returns whether one is still ahead of storage.
@@ -46,6 +53,7 @@ class Storing:
         try:
             mark.touch()
             waiting = self._store([part for part in wanted if part.key == key])
+            self._refused = None
             with contextlib.suppress(FileNotFoundError):
                 (self._steps / "error").unlink()
         except FileNotFoundError:  # pruned at this moment
@@ -53,6 +61,7 @@ class Storing:
         except OSError as refused:
             told = {"errno": refused.errno, "text": str(refused)}
             (self._steps / "error").write_text(json.dumps(told))
+            self._refused = self._refused or (time.monotonic(), str(refused))
             self._next_try = time.monotonic() + _RETRY_SECONDS
             return True
         finally:
@@ -62,6 +71,16 @@ class Storing:
             for part in wanted:  # older ones are of no use any more
                 self._mark_stored(part)
         return waiting
+
+    @property
+    def stuck(self) -> str:
+        """Why the step that is behind will not come to storage; empty where it may."""
+        if self._refused is not None and time.monotonic() - self._refused[0] > STUCK_SECONDS:
+            return self._refused[1]
+        gathering = self._gathering
+        if gathering is None or time.time() - _changed_at(gathering) < STUCK_SECONDS:
+            return ""
+        return f"{gathering}: the pieces of other agents did not come"
 
     def _stored(self, part: Part) -> bool:
         return (self._steps / str(part.key) / f"stored-{part.rank}").exists()
@@ -105,7 +124,9 @@ class Storing:
         if all(part.rank != 0 for part in mine):
             return False  # the agent of rank 0 does the rest
         if not all(mark.exists() for mark in done):
+            self._gathering = gathering
             return True
+        self._gathering = None
         for mark in done:
             mark.unlink()
         shutil.rmtree(final, ignore_errors=True)
@@ -116,6 +137,16 @@ class Storing:
             if int(old.name.removeprefix(".step-").partition("-")[0]) < step:
                 shutil.rmtree(old, ignore_errors=True)
         return False
+
+
+def _changed_at(directory: Path) -> float:
+    """When anything in a directory changed last, seconds since the epoch; 0 where it is gone."""
+    newest = 0.0
+    with contextlib.suppress(FileNotFoundError):
+        for path in (directory, *directory.iterdir()):
+            with contextlib.suppress(FileNotFoundError):
+                newest = max(newest, path.stat().st_mtime)
+    return newest
 
 
 def _copy(source: Path, target: Path) -> None:
