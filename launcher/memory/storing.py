@@ -18,7 +18,7 @@ from launcher.memory.parts import Part
 #: Steps that stay on storage.
 KEPT = 2
 _RETRY_SECONDS = 1.0
-#: Seconds that storage refuses, or other agents give no sign, after which an agent that leaves waits
+#: Seconds that storage refuses, or others give no sign, after which an agent that leaves waits
 #: no longer.
 STUCK_SECONDS = 15.0
 
