@@ -144,7 +144,7 @@ def test_an_agent_joins_one_leaves_with_notice_and_one_is_killed(tmp_path: Path)
         assert job.all[1].returncode not in (0, None)
 
 
-def test_three_of_unit_2_run_two_and_ranks_follow_the_topology(tmp_path: Path) -> None:
+def test_units_run_and_ranks_of_two_processes_each_follow_the_topology(tmp_path: Path) -> None:
     conf = "--rdzv-conf=unit=2"
     with torchruns(tmp_path, "--nnodes=4:4", conf, "--nproc-per-node=2") as job:
         for place in ("z/sw1", "z/sw2", "z/sw2", "z/sw1"):
