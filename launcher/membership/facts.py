@@ -25,6 +25,11 @@ def size_of(sight: Sight, members: Sequence[Member]) -> int:
     return extent(members, sight.rules.shape)
 
 
+def counted(sight: Sight) -> str:
+    """What the wish counts, in a sentence."""
+    return "replicas" if sight.rules.shape is None else "processes"
+
+
 def warming_until(sight: Sight) -> float:
     """Until when agents are waited for that are here but not ready; 0.0 where all are."""
     slow = [a.since for a in sight.agents if not a.ready and a.leaving_since is None]

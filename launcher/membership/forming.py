@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from brain.types.job import Intent
 from brain.types.world import Cause, Member, ReplicaExit, WorldWish
-from launcher.membership.facts import available, chosen, goal_of, size_of, warming_until
+from launcher.membership.facts import available, chosen, counted, goal_of, size_of, warming_until
 from launcher.membership.leaving import release
 from launcher.membership.taking_over import may_form
 from launcher.worlds.sight import Action, End, Form, Preparing, Sight, Wait
@@ -27,7 +27,8 @@ def between(sight: Sight, now: float) -> Action:
         return waiting
     if size == 0:
         need = max(wish.minimum, wish.unit)
-        return Wait(f"{len(available(sight))} of at least {need} replicas are here")
+        here = extent(available(sight), sight.rules.shape)
+        return Wait(f"{here} of at least {need} {counted(sight)} are here")
     if not _may_form(sight, before, now):
         return Wait("members of the last world may still run", sight.lease_until)
     if size < goal and now < (until := settled_at(sight)):
@@ -87,7 +88,8 @@ def _patience(sight: Sight, wish: WorldWish, now: float, goal: int, size: int) -
     if world is not None and any(member.replica in known for member in world.members):
         return None
     until = max(sight.wished_since + wish.patience_seconds, warming_until(sight))
-    return Wait(f"{size} of {goal} replicas are here", until) if now < until else None
+    here = f"{size} of {goal} {counted(sight)} are here"
+    return Wait(here, until) if now < until else None
 
 
 def _end(wish: WorldWish) -> End:

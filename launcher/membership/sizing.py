@@ -1,7 +1,7 @@
 """The wished size beside the world's."""
 
 from launcher.membership import changing
-from launcher.membership.facts import chosen, goal_of, resting, size_of, warming_until
+from launcher.membership.facts import chosen, counted, goal_of, resting, size_of, warming_until
 from launcher.membership.leaving import release
 from launcher.worlds.sight import (
     STAY,
@@ -33,7 +33,7 @@ def compare(sight: Sight, world: WorldSeen, now: float) -> Action:
         until = max(sight.wished_since, world.since) + wish.patience_seconds
         until = max(until, warming_until(sight)) if target <= size else until
         if now < until:
-            return _wait(sight, world, f"{target} of {goal} replicas are here", until)
+            return _wait(sight, world, f"{target} of {goal} {counted(sight)} are here", until)
         if target <= size:
             return _short(sight, world, planned, target, goal)
     if target in (0, size) or (not planned and resting(sight, world)):
