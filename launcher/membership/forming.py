@@ -7,6 +7,7 @@ from brain.types.world import Cause, Member, ReplicaExit, WorldWish
 from launcher.membership.facts import available, chosen, counted, goal_of, size_of, warming_until
 from launcher.membership.leaving import release
 from launcher.membership.taking_over import may_form
+from launcher.topology import extent
 from launcher.worlds.sight import Action, End, Form, Preparing, Sight, Wait
 
 
