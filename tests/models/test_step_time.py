@@ -212,12 +212,36 @@ def test_a_warm_start_ends_where_a_cold_one_does():
     assert warm.report_.iterations <= cold.report_.iterations
 
 
+def test_a_history_that_was_learned_meanwhile_is_heard():
+    model = StepTime(warm_start=True).fit(few(2), true_log_seconds(few(2)))
+    model.set_params(history=histories.learn(lessons(20, alike=True)))
+
+    assert len(model.fit(few(2), true_log_seconds(few(2))).report_.members) == 4
+
+
 def test_a_wider_job_has_wider_bands():
-    y = true_log_seconds(few())
-    _, narrow = StepTime().fit(few(), y).predict(grid(), return_std=True)
-    _, wide = StepTime(widen=2.0).fit(few(), y).predict(grid(), return_std=True)
+    y, asked = true_log_seconds(few()), [[4, 16, 32, 1], [8, 64, 16, 1]]
+    _, narrow = StepTime().fit(few(), y).predict(asked, return_std=True)
+    _, wide = StepTime(widen=2.0).fit(few(), y).predict(asked, return_std=True)
 
     assert wide == pytest.approx(2 * narrow)
+
+
+def test_a_measured_configuration_is_answered_by_its_measurement():
+    y = true_log_seconds(few())
+    y[3] += 0.3
+    mean, spread = StepTime().fit(few(), y).predict(few(), return_std=True)
+
+    assert mean[3] == pytest.approx(y[3], abs=0.05)
+    assert spread[3] < 0.05
+
+
+def test_unless_that_was_a_poor_one():
+    y = true_log_seconds(few())
+    y[3] += 0.3
+    poor = np.array([0.0, 0.0, 0.0, 0.5, 0.0, 0.0])
+
+    assert StepTime().fit(few(), y, poor).predict(few())[3] < y[3] - 0.2
 
 
 def test_nothing_measured_is_undetermined():

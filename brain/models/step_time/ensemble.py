@@ -20,6 +20,7 @@ from brain.models.step_time.columns import (
 from brain.models.step_time.history import History
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
 from brain.models.step_time.physics import SIGMA, Physical
+from brain.models.throughput import REPEAT
 
 #: What a compute time is worth to the log-linear member, as a share: it is the step of one
 #: replica but for what one replica does not have to do.
@@ -56,7 +57,8 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Where one extrapolates wildly the other seldom does: the mean has about two thirds of either's
     error at three to twelve points (``make bench-models``). With a ``history`` of enough jobs two
-    more members vote, the same forms with priors learned from it.
+    more members vote, the same forms with priors learned from it. A configuration that was
+    measured is answered by its measurement and that mean, weighed by their precisions.
 
     Args:
         history: What other jobs taught; None, or too little of it, leaves two members.
@@ -98,10 +100,14 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         error = np.zeros(len(rows)) if relative_error is None else np.asarray(relative_error, float)
         compute = np.full(len(rows), np.nan) if log_compute is None else np.asarray(log_compute)
         data = np.column_stack([rows, target, error, compute])
-        before: Floats | None = getattr(self, "data_", None) if self.warm_start else None
+        warm = self.warm_start and getattr(self, "taught_by_", self) is self.history
+        before: Floats | None = getattr(self, "data_", None) if warm else None
         if before is not None and _same(before, data):
             return self
-        self._fit_physical(rows, target, error, compute)
+        if before is None:
+            self.physical_ = self._begin()
+        for member in self.physical_:
+            member.fit(rows, target, error, compute)
         self._fit_linear(rows, target, error, compute)
         self.data_ = data
         self.n_features_in_ = len(COLUMNS)
@@ -115,24 +121,36 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         found = [member.predict(rows, return_std=True) for member in self.physical_]
         found += [self._whole(rows, member) for member in self.linear_]
         means = np.array([mean for mean, _ in found])
-        center = means.mean(axis=0)
-        if not return_std:
-            return center
         variance = np.mean([spread**2 for _, spread in found], axis=0) + means.var(axis=0)
-        return center, _AGREEMENT * self.widen * np.sqrt(variance)
+        center, spread = self._recalled(
+            rows, means.mean(axis=0), _AGREEMENT * self.widen * np.sqrt(variance)
+        )
+        return (center, spread) if return_std else center
 
-    def _fit_physical(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
-        if not (self.warm_start and hasattr(self, "physical_")):
-            self.physical_ = [Physical(warm_start=self.warm_start)]
-            if self.history is not None:
-                mean, covariance = self.history.physical
-                self.physical_ += [
-                    Physical(
-                        prior_mean=mean, prior_covariance=covariance, warm_start=self.warm_start
-                    )
-                ]
-        for member in self.physical_:
-            member.fit(X, y, error, compute)
+    def _recalled(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
+        """Weigh predictions of configurations that were measured with their measurements."""
+        width = len(COLUMNS)
+        center, spread = center.copy(), spread.copy()
+        for row, measured, error in zip(
+            self.data_[:, :width], self.data_[:, width], self.data_[:, width + 1], strict=True
+        ):
+            here = (row == X).all(axis=1)
+            if here.any():
+                noise = error**2 + REPEAT**2
+                trust = spread[here] ** 2 / (spread[here] ** 2 + noise)
+                center[here] += trust * (measured - center[here])
+                spread[here] *= np.sqrt(1 - trust)
+        return center, spread
+
+    def _begin(self) -> list[Physical]:
+        self.taught_by_ = self.history
+        members = [Physical(warm_start=self.warm_start)]
+        if self.history is not None:
+            mean, covariance = self.history.physical
+            members.append(
+                Physical(prior_mean=mean, prior_covariance=covariance, warm_start=self.warm_start)
+            )
+        return members
 
     def _fit_linear(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
         first = self.physical_[0]
