@@ -40,6 +40,7 @@ class Storm:
     _ending: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
     _stopped: set[str] = field(default_factory=set)
     _off: set[str] = field(default_factory=set)
+    _leaving: set[str] = field(default_factory=set)
     _network: bool = True
     #: Lives of worlds long over, which need not be read again.
     _past: list[Life] = field(default_factory=list)
@@ -87,6 +88,8 @@ class Storm:
             self._note(what)
             end()
         self._ending.clear()
+        if not self.job.alive(self.them[0]):  # where those that never were in a world look
+            self._note(str(self._bring(self.them[0])))
         there = [host for host in self.them if self.job.alive(host)]
         self._note(f"rest: {len(there)} agents")
         before = self.job.saved_step()
@@ -140,19 +143,23 @@ class Storm:
         away = [host for host in away if host.name not in self._stopped]
         if not away:
             return None
-        host = self.rng.choice(away)
+        return self._bring(self.rng.choice(away))
+
+    def _bring(self, host: Host) -> str:
         again = ""
         if host.name in self._off:
             self.them.boot(host)
             self._off.discard(host.name)
             again = ", switched on again,"
         self.job.start(host)
+        self._leaving.discard(host.name)
         return f"{host.name}{again} joins"
 
     def _leave(self) -> str | None:
         if (host := self._spare()) is None:
             return None
         self.job.leave(host)
+        self._leaving.add(host.name)
         return f"{host.name} leaves"
 
     def _kill(self) -> str | None:
@@ -164,7 +171,7 @@ class Storm:
 
     def _kill_leader(self) -> str | None:
         host = self._leader()
-        if host is None or len(self._there()) < 3 or host not in self._there():
+        if host is None or host not in self._dispensable():
             return None
         host.signal(self.job.agent(host), signal.SIGKILL)
         self.job.agent(host).wait()
@@ -234,9 +241,16 @@ class Storm:
         self._ending.append((time.monotonic() + seconds, what, end))
 
     def _spare(self) -> Host | None:
-        """An agent that may go: two others stay."""
-        there = self._there()
-        return self.rng.choice(there) if len(there) > 2 and not self._stopped else None
+        free = self._dispensable()
+        return self.rng.choice(free) if free else None
+
+    def _dispensable(self) -> list[Host]:
+        """Agents that may go: of the newest world another one stays to tell of it."""
+        there = [host for host in self._there() if host.name not in self._leaving]
+        world = {life.host for life in self._newest()}
+        if len(there) < 3 or self._stopped or not self._network:
+            return []
+        return [h for h in there if any(o.name in world for o in there if o is not h)]
 
     def _of_whole_world(self) -> Host | None:
         """One of at least three hosts, all of which are in the newest world and reachable: more
@@ -245,7 +259,8 @@ class Storm:
         newest = self._newest()
         world = {life.host for life in newest}
         whole = bool(newest) and len(newest) == newest[0].size and world == {h.name for h in there}
-        calm = not self._stopped and self._network and len(there) > 2
+        going = any(host.name in self._leaving for host in there)
+        calm = not self._stopped and not going and self._network and len(there) > 2
         return self.rng.choice(there) if whole and calm else None
 
     def _leader(self) -> Host | None:
