@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -242,6 +244,35 @@ def test_unless_that_was_a_poor_one():
     poor = np.array([0.0, 0.0, 0.0, 0.5, 0.0, 0.0])
 
     assert StepTime().fit(few(), y, poor).predict(few())[3] < y[3] - 0.2
+
+
+@st.composite
+def measurements(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Up to eight rows and log seconds that a strange but possible job could have sent."""
+    count = draw(st.integers(1, 8))
+    found = [
+        (
+            nodes := draw(st.integers(1, 64)),
+            nodes * draw(st.integers(1, 8)),
+            draw(st.floats(0.01, 1e6)),
+            draw(st.integers(1, 64)),
+        )
+        for _ in range(count)
+    ]
+    times = draw(st.lists(st.floats(-9, 9), min_size=count, max_size=count))
+    return np.array(found, dtype=np.float64), np.array(times)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(measurements())
+def test_whatever_was_measured_the_prediction_is_a_distribution(
+    measured: tuple[NDArray[np.float64], NDArray[np.float64]],
+):
+    mean, spread = StepTime().fit(*measured).predict(grid(), return_std=True)
+
+    assert np.isfinite(mean).all()
+    assert (spread > 0).all()
+    assert (StepTime().fit(*measured).predict(grid()) == mean).all()
 
 
 def test_nothing_measured_is_undetermined():

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from brain.models.step_time import linear, physics
-from brain.models.step_time.columns import Floats, design, seconds
+from brain.models.step_time.columns import Floats, design, micro_step, seconds
 from brain.models.step_time.linear import features
 from brain.models.step_time.physics import Physical, inverse
 
@@ -54,19 +54,20 @@ class History:
 
 
 def lesson(application: str, X: ArrayLike, y: ArrayLike) -> Lesson:
-    """Summarise the rows ``X`` with log seconds ``y`` of one job without accumulation."""
+    """Summarise the rows ``X`` with log seconds ``y`` of one job."""
     rows = design(X)
     target = seconds(y, len(rows))
     fitted = Physical().fit(rows, target)
     share = min(1.0, _ROWS / len(rows))
     columns = features(rows, fitted.reference_) / _MISFIT
+    micro = micro_step(target, rows[:, 3], fitted.predict_compute(rows))
     precision, shift = fitted.likelihood()
     return Lesson(
         application=application,
         physical=(share * precision, share * shift),
         linear=(
             share * columns.T @ columns,
-            share * columns.T @ (target - fitted.origin_) / _MISFIT,
+            share * columns.T @ (micro - fitted.origin_) / _MISFIT,
         ),
     )
 
