@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -76,13 +77,12 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
     try:
         yield Held(hold, registry, said)
     finally:
+        os.kill(hold.keeper_pid, signal.SIGCONT)  # a test may have failed while it was stopped
         await hold.close()
 
 
 def stop_keeper(hold: Hold) -> Callable[[], None]:
     """Keep storage from being reached; what is returned lets it go on."""
-    import signal
-
     os.kill(hold.keeper_pid, signal.SIGSTOP)
     return lambda: os.kill(hold.keeper_pid, signal.SIGCONT)
 
