@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher import flags
+from tests.launcher.conformance.cases import CASES
 from tests.launcher.guide import GUIDE, tables
 
 TEXT = GUIDE.read_text()
@@ -50,6 +51,10 @@ def environment(place: Path) -> dict[str, str]:
 
 def test_its_tables_of_flags_are_the_parsers() -> None:
     assert tables() in TEXT, "run python -m tests.launcher.guide"
+
+
+def test_it_counts_the_cases_that_there_are() -> None:
+    assert f"through {len(CASES)} invocations" in TEXT
 
 
 def test_flags_of_torchrun_that_differ_are_flags_of_torchrun() -> None:

@@ -38,8 +38,15 @@ def plugged(tmp_path: Path) -> Path:
 def test_a_plug_in_decides_where_output_goes(plugged: Path, module: str) -> None:
     (plugged / "train.py").write_text("import os; print('seen', os.environ['NAMED'])")
     subprocess.run(
-        [sys.executable, "-m", module, "--nproc-per-node=2", "--logs-specs=named"]
-        + [f"--log-dir={plugged}/logs", "train.py"],
+        [
+            sys.executable,
+            "-m",
+            module,
+            "--nproc-per-node=2",
+            "--logs-specs=named",
+            f"--log-dir={plugged}/logs",
+            "train.py",
+        ],
         cwd=plugged,
         env={
             "PATH": "/usr/bin:/bin",

@@ -162,7 +162,7 @@ ENDS = {
     "no such module": Case(["-m", "nowhere"], names=["nowhere"]),
     "no such program": Case(["--no-python", "./nowhere"], names=["nowhere"]),
     "not executable": Case(["--no-python", "./observe.py"], names=["observe.py"]),
-    "a syntax error": Case(["-r=2", *LOGGED, "broken.py"]),
+    "a syntax error": Case(["-r=2", *LOGGED, "broken"]),
     "deleted while it runs": Case(
         ["--max-restarts=1", "{work}/behave.py", "vanishes"], copies=["behave.py"]
     ),

@@ -110,6 +110,17 @@ EXPLAINED = (
         why="a module is shown as it was given, with -m",
     ),
     Explained(
+        case="open end",
+        where="out: ",
+        why="a last line without an end is ended on the console, or the next worker's joins it",
+        theirs="",
+    ),
+    Explained(
+        case="bytes",
+        where=r"out: \[default0\]:before .*",
+        why="what is no UTF-8 reaches the console as it was written, torchrun replaces it",
+    ),
+    Explained(
         case="interpreter.*",
         where="out: descriptors: .*",
         why="what watches a worker keeps descriptors in it: the control file, a socket",
