@@ -18,6 +18,7 @@ from brain.types.world import ReplicaExit, WorldWish
 from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
+from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
 from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
@@ -36,7 +37,6 @@ from launcher.worlds.link import (
     service_url,
 )
 from launcher.worlds.participant import Ended, Participant
-from launcher.worlds.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.worlds.sight import Rules
 from launcher.worlds.standing import Terms
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from brain.types.world import MemoryCheckpoint, ReplicaExit, WorldEvent, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
+from launcher.following.seats import Seat
 from launcher.frames import Connection
 from launcher.membership import decide, quorum_at
 from launcher.network_check.checking import Checking
@@ -21,7 +22,6 @@ from launcher.worlds import acts, sight
 from launcher.worlds.books import Books
 from launcher.worlds.link import Reports, WishSource
 from launcher.worlds.peers import Peer, Peers
-from launcher.worlds.seats import Seat
 from launcher.worlds.standing import Standing, Terms
 from launcher.worlds.watch import Watch
 

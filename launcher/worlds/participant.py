@@ -4,19 +4,20 @@ Everything is an event: frames, exits and datagrams on one loop; only the heartb
 """
 
 import asyncio
-import contextlib
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from brain.errors import BadInput, Unavailable
+from brain.errors import BadInput
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.coordinator import Coordinator
+from launcher.following.search import Found, Search
+from launcher.following.seats import Seat
 from launcher.frames import Connection
 from launcher.memory.part import MemoryPart
 from launcher.network_check.measuring import measure
@@ -24,12 +25,9 @@ from launcher.processes.values import Park, WorkerExit
 from launcher.workers import free_port
 from launcher.worlds.crew import Crew
 from launcher.worlds.peers import HEARTBEAT_SECONDS
-from launcher.worlds.seats import Seat
 
-#: Seconds between two looks for a coordinator, and for one that does not answer.
-_SEEK_SECONDS, _ANSWER_SECONDS = 0.005, 2.0
-#: Seconds that looks for a coordinator become rarer to, and that one which was silent is given.
-_SEEK_LAST_SECONDS, _SUSPECT_SECONDS = 0.05, 0.25
+#: Seconds between two looks for a coordinator, doubled from the first to the second.
+_SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
 
 #: Seconds between two looks at the place where new agents look for the coordinator.
 _HOME_SECONDS = 0.25
@@ -78,21 +76,15 @@ class Participant:
         self._connection: Connection | None = None
         #: Seconds without a word after which a coordinator is taken to hang.
         self._lease_seconds = lease_seconds
-        #: Where the coordinator is; empty: nobody is followed.
-        self._following = ""
         #: When the coordinator was last heard, and what it said of its own clock.
         self._heard_at = self._answered_at = 0.0
-        #: Addresses that did not answer -> since when.
-        self._silent: dict[str, float] = {}
-        #: Who said that it coordinates; empty: nobody did.
-        self._leader = ""
-        #: Others may follow somebody whose turn it was not.
-        self._strayed = False
         #: Epoch of the latest world when a coordinator let it in; None: none has.
         self.welcomed_epoch: int | None = None
         #: The signal that asked to end; asked twice, it hurries.
         self.leaving: signal.Signals | None = None
         self._hurry = asyncio.Event()
+        #: It can say who coordinates.
+        self._begun = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         #: Checks of the network that run.
         self._checks: set[asyncio.Task[None]] = set()
@@ -112,7 +104,15 @@ class Participant:
         await self._crew.open()
         port = (await self.listen(self.host, 0)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
-        self._seat = await self._seat_of(self.address)
+        self._search = Search(
+            await self._seat_of(self.address),
+            self.address,
+            lease_seconds=self._lease_seconds,
+            hello=self._hello,
+            last=lambda: self.last,
+            say=self.say,
+        )
+        self._begun.set()
         self._status(self.address, "starting")
         self._handle_signals()
         tasks = [
@@ -159,11 +159,12 @@ class Participant:
                 return
             if not isinstance(hello, frames.Hello):
                 raise BadInput(f"{type(hello).__name__} is not expected here")
+            await self._begun.wait()
             if self._coordinator is not None:
                 await self._coordinator.accept(hello, connection)
             else:
                 epoch = 0 if self.last is None else self.last.epoch
-                connection.send(frames.Elsewhere(coordinator=self._following, epoch=epoch))
+                connection.send(frames.Elsewhere(coordinator=self._search.following, epoch=epoch))
         except BadInput as stranger:
             self.say(f"a connection is dropped: {stranger}")
         finally:
@@ -200,13 +201,13 @@ class Participant:
                         )
                     self._hear(frame)
             finally:
-                self._connection, self._following = None, ""
+                self._connection, self._search.following = None, ""
                 self._crew.order(frames.Discard(epoch=0))
             self.say("the coordinator is gone")
 
     def _connected(self, connection: Connection) -> None:
         self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
-        self._silent.clear()
+        self._search.arrived()
         if self._crew.ready:  # it may have become so between hello and welcome
             connection.send(frames.Ready())
         if self.leaving is not None:
@@ -223,17 +224,20 @@ class Participant:
             self._stand_down()
             if self.leaving is not None and self._coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
-            found = await self._ask_around()
-            if isinstance(found, Connection | Ended):
-                return found
-            if not found and self._coordinator is None and self._claim():
-                self._coordinator = self._coordinate(self, self._seat)
+            found = await self._search.look(own=self._coordinator is not None)
+            if found is False and self._coordinator is None and self._search.claim():
+                self._coordinator = self._coordinate(self, self._search.seat)
                 self._coordinating = asyncio.create_task(self._coordinator.run())
                 continue
-            # Even where another one answered: it may follow whom we found silent.
-            suspect = await self._ask_suspects()
-            if isinstance(suspect, Connection | Ended):
-                return suspect
+            if isinstance(found, bool) and self._coordinator is None:
+                # Even where another one answered: it may follow whom we found silent.
+                found = await self._search.look_again()
+            if isinstance(found, Found):
+                return self._welcomed(found)
+            if isinstance(found, frames.Refused):
+                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
+            if found is False and self.last is None and self._search.seat.home:
+                await self._listen_at_home()  # whoever coordinated died before our first world
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SEEK_LAST_SECONDS)
 
@@ -241,114 +245,50 @@ class Participant:
         """Somebody coordinates this very job: where it came before, it is followed."""
         ours = lead.job == self.config.job and lead.token_sha256 == self._token_sha256
         if ours and self._coordinator is not None and self._coordinator.yields_to(lead):
-            self._leader = lead.coordinator
+            self._search.leader = lead.coordinator
 
     async def _keep_home(self) -> None:
         """While this agent coordinates, be found where new agents look: by listening there, else by
         telling whoever does; an agent that came back there would begin the job anew."""
         while True:
             await asyncio.sleep(_HOME_SECONDS)
-            home = self._seat.home
-            if self._coordinator is None or not home or self.last is None:
+            away = self._coordinator is not None and self._search.seat.home
+            if not away or self.last is None or await self._listen_at_home():
                 continue
-            host, _, port = home.rpartition(":")
-            with contextlib.suppress(OSError, ValueError):
-                await self.listen(host.strip("[]") or None, int(port))
-                self._seat.settle()
-                continue
-            with contextlib.suppress(Unavailable, TimeoutError):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    connection = await Connection.to(home)
-                epoch = self.last.epoch
-                connection.send(
-                    frames.Lead(
-                        job=self.config.job,
-                        token_sha256=self._token_sha256,
-                        coordinator=self.address,
-                        epoch=epoch,
-                    )
+            await self._search.tell_home(
+                frames.Lead(
+                    job=self.config.job,
+                    token_sha256=self._token_sha256,
+                    coordinator=self.address,
+                    epoch=self.last.epoch,
                 )
-                await connection.close()
+            )
+
+    async def _listen_at_home(self) -> bool:
+        """Listen where new agents look, if that can be on this machine and nobody does."""
+        host, _, port = self._search.seat.home.rpartition(":")
+        try:
+            await self.listen(host.strip("[]") or None, int(port))
+        except (OSError, ValueError):
+            return False
+        self._search.seat.settle()
+        return True
 
     def _stand_down(self) -> None:
         """Follow, where another agent coordinates; a crash of ours is never swallowed."""
         if self._coordinating is not None and self._coordinating.done():
             self._coordinating.result()
             self._coordinator = self._coordinating = None
-            self._seat.leave()
-            self._silent.clear()
-            self._strayed = True
+            self._search.stood_down()
 
-    def _claim(self) -> bool:
-        epoch = 0 if self.last is None else self.last.epoch
-        since = min(self._silent.values(), default=math.inf)
-        hung = time.monotonic() - since >= 2 * self._lease_seconds
-        return self._seat.claim(self.address, epoch, hung=hung)
-
-    async def _ask_around(self) -> Connection | Ended | bool:
-        """Ask who may coordinate; returns whether one answered whose turn it is before us."""
-        if self._coordinator is not None:
-            return await self._introduce(self.address)
-        seats = [self._leader] if self._leader else []
-        seats += self._seat.candidates(self.last)
-        candidates = [a for a in seats if a not in self._silent]
-        answered = await self._ask(candidates)
-        if answered is not False or not self._strayed:
-            return answered
-        found = await self._ask(self._seat.others(self.last))
-        return found if isinstance(found, Connection | Ended) else False
-
-    async def _ask_suspects(self) -> Connection | Ended | bool:
-        """Ask those that were silent again, where their seat is not to be had."""
-        if self._coordinator is not None:
-            return False
-        return await self._ask([a for a in self._seat.candidates(self.last) if a in self._silent])
-
-    async def _ask(self, addresses: Sequence[str]) -> Connection | Ended | bool:
-        answered = False
-        for address in addresses:
-            found = await self._introduce(address)
-            if isinstance(found, Connection | Ended):
-                return found
-            answered |= found
-        return answered
-
-    async def _introduce(self, address: str) -> Connection | Ended | bool:
-        """Say hello; returns the connection, or whether anybody of the job answered."""
-        patience = _ANSWER_SECONDS if address not in self._silent else _SUSPECT_SECONDS
-        asked_at = time.monotonic()
-        try:
-            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with its answer.
-            async with asyncio.timeout(patience):
-                connection = await Connection.to(address)
-        except Unavailable:
-            return False
-        except TimeoutError:
-            self._silent.setdefault(address, asked_at)
-            return False
-        connection.send(self._hello())
-        try:
-            async with asyncio.timeout(2 * patience):
-                said = await connection.receive(frames.Frame)
-        except (BadInput, TimeoutError):
-            said = None
-            self._silent.setdefault(address, asked_at)
-        match said:
-            case frames.Welcome(replica=replica, epoch=epoch):
-                self.welcomed_epoch = epoch
-                self._following, self._leader, self._strayed = address, "", False
-                if self.last is not None and self.last.epoch > epoch:
-                    connection.send(frames.Known(world=self.last))
-                if replica != self.config.replica:
-                    self.config = replace(self.config, replica=replica)
-                self.config = self._crew.config = self._memory.configured(self.config)
-                return connection
-            case frames.Refused(reason=reason, final=True):
-                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=reason)
-            case frames.Refused(reason=reason):
-                self.say(reason)
-        await connection.close()
-        return said is not None
+    def _welcomed(self, found: Found) -> Connection:
+        self.welcomed_epoch = found.welcome.epoch
+        if self.last is not None and self.last.epoch > found.welcome.epoch:
+            found.connection.send(frames.Known(world=self.last))
+        if found.welcome.replica != self.config.replica:
+            self.config = replace(self.config, replica=found.welcome.replica)
+        self.config = self._crew.config = self._memory.configured(self.config)
+        return found.connection
 
     def _hello(self) -> frames.Hello:
         crew = self._crew
@@ -384,7 +324,7 @@ class Participant:
                 self._coordinating.cancel()
                 await asyncio.wait([self._coordinating])
         if self._coordinator is not None:
-            self._seat.leave()
+            self._search.seat.leave()
 
     # --- orders ----------------------------------------------------------------------------
 
@@ -426,11 +366,8 @@ class Participant:
 
     def _turn_away(self, connection: Connection) -> None:
         """The coordinator is silent; whoever takes over must not be taken for dead by it."""
-        self.say(f"the coordinator at {self._following} is silent")
-        self._silent[self._following] = self._heard_at
-        if self.last is not None:
-            self._silent[self.last.coordinator] = self._heard_at
-        self._strayed = True
+        self.say(f"the coordinator at {self._search.following} is silent")
+        self._search.turned_away(self._heard_at)
         connection.send(frames.Turned())
         connection.shut()
 

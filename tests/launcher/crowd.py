@@ -21,11 +21,11 @@ from brain.types.resources import NodeName
 from brain.types.world import WorldWish
 from launcher import frames
 from launcher.coordinator import Coordinator
+from launcher.following.seats import SoleSeat
 from launcher.frames import Connection, digest
 from launcher.processes.values import ProbeEvent
 from launcher.replica import JobPlace
 from launcher.worlds.link import FixedWish, Reports
-from launcher.worlds.seats import SoleSeat
 from launcher.worlds.sight import Rules
 from launcher.worlds.standing import Terms
 from tests.launcher.elastic import JOB, wish

@@ -13,11 +13,11 @@ from brain.types.world import Cause, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.coordinator import Coordinator
+from launcher.following.seats import SoleSeat
 from launcher.frames import Connection, digest
 from launcher.processes.values import ProbeEvent
 from launcher.replica import JobPlace, read
 from launcher.worlds.link import FixedWish, Reports
-from launcher.worlds.seats import SoleSeat
 from launcher.worlds.sight import Rules
 from launcher.worlds.standing import Terms
 from tests.launcher.elastic import JOB, wish

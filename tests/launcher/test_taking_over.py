@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from brain.types.world import Cause
+from launcher.following.seats import EndpointSeat, LocalSeat
 from launcher.membership import decide, may_form, quorum_at
 from launcher.replica import Coordinating, JobPlace, read, started_ticks
-from launcher.worlds.seats import EndpointSeat, LocalSeat
 from launcher.worlds.sight import Form, Stop, Wait
 from tests.launcher.sights import ended, members, sight, world
 
@@ -122,7 +122,7 @@ def holder(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Another process that holds the seat, and does nothing else."""
     lines = (
         "import sys, pathlib, time; from launcher.replica import JobPlace; "
-        "from launcher.worlds.seats import LocalSeat; "
+        "from launcher.following.seats import LocalSeat; "
         "seat = LocalSeat(JobPlace(pathlib.Path(sys.argv[1]))); "
         "print(seat.claim('127.0.0.1:1', 1, hung=False), flush=True); time.sleep(600)"
     )

@@ -1,0 +1,1 @@
+"""Who coordinates, and how an agent finds it."""
