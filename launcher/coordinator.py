@@ -226,7 +226,8 @@ class Coordinator:
         match frame:
             case frames.Started(epoch=at) if at == epoch:
                 return watch.started(replica)
-            case frames.Exited(epoch=at, exit=exit) if at == epoch:
+            case frames.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
+                watch.port_taken |= taken and self._it.terms.master_port is None
                 return watch.exited(replica, exit)
             case frames.Said(event=event) if event.epoch == epoch:
                 return watch.heard(event, self._it.clock())

@@ -125,6 +125,8 @@ class Exited(Frame, frozen=True, kw_only=True):
 
     epoch: int
     exit: WorkerExit
+    #: It is rank 0, and another program listens at its MASTER_PORT.
+    port_taken: bool = False
 
 
 class Said(Frame, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
     known = {agent.replica for agent in sight.agents}
     missing = [m.replica for m in world.members if m.replica not in known]
-    if world.dispersed or any(replica in sight.gone for replica in missing):
+    if world.port_taken or world.dispersed or any(replica in sight.gone for replica in missing):
         return Stop(Cause.MEMBERSHIP)
     if world.failed is not None:
         return _failed(sight, world, world.failed)

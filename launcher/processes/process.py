@@ -193,6 +193,20 @@ def listen(path: Path) -> socket.socket:
     return listening
 
 
+def port_taken(host: str, port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as cannot:
+        return cannot.errno == errno.EADDRINUSE
+    return False
+
+
 def free_port(host: str) -> int:
     """A TCP port free at this moment on ``host``, for MASTER_PORT.
 

@@ -17,8 +17,9 @@ from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
 from launcher.processes import room
 from launcher.processes.nursery import Nursery
+from launcher.processes.process import free_port, port_taken
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
-from launcher.workers import Workers, free_port
+from launcher.workers import Workers
 
 Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
 
@@ -238,11 +239,22 @@ class Crew:
             if self.config.events:
                 rank = self._rank_in(self.last)
                 events.tell(events.ended(self.config, self.last, rank, exit))
+            taken = self._lost_its_port(self.last, exit)
             self._memory.stored(
-                exit, lambda stored: self._tell(frames.Exited(epoch=epoch, exit=stored))
+                exit,
+                lambda stored: self._tell(
+                    frames.Exited(epoch=epoch, exit=stored, port_taken=taken)
+                ),
             )
         elif not exit.stopped:
             self._refuse(epoch, f"a worker ended with {exit.exit_code} before the gate")
+
+    def _lost_its_port(self, world: WorldDocument, exit: WorkerExit) -> bool:
+        """Whether rank 0 failed before any step, and somebody else has the port that it was given:
+        minutes may lie between choosing a port and meeting there."""
+        failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
+        early = all(each.steps == 0 for each in self.progress)
+        return failed and early and port_taken(world.master_addr, world.master_port)
 
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""

@@ -125,6 +125,8 @@ class WorldSeen:
     failed: int | None = None
     #: A worker ended itself because its lease ran out.
     dispersed: bool = False
+    #: Another program listens where the workers were to meet; it is no failure of theirs.
+    port_taken: bool = False
     #: All workers ended with 0.
     finished: bool = False
     #: It stepped without loading the checkpoint that was pinned for it.
@@ -172,6 +174,9 @@ class Rules:
     debounce_seconds: float = 0.05
     #: Seconds that a first world waits for an agent that is here, but not ready.
     ready_seconds: float = 10.0
+    #: Seconds that a first world of fewer than all waits: of an earlier one there may be members
+    #: that have not found us yet.
+    alone_seconds: float = 0.0
     #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
     prepare_seconds: float = 60.0
     #: Seconds within which a wished change must find a world that steps.

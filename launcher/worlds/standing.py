@@ -225,6 +225,9 @@ class Standing:
         watch = self.watch
         if watch is None:
             return ""
+        if watch.port_taken:
+            port = watch.document.master_port
+            return f"another program took port {port}, where the workers were to meet"
         if cause is Cause.MEMBERSHIP:
             lost = sorted(watch.replicas & self.gone)
             return f"replicas {', '.join(map(str, lost))} are gone" if lost else "a replica left"

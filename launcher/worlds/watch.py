@@ -82,6 +82,8 @@ class Watch:
         self.ended_by: Cause | None = None
         self.phase = Phase.RUNNING
         self.unloaded = False
+        #: Another program has the port where the workers were to meet.
+        self.port_taken = False
         self._since, self._declared, self._blind = since, declared, blind
         self._dispersed = False
         self._members = frozenset(member.replica for member in document.members)
@@ -273,6 +275,7 @@ class Watch:
             stepping=self.stepping,
             failed=self._failed,
             dispersed=self._scattered(),
+            port_taken=self.port_taken,
             finished=self.finished,
             unloaded=self.unloaded,
             change=self.change,

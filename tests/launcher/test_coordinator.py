@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from launcher.config import WorldDocument
 from launcher.coordinator import Coordinator
 from launcher.following.seats import SoleSeat
 from launcher.frames import Connection, digest
-from launcher.processes.values import ProbeEvent
+from launcher.processes.values import ProbeEvent, WorkerExit
 from launcher.replica import JobPlace, read
 from launcher.worlds.link import FixedWish, Reports
 from launcher.worlds.sight import Rules
@@ -123,6 +124,21 @@ async def coordinating(
             await mute.connection.close()
         server.close()
         await server.wait_closed()
+
+
+def an_exit(code: int, rank: int = 0) -> WorkerExit:
+    """A worker's end that nobody asked for."""
+    at = datetime.now(UTC)
+    return WorkerExit(
+        rank=rank,
+        local_rank=0,
+        pid=1,
+        code=code,
+        at_ns=1,
+        stopped=False,
+        failed_at=at,
+        message="",
+    )
 
 
 def run(test: Awaitable[None]) -> None:
@@ -391,6 +407,22 @@ def test_two_jobs_that_meet_at_one_endpoint_are_told_apart_by_what_they_run(
 
             assert refused.final
             assert "--rdzv-id" in refused.reason
+
+    run(story())
+
+
+def test_a_port_that_another_program_took_is_replaced_and_no_failure(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(1, restart_limit=0)) as connect:
+            agent = await connect(hello(0))
+            await agent.hear(frames.Run)
+            exited = frames.Exited(epoch=1, exit=an_exit(1), port_taken=True)
+            agent.connection.send(exited)
+            await agent.hear(frames.Halt)
+            agent.stopped(1)
+            world = (await agent.hear(frames.Run)).world
+
+            assert (world.cause, world.restart_count, world.master_port) == (Cause.MEMBERSHIP, 0, 1)
 
     run(story())
 

@@ -229,6 +229,12 @@ def test_a_failed_worker_ends_the_world() -> None:
     assert decide(sight(1, 0, world=world(0, failed=1)), NOW) == Stop(Cause.FAILURE)
 
 
+def test_a_port_that_was_taken_is_no_failure_of_the_script() -> None:
+    seen = sight(1, 0, world=world(0, failed=1, port_taken=True), failures=4)
+
+    assert decide(seen, NOW) == Stop(Cause.MEMBERSHIP)
+
+
 def test_more_failures_than_the_limit_end_the_job_with_the_workers_code() -> None:
     action = decide(sight(1, 0, world=world(0, failed=7), failures=4), NOW)
 
