@@ -77,6 +77,8 @@ class Place:
     def __init__(self, names: "dict[str, Any]", fresh: "dict[str, Any]", shown: Shown) -> None:
         #: The names of the module itself, and those that it has before its first line.
         self.names, self.fresh, self.shown = names, fresh, shown
+        #: The environment before anything was imported.
+        self.before = dict(os.environ)
         self.ending = Ending()
         atexit.register(self.ending.last)  # before all others, so that it is called after them
 
@@ -145,7 +147,7 @@ class Worker:
         self.place.shown.show(" ".join(spec["argv"]), environment)
         if spec["kind"] == "exec":
             execute(spec["argv"], environment)
-        _replace_environment(environment)
+        _replace_environment(environment, self.place.before)
         _renew_randomness()
         _renew_streams()
         sys.argv = [spec["target"], *spec["arguments"]]
@@ -236,16 +238,21 @@ def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
 
 
-def _replace_environment(environment: "dict[str, str]") -> None:
+def _replace_environment(environment: "dict[str, str]", before: "dict[str, str]") -> None:
+    """The worker's environment, and what imports have changed in the nursery's since ``before``."""
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    removed = [name for name in before if name not in os.environ]
     ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
     wanted = dict(environment)
     if ours:
         wanted.pop("PYTHONPATH", None)  # with our directory in it, which nobody needs here
         if ours.get("pythonpath") is not None:
             wanted["PYTHONPATH"] = ours["pythonpath"]
-    # What is the same stays, so that the order stays what a fresh process would have.
     os.environ.clear()
     os.environ.update(wanted)
+    os.environ.update(changed)
+    for name in removed:
+        os.environ.pop(name, None)
 
 
 def _renew_randomness() -> None:

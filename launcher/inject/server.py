@@ -76,8 +76,7 @@ class Server:
         self.spoiled: "dict[str, str] | None" = None
         self.preparing = False
         self.workers: "set[int]" = set()
-        self.spy = Spy(os.environ._data)  # type: ignore[attr-defined]
-        self.plain = os.environ._data  # type: ignore[attr-defined]
+        self.spy = os.environ._data = Spy(os.environ._data)  # type: ignore[attr-defined]
 
     def serve(self) -> "Any":
         """Answer messages, import between them; returns in a forked worker."""
@@ -169,11 +168,11 @@ class Server:
         os._exit(0)
 
     def fork(self) -> int:
-        os.environ._data = self.plain  # type: ignore[attr-defined]
         gc.freeze()
         pid = os.fork()
         if not pid:
             self.connection.close()
+            os.environ._data = dict(self.spy)  # type: ignore[attr-defined]
             self.become.bind(os.getppid())
             sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
         return pid
@@ -193,7 +192,6 @@ class Server:
             self.bring(self.todo.pop(0))
             return
         self.preparing = False
-        os.environ._data = self.plain  # type: ignore[attr-defined]
         gc.collect()
         names = list(sys.modules)
         for at in range(0, len(names), NAMES):
@@ -202,7 +200,6 @@ class Server:
         send(self.connection, dict(said, say="ready"))
 
     def bring(self, module: str) -> None:
-        os.environ._data = self.spy  # type: ignore[attr-defined]
         self.spy.asked = None
         try:
             importlib.import_module(module)

@@ -105,10 +105,14 @@ class Channel:
         """
         if not self.alive:
             raise Unavailable("the fork server is gone")
+        try:
+            copies = [os.dup(fd) for fd in fds]
+        except OSError as closed:
+            raise Unavailable(f"a standard stream is closed: {closed}") from closed
         self._next += 1
         made: asyncio.Future[Child] = self._loop.create_future()
         self._waiting[self._next] = made
-        self._send({**order, "id": self._next}, [os.dup(fd) for fd in fds])
+        self._send({**order, "id": self._next}, copies)
         return await made
 
     @property
@@ -135,16 +139,21 @@ class Channel:
         self._retired = True
         idle = not self._children and not self._waiting
         if idle:
-            self.close()
+            self._end()
+            # A process with torch in it takes a while to go, and a world may be about to start.
+            self._loop.run_in_executor(None, self.process.wait)
         return idle
 
     def close(self) -> None:
         """End the server, and with it whatever it still has."""
         self._retired = True
+        self._end()
+        self.process.wait()
+
+    def _end(self) -> None:
         if self.alive:
             self._lost()
         self.process.kill()
-        self.process.wait()
 
     def _send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         self._outbox.append((json.dumps(message).encode(), fds))

@@ -125,7 +125,18 @@ def test_a_lease_that_is_past_ends_the_process(tmp_path: Path) -> None:
     control.close()
 
 
-@pytest.mark.parametrize("file", ["inject/path/sitecustomize.py", "inject/bootstrap.py", "inject/nursery.py", "inject/server.py", "inject/become.py", "inject/gate.py", "ask_torch.py"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "inject/path/sitecustomize.py",
+        "inject/bootstrap.py",
+        "inject/nursery.py",
+        "inject/server.py",
+        "inject/become.py",
+        "inject/gate.py",
+        "ask_torch.py",
+    ],
+)
 def test_it_is_python_3_8(file: str) -> None:
     ast.parse((PACKAGE / file).read_text(), feature_version=(3, 8))
     assert "from __future__" not in (PACKAGE / file).read_text()

@@ -174,6 +174,24 @@ def test_nothing_is_imported_that_would_come_too_early(
     assert printed(tmp_path) == there
 
 
+def test_what_a_library_sets_as_it_is_imported_is_set(tmp_path: Path) -> None:
+    library = "import os\nos.environ['SET'] = 'yes'; os.environ.pop('GONE')"
+    environment = a_library(tmp_path, "library", library) | {"GONE": "no"}
+    script = "import os, library, sys\nprint(os.environ['SET'], 'GONE' in os.environ, os.getpid())"
+    config = a_script(tmp_path, script + "\n" + STEP, environment=environment, probe=True)
+
+    async def story() -> None:
+        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+            while not list((tmp_path / "cache").rglob("preload-*.json")):
+                await asyncio.sleep(0.02)
+        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+            while len(printed(tmp_path).splitlines()) < 2:
+                await asyncio.sleep(0.02)
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert {line.rsplit(" ", 1)[0] for line in printed(tmp_path).splitlines()} == {"yes False"}
+
+
 def test_mathematics_works_after_the_fork(tmp_path: Path) -> None:
     lines = (
         "import numpy, torch\n"
