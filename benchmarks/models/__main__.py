@@ -181,7 +181,7 @@ def main() -> None:
     data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
     found = tasks(data)
     scores = bake_off(found, contenders, arguments.seeds)
-    table = [*errors(scores), *coverage(scores), *regrets(scores)]
+    table = [*errors(scores), *usual(scores), *coverage(scores), *regrets(scores)]
     table += [*transfer.rows(found), *trials.rows(found)]
     spent = fit_milliseconds(found)
     table.append(Row(metric="a fit and 60 predictions, CPU", value=spent, unit="ms", bar=_FIT_MS))
@@ -211,6 +211,25 @@ def errors(scores: Scores) -> list[Row]:
                     ratio_bar=round(1 / share, 3) if share else None,
                 )
             )
+    return table
+
+
+def usual(scores: Scores) -> list[Row]:
+    """The same of the median walk: means are those of a peer's worst extrapolations, too."""
+    table = []
+    for points in BARS:
+        value, theirs = (
+            100 * float(np.median(scores[n, points].error)) for n in ("Brain", "Pollux's fit")
+        )
+        table.append(
+            Row(
+                metric=f"error of the median walk from {count(points, 'point')}",
+                value=value,
+                unit="%",
+                peer="Pollux's fit",
+                peer_value=theirs,
+            )
+        )
     return table
 
 
