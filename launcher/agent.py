@@ -185,7 +185,13 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     static = config.rdzv_backend == "static" and config.nodes_max > 1
     rank = config.node_rank if static or config.node_rank else None
-    rules = Rules(free_seconds=_FREE_SECONDS, last_waits=False, shape=config.shape, spares=True)
+    rules = Rules(
+        free_seconds=_FREE_SECONDS,
+        last_waits=False,
+        alone_seconds=_alone_seconds(config),
+        shape=config.shape,
+        spares=True,
+    )
     participant = by_hand(config, scratch, rank=rank, rules=rules, say=_quietly)
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
@@ -340,6 +346,18 @@ def _lease_seconds(config: LaunchConfig) -> float:
     """
     attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
     return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
+
+
+def _alone_seconds(config: LaunchConfig) -> float:
+    """How long who comes back at the endpoint leaves a world that lost its coordinator to find it.
+
+    Nothing where there are not agents enough for two worlds. The others need a lease to be sure
+    that the coordinator is gone; on loopback they know it at once.
+    """
+    if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
+        return 0.0
+    near = _own_address(config.rdzv_endpoint).startswith(("127.", "::1"))
+    return 0.0 if near else _lease_seconds(config) + 2 * _FOUND_SECONDS
 
 
 def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:

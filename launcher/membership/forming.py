@@ -88,7 +88,8 @@ def _patience(sight: Sight, wish: WorldWish, now: float, goal: int, size: int) -
     known = {agent.replica for agent in sight.agents}
     if world is not None and any(member.replica in known for member in world.members):
         return None
-    until = max(sight.wished_since + wish.patience_seconds, warming_until(sight))
+    alone = 0.0 if world is not None else sight.rules.alone_seconds
+    until = max(sight.wished_since + max(wish.patience_seconds, alone), warming_until(sight))
     here = f"{size} of {goal} {counted(sight)} are here"
     return Wait(here, until) if now < until else None
 

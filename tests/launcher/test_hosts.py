@@ -29,10 +29,7 @@ def job(directory: Path, count: int, nnodes: str) -> Iterator[tuple[HandJob, Hos
     """A running job on so many hosts; at the end there never were two worlds, and nothing stays."""
     with hosts(directory, count) as them:
         it = HandJob(hosts=them, work=directory / "work", nnodes=nnodes, flags=(CONF,))
-        least = int(nnodes.partition(":")[0])
-        it.start(*them.all[:least])
-        it.running(*them.all[:least])  # so that the first host has rank 0
-        it.start(*them.all[least:])
+        it.start()
         it.running(*them)
         yield it, them
         assert overlaps(it.lives()) == [], it.logs()

@@ -28,6 +28,7 @@ from launcher.worlds.sight import (
 )
 from tests.launcher.elastic import wish
 from tests.launcher.sights import (
+    ORDINARY,
     agent,
     agents,
     ended,
@@ -58,6 +59,16 @@ def test_a_first_world_waits_for_the_rest_as_long_as_patience_lasts() -> None:
 
     assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 30)
     assert decide(seen, NOW + 30) == Form(members([0]), Cause.START, 0, 2)
+
+
+def test_a_first_world_of_fewer_waits_for_an_earlier_one_to_find_it() -> None:
+    rules = replace(ORDINARY, alone_seconds=40.0)
+    seen = sight(2, 0, wished_since=NOW, rules=rules)
+
+    assert decide(seen, NOW + 30) == Wait("1 of 2 replicas are here", NOW + 40)
+    assert decide(sight(2, 0, 1, wished_since=NOW, rules=rules), NOW) == Form(
+        members([0, 1]), Cause.START, 0, 2
+    )
 
 
 def test_fewer_than_the_minimum_never_form() -> None:
