@@ -105,13 +105,7 @@ class Workers:
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        workers = cls(config, world, group_rank, nursery, on_event, on_exit)
-        try:
-            await workers._start_all()
-        except BaseException:
-            await workers.stop(0)
-            raise
-        return workers
+        return await cls(config, world, group_rank, nursery, on_event, on_exit)._begin()
 
     @classmethod
     async def prepare(
@@ -135,12 +129,7 @@ class Workers:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
         workers = cls(config, world, group_rank, nursery, on_event, on_exit)
         workers._held = True
-        try:
-            await workers._start_all()
-        except BaseException:
-            await workers.stop(0)
-            raise
-        return workers
+        return await workers._begin()
 
     @property
     def gated(self) -> bool:
@@ -219,6 +208,14 @@ class Workers:
             self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))
         await asyncio.shield(self._stopping)
         return self.exits
+
+    async def _begin(self) -> "Workers":
+        try:
+            await self._start_all()
+        except BaseException:
+            await self.stop(0)
+            raise
+        return self
 
     async def _start_all(self) -> None:
         member = self._world.member(self._group_rank)

@@ -22,7 +22,7 @@ from launcher.processes import process
 #: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
 #: Share of a processor that a second server may take while a world trains.
-_PACE = 0.4
+_PACE = 0.5
 #: A second server is not worth it for fewer modules than this.
 _WORTHWHILE = 20
 #: Servers that are started anew without an unsafe library, before nothing is imported ahead.
