@@ -339,18 +339,9 @@ class Workers:
                 event = msgspec.json.decode(datagram, type=ProbeEvent)
             except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
                 continue
-            if event.epoch == self._world.epoch:
-                if event.event == "saved" and event.path and self._nursery is not None:
-                    self._nursery.checkpoints.add(event.path)
-                if event.event == "learned":
-                    self._learned(event)
-                else:
-                    self._on_event(event)
-
-    def _learned(self, event: ProbeEvent) -> None:
-        """A worker has written down what it imported."""
-        if self._nursery is not None and event.path is not None:
-            self._nursery.learn(event.path)
+            ours = self._nursery is not None and self._nursery.heard(event)
+            if event.epoch == self._world.epoch and not ours:
+                self._on_event(event)
 
     def _ended_one(self, worker: process.Worker) -> None:
         """A worker's pidfd became readable: it has ended."""

@@ -18,6 +18,7 @@ from launcher.nursery.channel import Channel, Child, Readiness
 from launcher.nursery.learned import Learned
 from launcher.nursery.parking import Parking
 from launcher.processes import process
+from launcher.processes.values import ProbeEvent
 
 #: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
@@ -105,8 +106,16 @@ class Nursery:
             self._once(f"a worker is started by itself, without the fork server: {cannot}")
             raise
 
-    def learn(self, report: str) -> None:
-        """Hear what a worker had imported by its first step; once a run."""
+    def heard(self, event: ProbeEvent) -> bool:
+        """Take from what a worker announces what is for us; whether it is for nobody else."""
+        if event.event == "saved" and event.path:
+            self.checkpoints.add(event.path)
+        if event.event == "learned" and event.path:
+            self._learn(event.path)
+        return event.event == "learned"
+
+    def _learn(self, report: str) -> None:
+        """What a worker had imported by its first step; once a run is enough."""
         if self._learning is None:
             modules, environment = learned.read_report(report)
             if modules:
