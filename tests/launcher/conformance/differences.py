@@ -110,6 +110,12 @@ EXPLAINED = (
         why="a module is shown as it was given, with -m",
     ),
     Explained(
+        case=".*nodes.*|group of processes",
+        where="workers/.*/environment/TORCHINDUCTOR_CACHE_DIR",
+        why="variables that modules set when they are imported ahead are there from the start",
+        theirs="",
+    ),
+    Explained(
         case="open end",
         where="out: ",
         why="a last line without an end is ended on the console, or the next worker's joins it",
