@@ -269,6 +269,8 @@ class Halt(Frame, frozen=True, kw_only=True):
 
     epoch: int
     grace_seconds: float
+    #: The world was lost: with ``--save_at_breakpoint`` what is in memory comes to storage first.
+    lost: bool = False
 
 
 class Lease(Frame, frozen=True, kw_only=True):

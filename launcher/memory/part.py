@@ -23,6 +23,8 @@ from launcher.processes.values import WorkerExit
 
 #: In ``$BRAIN_HOME``: directories in which checkpoints were ever saved through memory.
 REGISTRY = "memory-directories"
+#: Seconds that a lost world waits for storage with ``--save_at_breakpoint``.
+_BREAKPOINT_SECONDS = 30.0
 #: Seconds that a copy to another host may take before it counts as missing.
 _COPY_SECONDS = 5.0
 
@@ -119,24 +121,36 @@ class MemoryPart:
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
         """Tell of a worker's end once its saves are on storage; at once where we ended it."""
-        if self.hold is None or exit.stopped:
+        if self.hold is None or exit.stopped or not self.hold.holds(exit.pid):
             tell(exit)
-            return
-        failed = exit.code != 0 and self._config is not None and self._config.save_at_breakpoint
-        if failed:
-            self.hold.persist()
-        if failed or self.hold.holds(exit.pid):
-            self._do(self._when_stored(self.hold, exit, tell, failed))
         else:
-            tell(exit)
+            self._do(self._when_stored(self.hold, exit, tell))
+
+    async def breakpoint(self) -> None:
+        """A world was lost: what is in memory comes to storage, where the job wants that."""
+        if self.hold is None or not self._breakpoints:
+            return
+        self.hold.persist()
+        try:
+            async with asyncio.timeout(_BREAKPOINT_SECONDS):
+                await self.hold.persisted()
+        except TimeoutError:
+            _say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
 
     async def drain(self, *, hurry: bool) -> None:
         """Before the agent leaves: everything on storage, memory given back.
 
         In a ``hurry`` the keeper does that after us.
         """
-        if self.hold is not None and not hurry:
-            await self.hold.close()
+        if self.hold is None or hurry:
+            return
+        if self._breakpoints:
+            self.hold.persist()
+        await self.hold.close()
+
+    @property
+    def _breakpoints(self) -> bool:
+        return self._config is not None and self._config.save_at_breakpoint
 
     def _open(self) -> None:
         config, root = self._config, self._root
@@ -153,11 +167,9 @@ class MemoryPart:
         self._sharing = Sharing(self.hold.root / "steps", config.job, self._token_sha256)
 
     async def _when_stored(
-        self, hold: Hold, exit: WorkerExit, tell: Callable[[WorkerExit], None], steps: bool
+        self, hold: Hold, exit: WorkerExit, tell: Callable[[WorkerExit], None]
     ) -> None:
         lost = await hold.settled(exit.pid)
-        if steps:
-            await hold.persisted()
         if lost is not None and exit.code == 0:
             exit = replace(exit, code=1, message=f"its last checkpoint could not be saved: {lost}")
         tell(exit)

@@ -27,7 +27,7 @@ class Storing:
     """One turn after the other, each as long as one step takes."""
 
     def __init__(self, root: Path) -> None:
-        self._steps = root / "steps"
+        self._steps, self._name = root / "steps", root.name
         self._next_try = 0.0
         #: Where pieces of other agents are waited for; None: nowhere.
         self._gathering: Path | None = None
@@ -42,7 +42,7 @@ class Storing:
         wanted = [
             part
             for part in parts.found(self._steps)
-            if not part.copied and (part.storage or breakpoint) and not self._stored(part)
+            if (breakpoint or _ours(part)) and not self._stored(part)
         ]
         if not wanted:
             return False
@@ -52,7 +52,7 @@ class Storing:
         mark = self._steps / str(key) / "persisting"
         try:
             mark.touch()
-            waiting = self._store([part for part in wanted if part.key == key])
+            waiting = self._store([part for part in wanted if part.key == key], breakpoint)
             self._refused = None
             with contextlib.suppress(FileNotFoundError):
                 (self._steps / "error").unlink()
@@ -89,10 +89,12 @@ class Storing:
         with contextlib.suppress(FileNotFoundError):
             (self._steps / str(part.key) / f"stored-{part.rank}").touch()
 
-    def _store(self, mine: list[Part]) -> bool:
+    def _store(self, mine: list[Part], breakpoint: bool) -> bool:
         """Returns whether pieces of others are waited for."""
         if mine[0].shared:
-            first = next((part for part in mine if part.rank == 0), None)
+            # The agent of rank 0 stores it; that one may be what was lost.
+            any_will_do = mine[0] if breakpoint else None
+            first = next((part for part in mine if part.rank == 0), any_will_do)
             if first is not None:
                 self._store_file(first)
             return False
@@ -101,34 +103,44 @@ class Storing:
     def _store_file(self, part: Part) -> None:
         place = Path(part.path)
         place.mkdir(parents=True, exist_ok=True)
-        temporary = place / f".step-{part.step}.pt"
+        final = parts.final(place, part.step, sharded=False)
+        if part.rank != 0 and final.exists():
+            return
+        for old in place.glob(f".step-*-{self._name}"):  # of a keeper that was killed
+            old.unlink()
+        temporary = place / f".step-{part.step}-{self._name}"
         _copy(self._steps / str(part.key) / "state.pt", temporary)
-        os.replace(temporary, parts.final(place, part.step, sharded=False))
+        os.replace(temporary, final)
         parts.sync(place)
         parts.retire(place, KEPT)
 
     def _store_pieces(self, mine: list[Part]) -> bool:
         place, step = Path(mine[0].path), mine[0].step
         final = parts.final(place, step, sharded=True)
+        first = next((part for part in mine if part.rank == 0), None)
+        whole = "" if first is None else f"{first.key} {first.accepted}"
+        if whole and _says(final / ".whole") == whole:
+            return False  # by an agent that has a copy
         gathering = place / f".step-{mine[0].key}.parts"
         done = [gathering / f".done-{rank}" for rank in range(mine[0].world)]
         gathering.mkdir(parents=True, exist_ok=True)
         for part in mine:
             if not done[part.rank].exists():
                 for name in part.files:
-                    half = gathering / f".half-{part.rank}"
+                    half = gathering / f".half-{part.rank}-{self._name}"
                     _copy(self._steps / str(part.key) / name, half)
                     os.replace(half, gathering / name)
                 parts.sync(gathering)
                 done[part.rank].touch()
-        if all(part.rank != 0 for part in mine):
+        if not whole:
             return False  # the agent of rank 0 does the rest
         if not all(mark.exists() for mark in done):
             self._gathering = gathering
             return True
         self._gathering = None
         for mark in done:
-            mark.unlink()
+            mark.unlink(missing_ok=True)
+        (gathering / ".whole").write_text(whole)
         shutil.rmtree(final, ignore_errors=True)
         os.rename(gathering, final)
         parts.sync(place)
@@ -137,6 +149,19 @@ class Storing:
             if int(old.name.removeprefix(".step-").partition("-")[0]) < step:
                 shutil.rmtree(old, ignore_errors=True)
         return False
+
+
+def _ours(part: Part) -> bool:
+    """Whether it is for this agent to store: pieces of its own, and the whole of rank 0."""
+    return part.storage and not part.copied and (part.rank == 0 or not part.shared)
+
+
+def _says(path: Path) -> str:
+    """What a small file says; nothing where it is not there."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _changed_at(directory: Path) -> float:

@@ -127,7 +127,9 @@ def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
     """
     watch = it.running
     watch.phase, watch.ended_by = sight.Phase.STOPPING, cause
-    order = frames.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    lost = cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly
+    grace = it.terms.grace_seconds
+    order = frames.Halt(epoch=watch.document.epoch, grace_seconds=grace, lost=lost)
     halt = frames.encoded(order)
     for replica in watch.still:
         if peer := it.peers.get(replica):
@@ -138,7 +140,7 @@ def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
         ledger, code = it.books.ledger, watch.seen().failed
         barren = ledger.barren if code is None else (*ledger.barren, code)
         it.books.note(failures=ledger.failures + 1, barren=barren)
-    if cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly:
+    if lost and cause is not None:
         it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
 
 

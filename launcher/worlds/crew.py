@@ -21,6 +21,9 @@ from launcher.processes.process import free_port, port_taken
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
 
+#: Seconds that workers' imports may take before this agent is used without them.
+_WARM_SECONDS = 120.0
+
 Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
 
 
@@ -63,7 +66,11 @@ class Crew:
     async def warm(self) -> None:
         """Say when that is done; then there is nothing more to do, for ever."""
         assert self._nursery is not None
-        await self._nursery.ready()
+        try:
+            async with asyncio.timeout(_WARM_SECONDS):
+                await self._nursery.ready()
+        except TimeoutError:
+            self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; nobody waits for them")
         self.ready = True
         self._tell(frames.Ready())
         await asyncio.Event().wait()
@@ -122,9 +129,9 @@ class Crew:
                 case frames.Discard(epoch=epoch):
                     if self._next is not None and epoch in (0, self._next.world.epoch):
                         await self._discard()
-                case frames.Halt(epoch=epoch, grace_seconds=grace):
+                case frames.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
                     if epoch == self.epoch:
-                        await self._stop(grace)
+                        await self._stop(grace, lost=lost)
                     else:
                         self._tell_stopped(epoch)
 
@@ -177,12 +184,14 @@ class Crew:
             on_exit=lambda exit: self._exited(world.epoch, exit),
         )
 
-    async def _stop(self, grace_seconds: float) -> None:
+    async def _stop(self, grace_seconds: float, *, lost: bool = False) -> None:
         workers = self._workers
         assert workers is not None
         self._stopping = True
         self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False
+        if lost:
+            await self._memory.breakpoint()
         self._tell_stopped(workers.world.epoch)
         self._workers = None
         self._phase("waiting")
