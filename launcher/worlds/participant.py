@@ -62,6 +62,8 @@ class Participant:
         crew: Callable[..., Crew] = Crew,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
+        #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
+        self._asked = config.replica
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
         self._status, self.say = status, say
@@ -295,7 +297,8 @@ class Participant:
         return frames.Hello(
             job=self.config.job,
             token_sha256=self._token_sha256,
-            replica=self.config.replica,
+            # What a coordinator gave that formed no world counts with that one alone.
+            replica=self._asked if self.last is None else self.config.replica,
             rank=self._rank,
             node=NodeName(self.config.node),
             address=self.address,
