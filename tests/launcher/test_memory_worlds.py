@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from brain.types.job import Checkpoint, Intent
+from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher.memory.links import SHARED
+from tests.launcher.elastic import job, wish
 
 #: Saves at step 5, fails once at step 7, saves at step 10.
 UNMODIFIED = """
@@ -37,8 +40,8 @@ def brain_run(script: str, directory: Path, *flags: str, **environment: str) -> 
     """What ``brain-run`` printed, which ended well and left no memory behind."""
     path = directory / "train.py"
     path.write_text(script)
-    job = f"worlds{os.getpid()}"
-    command = [sys.executable, "-m", "launcher.cli", "--job", job, "--max-restarts=1"]
+    name = f"worlds{os.getpid()}"
+    command = [sys.executable, "-m", "launcher.cli", "--job", name, "--max-restarts=1"]
     ran = subprocess.run(
         [*command, "--home", str(directory / "home"), *flags, str(path)],
         cwd=directory,
@@ -48,7 +51,7 @@ def brain_run(script: str, directory: Path, *flags: str, **environment: str) -> 
         timeout=90,
     )
     assert ran.returncode == 0, ran.stderr
-    assert not list(SHARED.glob(f"brain-*-{job}-*"))
+    assert not list(SHARED.glob(f"brain-*-{name}-*"))
     return ran.stdout
 
 
@@ -79,3 +82,13 @@ def test_what_was_to_stay_in_memory_is_on_storage_before_a_failed_world_starts_a
 ) -> None:
     said = brain_run(API, tmp_path, "--save_at_breakpoint")
     assert said.splitlines() == ["from 0 ", "from 5 ['step-5.pt']"]
+
+
+def test_a_coordinator_tells_brain_how_far_memory_is_ahead_of_storage(tmp_path: Path) -> None:
+    with job(tmp_path, "--steps=100000", "--save-every=5", first=wish(1)) as it:
+        it.declares = Checkpoint(memory=True)
+        it.begin(1)
+        told = it.brain.told(WorldEvent.MEMORY, epoch=1)
+        it.brain.wishes(0, intent=Intent.CANCEL)
+        it.ended(0)
+    assert [member.memory for member in told.members] == [MemoryCheckpoint()]
