@@ -173,8 +173,11 @@ class Gate:
             return self._may_appear(path)
 
     def _may_appear(self, path: str) -> bool:
+        above = os.path.dirname(path)
+        if above + os.sep in self.temporary:  # something new is there at any time
+            return False
         try:
-            return bool(self.stat(os.path.dirname(path)).st_mtime >= self.since)
+            return bool(self.stat(above).st_mtime >= self.since)
         except OSError:
             return False
 

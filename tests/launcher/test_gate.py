@@ -50,6 +50,7 @@ UNFELT = {
     "temporary directories": "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')",
     "a port that is anybody's": "import socket; socket.socket().bind(('127.0.0.1', 0))",
     "directories that may be there": "os.makedirs('old', exist_ok=True)",
+    "what may come among temporary files": "os.path.exists('/tmp/nothing-there')",
     "torch": "import torch; torch.nn.Linear(3, 3)(torch.ones(3))",
 }
 
