@@ -47,6 +47,8 @@ class Search:
         self.following = ""
         #: Who said that it coordinates; empty: nobody did.
         self.leader = ""
+        #: Another agent has our number by now.
+        self.taken = False
         #: Addresses that did not answer -> since when.
         self._silent: dict[str, float] = {}
         #: Others may follow somebody whose turn it was not.
@@ -76,7 +78,7 @@ class Search:
     def arrived(self) -> None:
         """A coordinator is followed: what was before is forgotten."""
         self._silent.clear()
-        self.leader, self._strayed = "", False
+        self.leader, self.taken, self._strayed = "", False, False
 
     def turned_away(self, since: float) -> None:
         """The one that is followed is silent since then."""
@@ -143,6 +145,7 @@ class Search:
             if said.final:
                 return said
             self._say(said.reason)
+            self.taken = True
         elif isinstance(said, frames.Elsewhere) and said.coordinator not in ("", self._address):
             self.leader = said.coordinator
         return said is not None

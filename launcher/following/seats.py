@@ -10,6 +10,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -141,7 +142,10 @@ class LocalSeat:
         return ""
 
     def leave(self) -> None:
-        """Let go of the lock."""
+        """Let go of the lock, and say so: this process may live on for a while."""
+        if self._mine is not None and self.holds():
+            left = replace(self._mine, pid=0, ticks=0)
+            self._place.keep("coordinator", left, durable=False)
         self._mine = self._seen = None
         self._place.lock.release()
 

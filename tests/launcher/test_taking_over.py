@@ -167,6 +167,15 @@ def test_who_was_succeeded_sees_it_before_the_next_act(tmp_path: Path) -> None:
     assert second.holds()
 
 
+def test_a_seat_that_was_given_up_is_free_while_its_holder_lives_on(tmp_path: Path) -> None:
+    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    first.claim("127.0.0.1:1", 1, hung=False)
+    first.leave()
+
+    assert second.claim("127.0.0.1:2", 1, hung=False)
+    assert not first.holds()
+
+
 def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         seat = LocalSeat(JobPlace(tmp_path))
