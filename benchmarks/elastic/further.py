@@ -14,6 +14,7 @@ from benchmarks.elastic.events import Outcome, begun
 from benchmarks.elastic.job import Job, Stuck, running
 from benchmarks.elastic.launchers import Launcher, environment
 from benchmarks.report import Row
+from tests.launcher import crowd
 
 Measurement = Callable[[Path, Sequence[Outcome]], list[Row]]
 
@@ -25,6 +26,8 @@ BUDGET_SECONDS, SLACK_SECONDS = 3.0, 0.5
 _HUNG_SECONDS = 30.0
 _SETTLED_STEPS = 25
 AGENTS = 64
+#: Simulated agents, and how much more a message count per agent may be among many of them.
+CROWDS, _LINEAR = (100, 10_000), 1.05
 
 
 def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
@@ -195,6 +198,29 @@ def _formed(job: Job, size: int) -> dict[str, float]:
     return job.until(f"a world of {size}", 120, look)
 
 
+def messages(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """A coordinator without sockets: what a change costs it grows with agents, and no faster."""
+    few, many = (_per_agent(crowd.simulate(agents)) for agents in CROWDS)
+    return [
+        Row(
+            metric=f"messages of a coordinator per agent, {CROWDS[1]} agents, {change}",
+            value=many[change],
+            unit="messages",
+            bar=round(_LINEAR * few[change], 2),
+            note=f"bar: {_LINEAR:g} × that of {CROWDS[0]} agents",
+        )
+        for change in ("killed", "joined")
+    ]
+
+
+def _per_agent(changes: Mapping[str, crowd.Change]) -> dict[str, float]:
+    size = changes["formed"].sent["Run"]
+    return {
+        name: (change.sent.total() + change.heard.total()) / size
+        for name, change in changes.items()
+    }
+
+
 def first_step(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
     """A fresh job of one process: from the command to its first step."""
     known = launchers.known(home)
@@ -243,5 +269,6 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "bursts": bursts,
     "coordinator": coordinator,
     "many-agents": many_agents,
+    "messages": messages,
     "probe": probe,
 }

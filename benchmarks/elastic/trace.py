@@ -10,6 +10,7 @@ from statistics import median
 MILESTONES = ("began", "imported", "grouped", "built", "loaded", "wrapped", "step")
 #: The phases of a gap, as the tables name them.
 PHASES = (
+    "save",
     "detect+stop",
     "decide+fork",
     "boot",
@@ -114,14 +115,16 @@ def change(
     if not further:
         return None
     rank0 = next((worker for worker in after if worker.steps[0].rank == 0), after[0])
+    saved = max((mark.at for w in before for mark in w.marks if mark.what == "saved"), default=0.0)
     stopped = max((ended[pid] for pid in old if pid in ended), default=last.at)
+    known = (max(saved, last.at), stopped, started.get(rank0.pid))
     return Change(
         gap_seconds=first.at - last.at,
         idle_seconds=first.at - last.at - _step_seconds(before),
         effective_seconds=min(further) - last.at,
         steps_lost=max(0, last.step - (first.step - 1)),
         asked_seconds=first.at - asked_at,
-        phases=_phases(rank0, last.at, stopped, started.get(rank0.pid)),
+        phases=_phases(rank0, last.at, known),
     )
 
 
@@ -131,13 +134,12 @@ def _step_seconds(workers: Iterable[Worker]) -> float:
 
 
 def _phases(
-    worker: Worker, stood_at: float, stopped: float, started: float | None
+    worker: Worker, stood_at: float, known: tuple[float, float, float | None]
 ) -> dict[str, float]:
     """How long each phase took of the time since the old world stood; what a worker did before
-    that, while the old world still trained, took none."""
-    began = worker.first("began")
-    instants = [stopped, began if started is None else started]
-    instants += [worker.first(what) for what in MILESTONES]
+    that, while the old world still trained, took none. ``known`` is when the old world had saved,
+    when it had ended, and when the worker was started."""
+    instants = [*known, *(worker.first(what) for what in MILESTONES)]
     phases, reached = {}, stood_at
     for name, at in zip(PHASES, instants, strict=True):
         until = reached if at is None else max(reached, at)
