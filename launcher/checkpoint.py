@@ -134,7 +134,7 @@ class _Memory:
         key = parts.Key(step=step, epoch=int(self.config["epoch"]))
         writing = self.root / "steps" / f".writing-{key}-{_rank()}-{os.getpid()}"
         shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir(parents=True)
+        writing.mkdir()  # not what is above it: the agent may be gone
         try:
             self.check_room()
             if sharded:

@@ -95,6 +95,8 @@ class Hold:
         """
         for orphan in orphans():
             adopt(orphan)
+        for gone in SHARED.glob(f".gone-brain-{os.getuid()}-*"):
+            shutil.rmtree(gone, ignore_errors=True)
         try:
             repair(registry, say)
             registry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

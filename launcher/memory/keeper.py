@@ -74,7 +74,10 @@ class Keeper:
                 told = os.read(0, 4096)
                 self.asked = int(told.split()[-1]) if told else self.asked
                 gone_since = None if told else time.monotonic()
-        shutil.rmtree(self.root, ignore_errors=True)
+        # Away first: a worker that outlives its agent must not add to what is being removed.
+        gone = gone_name(self.root)
+        os.rename(self.root, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def turn(self) -> bool:
         """Bring every slot one step on; returns whether something is still ahead."""
@@ -185,6 +188,12 @@ class Keeper:
             self.reported = line
             with contextlib.suppress(OSError):  # the agent is gone
                 os.write(1, line.encode() + b"\n")
+
+
+def gone_name(root: str) -> str:
+    """What a directory of shared memory is called while it is being removed."""
+    above, name = os.path.split(root)
+    return os.path.join(above, f".gone-{name}")
 
 
 def held(root: str) -> bool:

@@ -43,6 +43,9 @@ class MemoryPart:
         self._replica = -1
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushing: asyncio.Task[None] | None = None
+        #: Other agents that are being served; none is once this one leaves.
+        self._visitors: set[Connection] = set()
+        self._over = False
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
         """The configuration with ``memory``; where the job asks for it, it begins now."""
@@ -112,12 +115,17 @@ class MemoryPart:
         """
         if isinstance(said, frames.Offer) and self.hold is None:
             self._open()
-        if self._sharing is None:
+        if self._sharing is None or self._over:
             connection.send(frames.Piece(missing=True))
-        elif isinstance(said, frames.Fetch):
-            await self._sharing.serve(said, connection)
-        else:
-            await self._sharing.take(said, connection)
+            return
+        self._visitors.add(connection)
+        try:
+            if isinstance(said, frames.Fetch):
+                await self._sharing.serve(said, connection)
+            else:
+                await self._sharing.take(said, connection)
+        finally:
+            self._visitors.discard(connection)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
         """Tell of a worker's end once its saves are on storage; at once where we ended it."""
@@ -142,6 +150,9 @@ class MemoryPart:
 
         In a ``hurry`` the keeper does that after us.
         """
+        self._over = True
+        for visitor in tuple(self._visitors):
+            visitor.abandon()
         if self.hold is None or hurry:
             return
         if self._breakpoints:
@@ -184,12 +195,12 @@ class MemoryPart:
             return
         if not found and self.hold is not None:
             directory = self.hold.root / "steps" / key
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(exist_ok=True)
             (directory / f"{name}.nobody").touch()
 
     def _news(self) -> None:
         """The keeper has told something: what is new is copied to the buddy, one at a time."""
-        if self._pushing is None or self._pushing.done():
+        if not self._over and (self._pushing is None or self._pushing.done()):
             self._pushing = asyncio.create_task(self._push())
 
     async def _push(self) -> None:

@@ -98,7 +98,7 @@ class Sharing:
         except (ValueError, TypeError) as bad:
             raise BadInput(f"no part of a checkpoint: {bad}") from bad
         writing = self._steps / f".taking-{part.key}-{part.rank}"
-        writing.mkdir(parents=True, exist_ok=True)
+        writing.mkdir(exist_ok=True)
         for name in part.files:
             self._file(str(part.key), name)
             if not await _receive(connection, writing / name):
@@ -119,7 +119,7 @@ class Sharing:
             connection.send(
                 frames.Fetch(job=self._job, token_sha256=self._token, key=key, name=name)
             )
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(exist_ok=True)
             half = target.with_name(f".half-{target.name.lstrip('.')}-{os.urandom(4).hex()}")
             if not await _receive(connection, half):
                 return False

@@ -6,6 +6,7 @@ its final name once all pieces are there, so that what has the name is complete.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ from launcher.memory.parts import Part
 #: Steps that stay on storage.
 KEPT = 2
 _RETRY_SECONDS = 1.0
+#: Ranks save a step within so many seconds, clocks included.
+_SAME_SECONDS = 60.0
 #: Seconds that storage refuses, or others give no sign, after which an agent that leaves waits
 #: no longer.
 STUCK_SECONDS = 15.0
@@ -117,11 +120,12 @@ class Storing:
     def _store_pieces(self, mine: list[Part]) -> bool:
         place, step = Path(mine[0].path), mine[0].step
         final = parts.final(place, step, sharded=True)
+        gathering = place / f".step-{mine[0].key}.parts"
         first = next((part for part in mine if part.rank == 0), None)
         whole = "" if first is None else f"{first.key} {first.accepted}"
-        if whole and _says(final / ".whole") == whole:
-            return False  # by an agent that has a copy
-        gathering = place / f".step-{mine[0].key}.parts"
+        if _is_of(mine[0], _says(final / ".whole")):
+            shutil.rmtree(gathering, ignore_errors=True)
+            return False  # by an agent that has copies
         done = [gathering / f".done-{rank}" for rank in range(mine[0].world)]
         gathering.mkdir(parents=True, exist_ok=True)
         for part in mine:
@@ -141,14 +145,34 @@ class Storing:
         for mark in done:
             mark.unlink(missing_ok=True)
         (gathering / ".whole").write_text(whole)
-        shutil.rmtree(final, ignore_errors=True)
-        os.rename(gathering, final)
+        _become(gathering, final, whole)
         parts.sync(place)
         parts.retire(place, KEPT)
         for old in place.glob(".step-*.parts"):
             if int(old.name.removeprefix(".step-").partition("-")[0]) < step:
                 shutil.rmtree(old, ignore_errors=True)
         return False
+
+
+def _is_of(part: Part, whole: str) -> bool:
+    """Whether what is on storage is the save that ``part`` is of, not one of an earlier run."""
+    key, _, accepted = whole.partition(" ")
+    return key == str(part.key) and abs(float(accepted) - part.accepted) < _SAME_SECONDS
+
+
+def _become(gathering: Path, final: Path, whole: str) -> None:
+    """Give what was gathered its name; one of that name from an earlier run goes."""
+    try:
+        os.rename(gathering, final)
+        return
+    except OSError as taken:
+        if taken.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    if _says(final / ".whole") != whole:
+        aside = gathering.with_suffix(".old")
+        os.rename(final, aside)
+        os.rename(gathering, final)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _ours(part: Part) -> bool:
