@@ -212,6 +212,7 @@ class Participant:
         self._search.arrived()
         if self._crew.ready:  # it may have become so between hello and welcome
             connection.send(frames.Ready())
+        self._crew.tell_again()
         if self.leaving is not None:
             connection.send(frames.Leave())
 
@@ -297,8 +298,8 @@ class Participant:
         return frames.Hello(
             job=self.config.job,
             token_sha256=self._token_sha256,
-            # What a coordinator gave that formed no world counts with that one alone.
-            replica=self._asked if self.last is None else self.config.replica,
+            # A number counts with whoever gave it for a world, unless another agent has it by now.
+            replica=self._asked if not crew.last or self._search.taken else self.config.replica,
             rank=self._rank,
             node=NodeName(self.config.node),
             address=self.address,

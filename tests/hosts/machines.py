@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,6 +204,8 @@ class NamespaceHost(Host):
         Raises:
             CannotIsolate: this machine does not let us.
         """
+        for left in self.temporary.iterdir():  # by a loss of power
+            shutil.rmtree(left, ignore_errors=True)
         try:
             self.port, device = self._switch.port()
         except OSError as refused:

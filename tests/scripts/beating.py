@@ -47,11 +47,11 @@ def main() -> None:
     optimizer = Optimizer()
     first = time.monotonic_ns()
     name = f"{epoch}-{rank}-{socket.gethostname()}-{first}"
+    print("begin", name, flush=True)
     file = open(os.path.join(options.records, name), "wb+")  # noqa: SIM115  held for its life
     file.write(BEAT.pack(epoch, rank, world, first, first, step))
     file.flush()
     record = mmap.mmap(file.fileno(), BEAT.size)
-    print("begin", name, flush=True)
     while step < options.steps:
         time.sleep(options.pace)
         probe.before_step(optimizer, (), {})
