@@ -21,6 +21,9 @@ from launcher.processes.process import free_port, port_taken
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
 
+#: Announcements that still matter to a coordinator which did not hear them, and how many.
+_LASTING = frozenset({"loaded", "saved", "stepping"})
+_LASTING_LOADS, _LASTING_SAVES = 100, 20
 #: Seconds that workers' imports may take before this agent is used without them.
 _WARM_SECONDS = 120.0
 
@@ -53,6 +56,8 @@ class Crew:
         self._nursery: Nursery | None = None
         self._workers: Workers | None = None
         self._next: Workers | None = None
+        #: What probes announced of the running world, as far as it holds on.
+        self._said: list[ProbeEvent] = []
         #: The workers that run are being ended: their control files go any moment.
         self._stopping = False
         #: Epoch of the newest world that was heard of, formed or not.
@@ -240,6 +245,7 @@ class Crew:
             if event.event == "gated":
                 self._look_at_gate()
             return
+        self._remember(event)
         self.tell_progress()
         self._tell(frames.Said(event=event))
 
@@ -264,6 +270,18 @@ class Crew:
         failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
         early = all(each.steps == 0 for each in self.progress)
         return failed and early and port_taken(world.master_addr, world.master_port)
+
+    def _remember(self, event: ProbeEvent) -> None:
+        here = [each for each in self._said if each.epoch == event.epoch]
+        saves = [each for each in here if each.event == "saved"]
+        if event.event in _LASTING:
+            kept = [each for each in here if each.event != "saved"][-_LASTING_LOADS:]
+            self._said = [*kept, *saves[-_LASTING_SAVES:], event]
+
+    def tell_again(self) -> None:
+        """Say to another coordinator what probes said once: nobody may have been there to hear."""
+        for event in self._said:
+            self._tell(frames.Said(event=event))
 
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""

@@ -330,8 +330,6 @@ class Participant:
         if self._coordinator is not None:
             self._search.seat.leave()
 
-    # --- orders ----------------------------------------------------------------------------
-
     def _hear(self, frame: frames.Frame) -> None:
         match frame:
             case frames.Run() | frames.Halt() | frames.Prepare() | frames.Discard():
@@ -357,10 +355,9 @@ class Participant:
         while True:
             self._crew.beat()
             self._crew.tell_progress(heard=self._answered_at)
-            silent_at = self._heard_at + self._lease_seconds
             due = time.monotonic() + HEARTBEAT_SECONDS
             if self._connection is not None:
-                due = min(due, max(silent_at, time.monotonic() + _SEEK_SECONDS))
+                due = min(due, self._heard_at + self._lease_seconds)
             await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
             if now - due > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said

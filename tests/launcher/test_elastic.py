@@ -69,6 +69,20 @@ def test_a_job_shrinks_by_letting_go_of_the_highest_replica(tmp_path: Path) -> N
     assert it.checkpoint() == undisturbed()
 
 
+def test_an_agent_that_leaves_with_notice_costs_no_step(tmp_path: Path) -> None:
+    with job(tmp_path, *LONG, first=wish(2)) as it:
+        it.begin(2)
+        it.agents[1].send_signal(signal.SIGTERM)
+        after = it.brain.told(WorldEvent.STEPPING, epoch=2)
+
+        assert exits(it, 1) == [(ReplicaExit.LEFT, 0)]
+        assert cancelled(it, 0)
+
+    assert [member.replica for member in after.members] == [0]
+    assert (after.cause, after.steps_redone) == (Cause.MEMBERSHIP, 0)
+    assert consistent(it)
+
+
 def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -> None:
     with job(tmp_path, *LONG, first=wish(2)) as it:
         it.begin(2)
