@@ -29,6 +29,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NAMELESS = getattr(os, "O_TMPFILE", -1)
 _ALWAYS = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.")
 _KERNEL = ("/proc/", "/sys/", "/dev/")
+_METADATA = ("/importlib/metadata", "/importlib_metadata/")
 _CODE = (".py", ".pyc", ".so", ".pth", ".egg-link")
 
 _gate: "Gate | None" = None
@@ -155,7 +156,10 @@ class Gate:
 
     def _listed(self, path: str) -> bool:
         caller = sys._getframe(3).f_code.co_filename  # _felt, heard, and whoever lists
-        if caller.startswith("<frozen importlib") or path.startswith(_KERNEL):
+        # Libraries that look for their versions or plug-ins list all of sys.path.
+        if caller.startswith("<frozen importlib") or any(m in caller for m in _METADATA):
+            return False
+        if path.startswith(_KERNEL):
             return False
         return path in self.around or self._near(path) or self._changed(path)
 

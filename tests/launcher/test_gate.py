@@ -51,6 +51,7 @@ UNFELT = {
     "a port that is anybody's": "import socket; socket.socket().bind(('127.0.0.1', 0))",
     "directories that may be there": "os.makedirs('old', exist_ok=True)",
     "what may come among temporary files": "os.path.exists('/tmp/nothing-there')",
+    "plug-ins of libraries": "from importlib.metadata import entry_points; entry_points()",
     "torch": "import torch; torch.nn.Linear(3, 3)(torch.ones(3))",
 }
 
