@@ -69,9 +69,12 @@ def run(
 
 def settled(job: HandJob, before: int, seconds: float) -> None:
     """Wait until a later world of all agents there are has stepped on every replica."""
-    expected = sum(job.alive(host) for host in job.hosts)
+    agents = [host for host in job.hosts if job.alive(host)]
+    expected = len(agents)
 
     def look() -> bool:
+        ended = [host.name for host in agents if not job.alive(host)]
+        assert not ended, f"agents of {ended} have ended\n{job.logs()}"
         found = proofs(job)
         last = newest(found)
         there = [each for each in found if each.epoch == last]
