@@ -22,7 +22,7 @@ import msgspec
 
 from brain.errors import Unavailable
 from launcher.memory import keeper
-from launcher.memory.links import SHARED, mark
+from launcher.memory.links import SHARED, mark, mine
 
 #: Names in it are this long at most, so that the keeper's socket has room in its path.
 _NAME_CHARACTERS = 60
@@ -225,7 +225,7 @@ def plain(job: str) -> str:
 
 def orphans() -> list[Path]:
     """Directories of this user whose agent and keeper are gone."""
-    found = SHARED.glob(f"brain-{os.getuid()}-*")
+    found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
     return [path for path in found if (path / "lock").exists() and not keeper.held(str(path))]
 
 

@@ -22,6 +22,15 @@ def mark() -> str:
     return f"{SHARED}/brain-{os.getuid()}-"
 
 
+def mine(directory: Path) -> bool:
+    """Whether this user made it: everybody can make any name in ``SHARED``."""
+    try:
+        seen = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid()
+
+
 def in_memory(path: str) -> str | None:
     """The slot that ``path`` is a link into; None where it is none."""
     try:
@@ -103,7 +112,8 @@ def _pending(path: str) -> list[str]:
 
 
 def _slots() -> list[str]:
-    return [str(path) for path in SHARED.glob(f"brain-{os.getuid()}-*/slot-*")]
+    roots = [path for path in SHARED.glob(f"brain-{os.getuid()}-*") if mine(path)]
+    return [str(path) for root in roots for path in root.glob("slot-*")]
 
 
 def _becomes(slot: str, inode: int) -> bool:
