@@ -54,18 +54,21 @@ for step in range(1, 4):
     optimizer.step()
     checkpoint.save(dict(states(), step=step), step)
 print(print_of(states()))
+dist.barrier()
 dist.destroy_process_group()
 """
 LOAD_DDP = """
 state = checkpoint.load()
 model.load_state_dict(state['model']); optimizer.load_state_dict(state['optimizer'])
 print(print_of(states()), checkpoint.step(), state['step'])
+dist.barrier()
 dist.destroy_process_group()
 """
 LOAD_FSDP = """
 state = checkpoint.load(into=dict(states(), step=0))
 set_states(state)
 print(print_of(states()), checkpoint.step(), state['step'])
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -172,6 +175,8 @@ def test_who_has_not_the_jobs_token_gets_nothing(tmp_path: Path) -> None:
         async with company(tmp_path, 1) as agents:
             await agents.run(agents.world(1), "checkpoint.save(dict(step=7), 7)")
             agent = agents.here[0]
+            for directory in ("stolen", "own"):
+                (tmp_path / directory).mkdir()
             name = agent.config.job
             thief = Sharing(tmp_path / "stolen", name, TOKEN[::-1])
             owner = Sharing(tmp_path / "own", name, TOKEN)
