@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from launcher.workers import free_port
 from tests.hosts.machines import Host, Hosts, Program
 from tests.scripts.beating import BEAT
 
@@ -47,6 +48,8 @@ class HandJob:
 
     def __post_init__(self) -> None:
         self.records.mkdir(parents=True, exist_ok=True)
+        #: Of the rendezvous; loopback is shared with other tests.
+        self.port = PORT if self.hosts.network else free_port("127.0.0.1")
 
     @property
     def records(self) -> Path:
@@ -67,7 +70,7 @@ class HandJob:
                 "launcher.cli",
                 f"--nnodes={self.nnodes}",
                 "--rdzv-backend=c10d",
-                f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
+                f"--rdzv-endpoint={self.hosts[0].address}:{self.port}",
                 "--rdzv-id=soak",
                 f"--local-addr={host.address}",
                 f"--checkpoint={self.checkpoint}",

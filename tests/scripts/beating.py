@@ -8,7 +8,6 @@ saves the step by rename and a world goes on from there.
 import argparse
 import mmap
 import os
-import socket
 import struct
 import sys
 import time
@@ -46,7 +45,8 @@ def main() -> None:
         pass
     optimizer = Optimizer()
     first = time.monotonic_ns()
-    name = f"{epoch}-{rank}-{socket.gethostname()}-{first}"
+    host = os.environ["BRAIN_TEST_HOST"].partition("-")[0]
+    name = f"{epoch}-{rank}-{host}-{first}"
     print("begin", name, flush=True)
     file = open(os.path.join(options.records, name), "wb+")  # noqa: SIM115  held for its life
     file.write(BEAT.pack(epoch, rank, world, first, first, step))
