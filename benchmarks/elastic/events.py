@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.elastic import trace
 from benchmarks.elastic.job import Job, running
@@ -83,8 +84,8 @@ def begun(launcher: Launcher, agents: int) -> Iterator[Job]:
     there is no master for that."""
     port = free_port()
     slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
-    known = (launcher.agents(port), environment(launcher), slug, launcher.settings(port))
-    with running(*known) as job:
+    told = partial(launcher.told, port)
+    with running(partial(launcher.agent, port), environment(launcher), slug, told) as job:
         if launcher.master:
             job.master([part.format(port=port) for part in launcher.master])
         else:
@@ -101,6 +102,8 @@ def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]
     event.act(job)
 
     def look() -> trace.Change | None:
+        if not launcher.restarts:
+            return trace.reshaped(job.workers(), old, event.size, asked_at=asked_at)
         return trace.change(
             job.workers(),
             old,

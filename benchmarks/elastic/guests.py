@@ -5,13 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.elastic.launchers import Launcher, absent
+from benchmarks.elastic.launchers import TORCHFT, Launcher, absent
 
 _INSTALL_SECONDS = 900
 _TORCH = "torch==2.13.0"
 #: Release 0.6.1 names none of the last three, and starts without none of them.
 _DLROVER = (_TORCH, "dlrover==0.6.1", "numpy", "grpcio", "protobuf", "kubernetes", "tornado")
 _MASTER = "-m dlrover.python.master.main --platform local --node_num 1 --job_name bench --port"
+
+
+_TORCHFT = (_TORCH, "torchft==0.2.0", "numpy")
+#: Its time-outs as short as torchrun's are in the tuned rows.
+_LIGHTHOUSE = (
+    "--bind 127.0.0.1:{port} --min_replicas 1 --quorum_tick_ms 100 "
+    "--join_timeout_ms 1000 --heartbeat_timeout_ms 5000"
+)
 
 
 def dlrover() -> Launcher:
@@ -26,14 +34,36 @@ def dlrover() -> Launcher:
         flags=("--rdzv-conf=lastcall_timeout=1",),
         environment={"PATH": f"{place / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
         master=(str(place / "bin" / "python"), *_MASTER.split(), "{port}"),
+        settings={
+            "DLROVER_MASTER_ADDR": "127.0.0.1:{port}",
+            "NODE_ID": "{index}",
+            "NODE_RANK": "{rank}",
+        },
         patience_seconds=90.0,
         slow=True,
     )
 
 
 def torchft() -> Launcher:
-    """A library to write a script with: there is no launcher of theirs to give the script to."""
-    return absent("torchft 0.2", "it runs no unmodified script, its Manager has to be written in")
+    """torchft 0.2: no launcher but a library, so the script is another one; its processes stay."""
+    name = "torchft 0.2, script rewritten"
+    place, why = _installed("torchft-0.2.0", _TORCHFT)
+    if why:
+        return absent(name, why)
+    return Launcher(
+        name=name,
+        program=str(place / "bin" / "torchrun"),
+        script=TORCHFT,
+        nodes="1",
+        master=(str(place / "bin" / "torchft_lighthouse"), *_LIGHTHOUSE.split()),
+        settings={
+            "TORCHFT_LIGHTHOUSE": "http://127.0.0.1:{port}",
+            "REPLICA_GROUP_ID": "{index}",
+            "NUM_REPLICA_GROUPS": "3",
+        },
+        restarts=False,
+        slow=True,
+    )
 
 
 def _installed(name: str, packages: tuple[str, ...]) -> tuple[Path, str]:

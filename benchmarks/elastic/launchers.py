@@ -5,7 +5,7 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,8 @@ HEAVY = str(SCRIPTS / "train_heavy.py")
 
 #: The smallest whole numbers with which torchrun holds together; 1 × 2 split its brain under load.
 _TUNED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+#: What is written anew for a library, and told how to find its peers by the environment.
+TORCHFT = str(SCRIPTS / "train_torchft.py")
 #: Without it no join succeeds: torch 2.13 dies of `wait timeout … MASTER_ADDR` after 60 s.
 _NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
@@ -38,34 +40,35 @@ class Launcher:
     absent: str = ""
     #: A program that agents meet at instead of the first of them; ``{port}`` is put in.
     master: tuple[str, ...] = ()
+    #: The environment of each agent, where ``{port}``, ``{index}`` and ``{rank}`` are put in.
+    settings: Mapping[str, str] = field(default_factory=dict)
+    #: Whether a change makes new processes; else those that stay step on in another world.
+    restarts: bool = True
 
-    def agents(self, port: int) -> Callable[[int], list[str]]:
-        """The command of each agent of a job that meets at ``port``, by its index."""
+    def agent(self, port: int, index: int) -> list[str]:
+        """The command of an agent of a job that meets at ``port``."""
         meeting = [
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint=127.0.0.1:{port}",
-            f"--rdzv-id=bench-{port}",
+            f"--rdzv-endpoint=127.0.0.1:{port if self.restarts else 0}",
+            f"--rdzv-id=bench-{port}" + ("" if self.restarts else f"-{index}"),
             "--local-addr=127.0.0.1",
         ]
-        command = [
+        return [
             self.program,
             f"--nnodes={self.nodes}",
             "--nproc-per-node=1",
             "--max-restarts=100",
-            *(() if self.master else meeting),
+            *(() if self.master and self.restarts else meeting),
             *self.flags,
             self.script,
             *self.arguments,
         ]
-        return lambda index: command
 
-    def settings(self, port: int) -> Callable[[int], dict[str, str]]:
-        """What each agent is told by its environment, beside ``environment``."""
-        if not self.master:
-            return lambda index: {}
-        address = {"DLROVER_MASTER_ADDR": f"127.0.0.1:{port}"}
-        # Who comes later takes the place of who left: ranks beyond --nnodes are refused.
-        return lambda index: {**address, "NODE_ID": str(index), "NODE_RANK": str(min(index, 2))}
+    def told(self, port: int, index: int) -> dict[str, str]:
+        """What an agent is told by its environment beside ``environment``."""
+        # Who comes later takes the rank of who left: those beyond --nnodes are refused.
+        known = {"port": port, "index": index, "rank": min(index, 2)}
+        return {name: value.format(**known) for name, value in self.settings.items()}
 
 
 def beside(name: str) -> str:

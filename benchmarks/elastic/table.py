@@ -117,7 +117,9 @@ def phases(outcomes: Sequence[Outcome]) -> str:
         "|---|---|" + "---|" * len(PHASES),
     ]
     for launcher, event in _kinds(outcomes):
-        seen = changes(outcomes, launcher, event)
+        seen = [change for change in changes(outcomes, launcher, event) if change.phases]
+        if not seen:  # processes that stay have no phases
+            continue
         cells = [f"{1000 * median(c.phases[name] for c in seen):.0f}" for name in PHASES]
         lines.append(f"| {launcher} | {event} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -8,6 +8,8 @@ from statistics import median
 
 #: What a worker does between its process's start and its first step, in order.
 MILESTONES = ("began", "imported", "grouped", "built", "loaded", "wrapped", "step")
+#: Steps after which a world of processes that stayed has surely taken in who came.
+_SETTLED_STEPS = 10
 #: The phases of a gap, as the tables name them.
 PHASES = (
     "save",
@@ -64,7 +66,7 @@ class Change:
     steps_lost: int
     #: Asked for until the new world's first step; training goes on for a part of it.
     asked_seconds: float
-    #: Seconds of each of PHASES, by rank 0 of the new world.
+    #: Seconds of each of PHASES, by rank 0 of the new world; none where processes stay.
     phases: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -84,7 +86,7 @@ def _marks(text: str) -> Iterable[Mark]:
 
 def stepping(workers: Iterable[Worker], size: int, steps: int) -> list[Worker]:
     """The ranks of a world of ``size`` that all made ``steps``; empty where there is none yet."""
-    able = [w for w in workers if len(w.steps) >= steps and w.steps[-1].world == size]
+    able = [w for w in workers if [m.world for m in w.steps[-steps:]] == [size] * steps]
     newest = {w.steps[-1].rank: w for w in sorted(able, key=lambda each: each.steps[0].at)}
     return [newest[rank] for rank in sorted(newest)] if len(newest) == size else []
 
@@ -126,6 +128,30 @@ def change(
         asked_seconds=first.at - asked_at,
         phases=_phases(rank0, last.at, known),
     )
+
+
+def reshaped(
+    workers: Iterable[Worker], old: Sequence[int], size: int, *, asked_at: float
+) -> Change | None:
+    """The same where processes stay: the longest pause of one that does, from the request on until
+    it has stepped in the new world for a while (a newcomer may hold it up before it counts)."""
+    for worker in workers:
+        later = [mark for mark in worker.steps if mark.at > asked_at]
+        reached = [mark.at for mark in later if mark.world == size]
+        if worker.pid not in old or len(reached) < _SETTLED_STEPS:
+            continue
+        before = [mark for mark in worker.steps if mark.at <= asked_at]
+        seen = [*before[-1:], *(m for m in later if m.at <= reached[_SETTLED_STEPS - 1])]
+        last, first = max(pairwise(seen), key=lambda pair: pair[1].at - pair[0].at)
+        gap = first.at - last.at
+        return Change(
+            gap_seconds=gap,
+            idle_seconds=gap - _step_seconds([worker]),
+            effective_seconds=gap,
+            steps_lost=max(0, last.step - (first.step - 1)),
+            asked_seconds=reached[0] - asked_at,
+        )
+    return None
 
 
 def _step_seconds(workers: Iterable[Worker]) -> float:

@@ -72,6 +72,16 @@ def test_what_was_done_while_the_old_world_trained_costs_nothing() -> None:
     assert found.phases["boot"] == 0
 
 
+def test_where_processes_stay_the_longest_pause_is_the_gap() -> None:
+    at = [9.9, 9.95, 10.0, 10.4, *(10.45 + 0.05 * step for step in range(10))]
+    stayed = worker(1, rank=0, world=1, first=1, at=at)
+
+    found = trace.reshaped([stayed], [1], 1, asked_at=9.97)
+
+    assert found is not None
+    assert round(found.gap_seconds, 6) == 0.4
+
+
 def test_a_world_is_stepping_when_each_of_its_ranks_is() -> None:
     assert trace.stepping(OLD, 2, 3) == OLD
     assert trace.stepping(OLD[:1], 2, 3) == []
