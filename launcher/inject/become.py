@@ -115,7 +115,9 @@ class Ending:
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 setattr(sys, name, None)
-        own = [name for name in sys.modules if name not in self.libraries]
+        bootstrap = sys.modules.get("_brain_bootstrap")
+        installed = frozenset(() if bootstrap is None else bootstrap.libraries())
+        own = [name for name in sys.modules if name not in self.libraries | installed]
         # A thread that runs on would stumble over what is gone.
         for name in [] if _threads_run_on() else ["__main__", *reversed(own)]:
             _clear(vars(sys.modules[name]))
