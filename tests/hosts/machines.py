@@ -194,6 +194,7 @@ class NamespaceHost(Host):
     def __init__(self, name: str, address: str, directory: Path, switch: Switch) -> None:
         super().__init__(name, address, directory)
         self._switch = switch
+        self._number: int | None = None
         self._init: subprocess.Popen[bytes] | None = None
         self._first = 0
         self._ready = threading.Event()
@@ -207,9 +208,10 @@ class NamespaceHost(Host):
         for left in self.temporary.iterdir():  # by a loss of power
             shutil.rmtree(left, ignore_errors=True)
         try:
-            self.port, device = self._switch.port()
+            self.port, device = self._switch.port(self._number)
         except OSError as refused:
             raise CannotIsolate(f"/dev/net/tun: {refused}") from refused
+        self._number = self.port
         self._ready.clear()
         unshare = "unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc"
         setup = [

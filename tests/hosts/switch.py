@@ -48,8 +48,10 @@ class Switch:
         self._thread = threading.Thread(target=self._carry, name="switch", daemon=True)
         self._thread.start()
 
-    def port(self) -> tuple[int, str]:
+    def port(self, number: int | None = None) -> tuple[int, str]:
         """Make a port; returns its number and the TAP device, which waits to be moved.
+
+        A host that is switched on again keeps its ``number``, and its address with it.
 
         Raises:
             OSError: this machine does not let us.
@@ -62,7 +64,7 @@ class Switch:
             os.close(descriptor)
             raise
         with self._lock:
-            number = next(self._numbers)
+            number = next(self._numbers) if number is None else number
             self._ports[number] = descriptor
             self._selector.register(descriptor, selectors.EVENT_READ, number)
         os.write(self._waker, b"x")
