@@ -6,6 +6,7 @@ connection is ``Hello``; the answer to it is ``Welcome``, ``Elsewhere`` or ``Ref
 
 import asyncio
 import hashlib
+import hmac
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +21,8 @@ from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
 #: A longer frame is not ours.
 LIMIT_BYTES = 4 * 1024 * 1024
+#: Seconds that the other end may take to read what was sent before we let go.
+_CLOSE_SECONDS = 2.0
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -374,10 +377,13 @@ class Connection:
             return
 
     async def close(self) -> None:
-        """Send what is queued, then let go of the stream."""
+        """Send what is queued, then let go of the stream; an end that hangs is not waited for."""
         self._writer.close()
         try:
-            await self._writer.wait_closed()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except TimeoutError:
+            self.abandon()
         except OSError:
             return
 
@@ -385,3 +391,8 @@ class Connection:
 def digest(token: str) -> str:
     """The form of a token that goes over the wire."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def same(said: str, token_sha256: str) -> bool:
+    """Whether a token that came over the wire is the right one, whatever it consists of."""
+    return hmac.compare_digest(said.encode(), token_sha256.encode())

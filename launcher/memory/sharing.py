@@ -5,13 +5,15 @@ the file follows in pieces. Nothing is ever unpickled.
 """
 
 import asyncio
-import hmac
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+
+import msgspec
 
 from brain.errors import BadInput, Unavailable
 from brain.types.world import Member
@@ -23,7 +25,6 @@ from launcher.memory.parts import Part
 PIECE_BYTES = 1 << 20
 #: What a copy to another host may take of the network.
 PUSH_BYTES_PER_SECOND = 250e6
-_ANSWER_SECONDS = 10.0
 _NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
 
 
@@ -41,8 +42,13 @@ def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
 class Sharing:
     """What one agent gives and takes."""
 
-    def __init__(self, steps: Path, job: str, token_sha256: str) -> None:
+    def __init__(
+        self, steps: Path, job: str, token_sha256: str, *, patience_seconds: float = 10.0
+    ) -> None:
+        """``patience_seconds`` for every answer and every piece: a host that hangs holds up
+        nobody."""
         self._steps, self._job, self._token = steps, job, token_sha256
+        self._patience_seconds = patience_seconds
 
     async def fetch(self, addresses: Sequence[str], key: str, name: str) -> bool:
         """Bring a file here from whoever has it first; False where nobody does."""
@@ -60,15 +66,17 @@ class Sharing:
         """
         self._check(asked.job, asked.token_sha256)
         try:
-            await _send(self._file(asked.key, asked.name), connection)
+            await self._send(self._file(asked.key, asked.name), connection)
         except FileNotFoundError:
             connection.send(frames.Piece(missing=True))
+        except TimeoutError:
+            connection.abandon()
 
     async def push(self, address: str, part: Part) -> bool:
         """Copy a part to another agent; returns whether it has it now."""
         directory = self._steps / str(part.key)
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with self._patience():
                 connection = await Connection.to(address)
         except (Unavailable, TimeoutError):
             return False
@@ -76,9 +84,10 @@ class Sharing:
             told = json.dumps(asdict(part)).encode()
             connection.send(frames.Offer(job=self._job, token_sha256=self._token, part=told))
             for name in part.files:
-                await _send(directory / name, connection, PUSH_BYTES_PER_SECOND)
-            taken = await connection.receive(frames.Taken)
-        except (FileNotFoundError, BadInput):  # pruned meanwhile; or somebody else's port
+                await self._send(directory / name, connection, PUSH_BYTES_PER_SECOND)
+            async with self._patience():
+                taken = await connection.receive(frames.Taken)
+        except (OSError, BadInput):  # pruned meanwhile; it hangs; or somebody else's port
             return False
         finally:
             await connection.close()
@@ -93,25 +102,32 @@ class Sharing:
             BadInput: it is not of this job, or no part.
         """
         self._check(offer.job, offer.token_sha256)
+        part = self._offered(offer.part)
+        # Its sender may have lost the connection, and send it a second time beside the first.
+        writing = self._steps / f".taking-{part.key}-{part.rank}-{os.urandom(4).hex()}"
         try:
-            part = replace(parts.part_of(offer.part), copied=True)
-        except (ValueError, TypeError) as bad:
-            raise BadInput(f"no part of a checkpoint: {bad}") from bad
-        writing = self._steps / f".taking-{part.key}-{part.rank}"
-        writing.mkdir(exist_ok=True)
-        for name in part.files:
+            writing.mkdir()
+            if ok := await self._receive_all(connection, [writing / name for name in part.files]):
+                parts.publish(self._steps, part.key, writing, part)
+                parts.prune(self._steps, rank=part.rank)
+        except OSError:  # no room, or given back at this moment
+            ok = False
+        finally:
+            shutil.rmtree(writing, ignore_errors=True)
+        connection.send(frames.Taken(ok=ok))
+
+    def _offered(self, told: bytes) -> Part:
+        try:
+            part = msgspec.json.decode(told, type=Part)
+        except msgspec.DecodeError as bad:
+            raise BadInput(f"no part of a checkpoint: {bad}", field="part") from bad
+        for name in (*part.files, "state.pt"):
             self._file(str(part.key), name)
-            if not await _receive(connection, writing / name):
-                connection.send(frames.Taken(ok=False))
-                return
-        parts.publish(self._steps, part.key, writing, part)
-        writing.rmdir()
-        parts.prune(self._steps, rank=part.rank)
-        connection.send(frames.Taken(ok=True))
+        return replace(part, copied=True)
 
     async def _fetch_from(self, address: str, target: Path, key: str, name: str) -> bool:
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with self._patience():
                 connection = await Connection.to(address)
         except (Unavailable, TimeoutError):
             return False
@@ -121,7 +137,7 @@ class Sharing:
             )
             target.parent.mkdir(exist_ok=True)
             half = target.with_name(f".half-{target.name.lstrip('.')}-{os.urandom(4).hex()}")
-            if not await _receive(connection, half):
+            if not await self._receive(connection, half):
                 return False
             os.replace(half, target)
             return True
@@ -141,35 +157,53 @@ class Sharing:
         return self._steps / key / name
 
     def _check(self, job: str, token_sha256: str) -> None:
-        if job != self._job or not hmac.compare_digest(token_sha256, self._token):
+        if job != self._job or not frames.same(token_sha256, self._token):
             raise BadInput("it does not have the job's token", field="token_sha256")
 
+    # --- pieces ----------------------------------------------------------------------------
 
-async def _send(path: Path, connection: Connection, per_second: float | None = None) -> None:
-    with path.open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        while True:
-            data = file.read(PIECE_BYTES)
-            left -= len(data)
-            connection.send(frames.Piece(data=data, last=left <= 0))
-            await connection.flush()
-            if left <= 0:
-                return
-            if per_second is not None:
-                await asyncio.sleep(len(data) / per_second)
+    def _patience(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._patience_seconds)
 
+    async def _send(
+        self, path: Path, connection: Connection, per_second: float | None = None
+    ) -> None:
+        with path.open("rb") as file:
+            left = os.fstat(file.fileno()).st_size
+            while True:
+                data = file.read(PIECE_BYTES)
+                left -= len(data)
+                connection.send(frames.Piece(data=data, last=left <= 0))
+                async with self._patience():
+                    await connection.flush()
+                if left <= 0:
+                    return
+                if per_second is not None:
+                    await asyncio.sleep(len(data) / per_second)
 
-async def _receive(connection: Connection, target: Path) -> bool:
-    """Write what comes to ``target``; False, and no file, where it does not come whole."""
-    try:
-        with target.open("wb") as file:
-            while (piece := await connection.receive(frames.Piece)) is not None:
-                if piece.missing:
-                    break
-                file.write(piece.data)
-                if piece.last:
-                    return True
-    except OSError:  # no room
-        pass
-    target.unlink(missing_ok=True)
-    return False
+    async def _receive_all(self, connection: Connection, targets: Sequence[Path]) -> bool:
+        for target in targets:
+            if not await self._receive(connection, target):
+                return False
+        return True
+
+    async def _receive(self, connection: Connection, target: Path) -> bool:
+        """Write what comes to ``target``; False, and no file, where it does not come whole."""
+        whole = False
+        try:
+            with target.open("wb") as file:
+                while not whole and (piece := await self._piece(connection)) is not None:
+                    if piece.missing:
+                        break
+                    file.write(piece.data)
+                    whole = piece.last
+        except OSError:  # no room; or nothing comes any more
+            whole = False
+        finally:
+            if not whole:
+                target.unlink(missing_ok=True)
+        return whole
+
+    async def _piece(self, connection: Connection) -> frames.Piece | None:
+        async with self._patience():
+            return await connection.receive(frames.Piece)

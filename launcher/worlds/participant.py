@@ -246,7 +246,7 @@ class Participant:
 
     def _led(self, lead: frames.Lead) -> None:
         """Somebody coordinates this very job: where it came before, it is followed."""
-        ours = lead.job == self.config.job and lead.token_sha256 == self._token_sha256
+        ours = lead.job == self.config.job and frames.same(lead.token_sha256, self._token_sha256)
         if ours and self._coordinator is not None and self._coordinator.yields_to(lead):
             self._search.leader = lead.coordinator
 

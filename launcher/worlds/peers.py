@@ -1,7 +1,6 @@
 """The coordinator's side of its connections: who may join, who is here, who fell silent."""
 
 import asyncio
-import hmac
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
@@ -173,7 +172,7 @@ class Peers:
             )
         if hello.job != self._job:
             return frames.Refused(reason=f"job: this is {self._job}, not {hello.job}")
-        if not hmac.compare_digest(hello.token_sha256, self._token_sha256):
+        if not frames.same(hello.token_sha256, self._token_sha256):
             return frames.Refused(reason="token: not that of the job; give the agent that one")
         if hello.program and self._program and hello.program != self._program:
             return frames.Refused(

@@ -1,14 +1,29 @@
 """What others leave in shared memory, or say to an agent, that must not be taken for the job's."""
 
+import asyncio
+import contextlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from brain.errors import BadInput
+from launcher import frames
+from launcher.frames import Connection
 from launcher.memory.hold import orphans
 from launcher.memory.links import SHARED
+from launcher.memory.parts import Part
+from launcher.memory.sharing import Sharing
+from tests.launcher.building import soon
+
+TOKEN = frames.digest("token")
+PART = asdict(Part(step=7, epoch=1, rank=0, world=1, path="/p", storage=True, accepted=0.0))
 
 
 @pytest.fixture
@@ -34,3 +49,117 @@ def test_what_another_user_made_in_shared_memory_is_not_finished_for_them(plante
     ours = planted in orphans()
     os.chown(planted, 65534, 65534)
     assert (ours, planted in orphans()) == (True, False)
+
+
+@asynccontextmanager
+async def an_agent(answer: Callable[[Connection], Coroutine[Any, Any, None]]) -> AsyncIterator[str]:
+    """The address of somebody who does ``answer`` with every connection."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        await answer(connection)
+        await connection.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+@asynccontextmanager
+async def keeping(
+    steps: Path,
+) -> AsyncIterator[tuple[Connection, "asyncio.Future[Exception | None]"]]:
+    """A connection to who keeps others' parts in ``steps``, and what became of its first offer."""
+    came: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    async def take(connection: Connection) -> None:
+        offer = await connection.receive(frames.Offer)
+        assert offer is not None
+        try:
+            await Sharing(steps, "job", TOKEN).take(offer, connection)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a test looks at it
+            came.set_result(error)
+        else:
+            came.set_result(None)
+
+    async with an_agent(take) as address:
+        connection = await Connection.to(address)
+        yield connection, came
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        [],
+        PART | {"step": "../../escaped"},
+        PART | {"rank": "/../../escaped"},
+        PART | {"files": ["../escaped"]},
+        PART | {"files": ["part-1"]},
+    ],
+    ids=str,
+)
+def test_what_is_no_part_is_refused_and_leaves_nothing(part: object, tmp_path: Path) -> None:
+    (steps := tmp_path / "steps").mkdir()
+
+    async def story() -> Exception | None:
+        async with keeping(steps) as (connection, came):
+            told = json.dumps(part).encode()
+            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
+            connection.send(frames.Piece(data=b"x", last=True))
+            return await soon(came)
+
+    assert isinstance(asyncio.run(story()), BadInput)
+    assert (os.listdir(tmp_path), os.listdir(steps)) == (["steps"], [])
+
+
+def test_a_token_of_any_characters_is_refused_like_any_other(tmp_path: Path) -> None:
+    async def story() -> Exception | None:
+        async with keeping(tmp_path) as (connection, came):
+            connection.send(frames.Offer(job="job", token_sha256="…", part=b"{}"))
+            return await soon(came)
+
+    assert isinstance(asyncio.run(story()), BadInput)
+
+
+def test_nothing_stays_of_a_part_whose_sender_ends_in_the_middle(tmp_path: Path) -> None:
+    async def story() -> Exception | None:
+        async with keeping(tmp_path) as (connection, came):
+            told = json.dumps(PART | {"files": ["one", "two"]}).encode()
+            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
+            connection.send(frames.Piece(data=b"x", last=True))
+            await connection.close()
+            return await soon(came)
+
+    assert (asyncio.run(story()), os.listdir(tmp_path)) == (None, [])
+
+
+def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own/7-1").mkdir(parents=True)
+    (tmp_path / "own/7-1/state.pt").write_bytes(b"state")
+    (tmp_path / "other").mkdir()
+    part = Part(**PART | {"files": ("state.pt",)})
+
+    async def story() -> list[bool]:
+        own = Sharing(tmp_path / "own", "job", TOKEN, patience_seconds=0.05)
+        other = Sharing(tmp_path / "other", "job", TOKEN, patience_seconds=0.05)
+
+        async def serve(connection: Connection) -> None:
+            asked = await connection.receive(frames.Fetch)
+            assert asked is not None
+            await own.serve(asked, connection)
+
+        async with an_agent(_hang) as hung, an_agent(serve) as well:
+            found = await soon(other.fetch([hung, well], "7-1", "state.pt"))
+            return [found, await soon(own.push(hung, part))]
+
+    assert asyncio.run(story()) == [True, False]
+
+
+async def _hang(connection: Connection) -> None:
+    with contextlib.suppress(BadInput):
+        while await connection.receive(frames.Frame) is not None:
+            pass
