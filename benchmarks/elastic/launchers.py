@@ -112,14 +112,6 @@ def known(home: Path) -> dict[str, Launcher]:
             script=HEAVY,
         ),
         Launcher(name="brain-run, heavy imports", program=brain, environment=ours, script=HEAVY),
-        Launcher(
-            name="brain-run memory, heavy imports",
-            program=brain,
-            flags=("--memory-checkpoint",),
-            environment=ours,
-            script=HEAVY,
-            absent=memory,
-        ),
     ]
     return {each.name: each for each in made}
 
