@@ -55,9 +55,9 @@ class Names:
 
     def wait_for_previous(self, path: str) -> None:
         """At most one save is ahead of storage: wait for the one before, and raise its error."""
-        key = _key(path)
+        key = row(path)
         for slot, manifest in self.slots():
-            same = manifest["rank"] == self.rank and _key(manifest["path"]) == key
+            same = manifest["rank"] == self.rank and manifest["row"] == key
             if same or path in _names(slot, manifest):
                 self.wait(slot, path)
 
@@ -131,9 +131,9 @@ class Names:
         if slot is not None:
             append(os.path.join(slot, "names"), json.dumps({"removed": gone}))
             return
-        key = _key(gone)
+        key = row(gone)
         for slot, manifest in self.slots():
-            names = [_key(name) for name in _names(slot, manifest)]
+            names = [row(name) for name in _names(slot, manifest)]
             if any(name == key or name.startswith(key + os.sep) for name in names):
                 self.wait(slot, gone)
 
@@ -220,7 +220,7 @@ _WATCHED = {
 }
 
 
-def _key(path: str) -> str:
+def row(path: str) -> str:
     """What is the same for all saves of a row: ``step-20.pt`` and ``step-40.pt``."""
     return re.sub(r"\d+", "#", path)
 

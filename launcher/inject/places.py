@@ -11,8 +11,8 @@ import os
 LOCAL = frozenset(
     ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "overlay", "tmpfs")
 )
-#: Of these, the ones that set space aside at once.
-ALLOCATES = frozenset(("ext4", "xfs", "btrfs", "f2fs", "tmpfs"))
+#: Of these, the ones that set space aside at once; tmpfs would fill it with zeros first.
+ALLOCATES = frozenset(("ext4", "xfs", "btrfs", "f2fs"))
 _EXCHANGE = 2
 
 

@@ -90,6 +90,7 @@ class Shim:
         self.files = _beside("names")
         self.places = _beside("places")
         self.states = _beside("states")
+        self.copies = _beside("copies").Copies(self.root)
         self.names = self.files.Names(self.root, memory["job"], rank, self._say)
         self.registry: str = memory["registry"]
         self.least = memory.get("least_bytes", LEAST_BYTES)
@@ -120,8 +121,9 @@ class Shim:
         self.pid = -1
 
     def patch(self, module: Any) -> None:
-        """Wrap ``save`` of torch.serialization; ``load`` reads through a link as it is."""
+        """Wrap ``save`` and ``load`` of torch.serialization."""
         _wrap(module, "save", self._saving)
+        _wrap(module, "load", self._loading)
 
     def _saving(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -131,6 +133,20 @@ class Shim:
             return self.save(original, obj, f, args, kwargs)
 
         return save
+
+    def _loading(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+            memory = None if "mmap" in kwargs else self.copies.copy_of(f)
+            if memory is not None:
+                try:
+                    # Nobody ever writes into it, so mapping it is as good as a copy of one's own.
+                    return original(memory, *args, mmap=True, **kwargs)
+                except FileNotFoundError:  # a newer one took its place this instant
+                    pass
+            return original(f, *args, **kwargs)
+
+        return load
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -202,8 +218,11 @@ class Shim:
         if weight < self.least:
             raise Slow("")
         self._check_directory(os.path.dirname(path))
+        needed = weight + weight // 50 + LEAST_BYTES
         room = self.places.room(self.root)
-        if weight + weight // 50 + LEAST_BYTES > room:
+        if needed > room and self.copies.forget():
+            room = self.places.room(self.root)
+        if needed > room:
             raise Slow(
                 "%s has %d MiB, the memory checkpoint has room for %d; saved to storage instead; "
                 "more shared memory (--shm-size) helps" % (path, weight >> 20, max(room, 0) >> 20)
@@ -247,7 +266,8 @@ class Shim:
             result = original(obj, os.path.join(writing, name), *args, **kwargs)
             with self.names.quietly():
                 size = os.path.getsize(os.path.join(writing, name))
-                manifest = {"path": path, "rank": self.rank, "temporary": temporary, "bytes": size}
+                manifest = {"path": path, "rank": self.rank, "bytes": size}
+                manifest.update(temporary=temporary, link=link, row=self.files.row(path))
                 self.files.write(os.path.join(writing, "manifest"), manifest)
                 inode = self._make_temporary(path, temporary, size)
                 self.files.write(os.path.join(writing, "inode"), inode)

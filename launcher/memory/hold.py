@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from launcher.memory.links import SHARED, mark, mine
 #: Names in it are this long at most, so that the keeper's socket has room in its path.
 _NAME_CHARACTERS = 60
 _LOOK_SECONDS = 0.01
+#: One that ends sooner failed at once; so many times, and this agent leaves without it.
+_AT_ONCE_SECONDS, _FAILURES = 1.0, 3
 #: Keepers of what others left; they end by themselves.
 _adopted: "list[subprocess.Popen[bytes]]" = []
 _KEEPER = (sys.executable, "-E", "-P", "-m", "launcher.memory.keeper")
@@ -183,7 +186,9 @@ class Hold:
 
     async def _watch(self) -> None:
         """Read what the keeper tells; one that was killed is followed by another."""
+        failures = 0
         while True:
+            began = time.monotonic()
             await self._listen()
             code = await asyncio.to_thread(self._keeper.wait)
             if self._closing and code == 0:
@@ -191,7 +196,13 @@ class Hold:
             if code == 0 and not self.root.is_dir():
                 self._say(f"{self.root} was removed; checkpoints are saved as always")
                 return
+            failures = failures + 1 if time.monotonic() - began < _AT_ONCE_SECONDS else 0
+            if self._closing and failures >= _FAILURES:
+                self._say(f"{self.root} does not come to storage; the next start tries again")
+                return
             self._say(f"the keeper of the memory checkpoint ended with {code}; another follows")
+            if failures:
+                await asyncio.sleep(_AT_ONCE_SECONDS)
             if self._keeper.stdin is not None:
                 self._keeper.stdin.close()
             self._keeper = self._start_keeper()

@@ -89,6 +89,9 @@ class Keeper:
             elif path not in self.slots:
                 with contextlib.suppress(OSError, ValueError):
                     self.slots[path] = Slot(path)
+        for entry in os.listdir(os.path.join(self.root, "steps")):
+            if entry.startswith(".writing-") and not alive(int(entry.rpartition("-")[2])):
+                shutil.rmtree(os.path.join(self.root, "steps", entry), ignore_errors=True)
         for path, slot in list(self.slots.items()):
             if not os.path.isdir(path) or self.persist(slot):
                 del self.slots[path]
@@ -113,13 +116,17 @@ class Keeper:
                 slot.clear()
             return dead
         try:
-            done = slot.land() or self.forgotten(slot, now)
+            if slot.land():
+                slot.retire()
+                return True
+            done = self.forgotten(slot, now)
         except OSError as error:
             slot.refuse(error)
             done = dead and now - (slot.refused_since or now) > GIVE_UP_SECONDS
             if done:
                 self.lost.append(f"{slot.first}: {error.strerror}")
-                slot.give_up()
+                with contextlib.suppress(OSError):  # storage may refuse that, too
+                    slot.give_up()
         if done:
             slot.clear()
         return done

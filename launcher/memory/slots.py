@@ -73,14 +73,16 @@ class Slot:
 
     def name(self) -> str | None:
         """Where its link is now; None where it cannot be found."""
-        names, temporary = self.names(), self.temporary
+        names = self.names()
+        # What is not renamed yet is no name: its worker may not live to do it.
+        ours = {os.path.basename(self.manifest[kind]) for kind in ("temporary", "link")}
         for name in names:
             if points(name, self.memory):
                 return name
         for directory in dict.fromkeys(map(os.path.dirname, names)):
             with contextlib.suppress(OSError):
                 for entry in os.scandir(directory):
-                    if entry.path != temporary and points(entry.path, self.memory):
+                    if entry.name not in ours and points(entry.path, self.memory):
                         return entry.path
         return None
 
@@ -155,11 +157,30 @@ class Slot:
 
     def clear(self) -> None:
         """Remove all that was ours, memory last."""
-        for told in self.told():
-            for keep in self.moved(told["keep"]) if "keep" in told else ():
-                remove(keep)
-        remove(self.temporary)
+        self._tidy()
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def retire(self) -> None:
+        """It is durable: memory keeps it to be read from, instead of the one before in its row."""
+        self._tidy()
+        above, name = os.path.split(self.path)
+        before = [kept for kept in kept_in(above) if row_of(kept) == self.manifest["row"]]
+        try:
+            seen = os.stat(self.memory)
+            durable = {"inode": self.inode, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns}
+            write(os.path.join(self.path, "durable"), durable)
+            os.rename(self.path, os.path.join(above, "kept-" + name.partition("-")[2]))
+        except OSError:  # no room for a word more: nobody but a reader misses it
+            shutil.rmtree(self.path, ignore_errors=True)
+        for kept in before:
+            shutil.rmtree(kept, ignore_errors=True)
+
+    def _tidy(self) -> None:
+        keeps = [told["keep"] for told in self.told() if "keep" in told]
+        moved = [path for ours in (*keeps, self.manifest["link"]) for path in self.moved(ours)]
+        for path in (*moved, self.temporary):
+            with contextlib.suppress(OSError):  # storage may refuse that, too
+                remove(path)
 
     def refuse(self, error: OSError) -> None:
         """Remember an error of storage, for the script's next save, and try again later."""
@@ -168,6 +189,20 @@ class Slot:
         self.next_try = now + _RETRY_SECONDS
         with contextlib.suppress(OSError):
             write(os.path.join(self.path, "error"), {"errno": error.errno, "text": str(error)})
+
+
+def kept_in(root: str) -> "list[str]":
+    """Slots of a directory of shared memory that are durable, and kept to be read from."""
+    return [os.path.join(root, name) for name in os.listdir(root) if name.startswith("kept-")]
+
+
+def row_of(slot: str) -> str | None:
+    """What all saves of the row have in common; None of a slot that is being removed."""
+    try:
+        with open(os.path.join(slot, "manifest")) as file:
+            return str(json.load(file)["row"])
+    except (OSError, ValueError):
+        return None
 
 
 def points(name: str, memory: str) -> bool:

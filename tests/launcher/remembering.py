@@ -77,7 +77,8 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
     try:
         yield Held(hold, registry, said)
     finally:
-        os.kill(hold.keeper_pid, signal.SIGCONT)  # a test may have failed while it was stopped
+        with contextlib.suppress(ProcessLookupError):  # a test may have killed it
+            os.kill(hold.keeper_pid, signal.SIGCONT)  # or failed while it was stopped
         await hold.close()
 
 

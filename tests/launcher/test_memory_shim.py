@@ -1,6 +1,7 @@
 """Plain torch.save through memory: the file is there at once, storage follows, nothing is lost."""
 
 import asyncio
+import json
 import os
 import resource
 import shutil
@@ -276,6 +277,68 @@ def test_nothing_accepted_is_torn_or_lost_by_a_kill(victim: str, seed: int, tmp_
     asyncio.run(story())
 
 
+def test_an_agent_leaves_though_its_keeper_fails_again_and_again(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        said: list[str] = []
+        root = free_root(f"fails{os.getpid()}", 0)
+        hold = Hold.open(root, tmp_path / "home" / "directories", said.append)
+        go_on = stop_keeper(hold)
+        (root / "bell").unlink(missing_ok=True)
+        (root / "bell").mkdir()
+        os.kill(hold.keeper_pid, 9)
+        go_on()
+        await soon(hold.close())
+        shutil.rmtree(root)
+        return said
+
+    assert "the next start tries again" in asyncio.run(story())[-1]
+
+
+#: Ends the process at the first audit event with that in its arguments.
+DIES = """
+def hook(event, args):
+    if event == %r and %r in repr(args):
+        os._exit(0)
+sys.addaudithook(hook)
+"""
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        ("open", ".brain-new"),
+        ("os.rename", "/writing-"),
+        ("os.symlink", ".brain-link"),
+        ("os.rename", ".brain-link"),
+    ],
+)
+def test_of_a_save_that_its_worker_did_not_finish_nothing_stays(
+    event: str, word: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            await held.run(DIES % (event, word) + SAVE, tmp_path)
+            await soon(held.hold.settled())
+        assert os.listdir(tmp_path) == ["home"]
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_removed_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            (slot,) = held.hold.root.glob("slot-*")
+            with (slot / "names").open("a") as names:
+                names.write(json.dumps({"name": str(tmp_path / "x"), "keep": str(tmp_path)}) + "\n")
+            go_on()
+            await soon(held.hold.settled())
+            assert held.said == []
+
+    asyncio.run(story())
+
+
 async def killed_at_random(held: Held, victim: str, seed: int, directory: Path) -> int:
     """Kill a few times while it saves; the last step that was accepted."""
     import random
@@ -363,6 +426,63 @@ def test_what_a_killed_keeper_and_agent_left_is_finished_by_the_next_start(tmp_p
         assert (tmp_path / "model.pt").exists()
 
     asyncio.run(story())
+
+
+MAPPED = """
+loaded = torch.load('model.pt')
+print(loaded['step'], any('/kept-' in line for line in open('/proc/self/maps')))
+"""
+
+
+def test_what_is_on_storage_is_read_from_memory(tmp_path: Path) -> None:
+    async def story() -> str:
+        async with holding(tmp_path) as held:
+            await held.run(SAVE, tmp_path)
+            await soon(held.hold.settled())
+            return await held.run(MAPPED, tmp_path)
+
+    assert asyncio.run(story()).split() == ["1", "True"]
+
+
+def test_a_file_that_somebody_else_wrote_is_read_from_storage(tmp_path: Path) -> None:
+    async def story() -> str:
+        async with holding(tmp_path) as held:
+            await held.run(SAVE, tmp_path)
+            await soon(held.hold.settled())
+            plainly("import torch; torch.save({'step': 2}, 'model.pt')", tmp_path)
+            return await held.run(MAPPED, tmp_path)
+
+    assert asyncio.run(story()).split() == ["2", "False"]
+
+
+def test_what_a_script_does_to_what_it_loaded_stays_its_own(tmp_path: Path) -> None:
+    async def story() -> str:
+        async with holding(tmp_path) as held:
+            await held.run(SAVE, tmp_path)
+            await soon(held.hold.settled())
+            script = """
+import hashlib
+before = hashlib.sha256(open('model.pt', 'rb').read()).hexdigest()
+for value in torch.load('model.pt').values():
+    if torch.is_tensor(value):
+        value.add_(1)
+print(before == hashlib.sha256(open('model.pt', 'rb').read()).hexdigest())
+print(torch.load('model.pt')['step'])
+"""
+            return await held.run(script, tmp_path)
+
+    assert asyncio.run(story()).split() == ["True", "1"]
+
+
+def test_memory_keeps_one_file_of_a_row_to_be_read(tmp_path: Path) -> None:
+    async def story() -> int:
+        async with holding(tmp_path) as held:
+            steps = "for s in range(4): torch.save(state(s), f'step-{s}.pt')"
+            await held.run(steps, tmp_path)
+            await soon(held.hold.settled())
+            return len(list(held.hold.root.glob("kept-*")))
+
+    assert asyncio.run(story()) == 1
 
 
 def plainly(lines: str, directory: Path) -> str:
