@@ -169,11 +169,12 @@ class Server:
 
     def fork(self) -> int:
         gc.freeze()
+        mine = os.getpid()
         pid = os.fork()
         if not pid:
+            self.become.bind(mine)
             self.connection.close()
             os.environ._data = dict(self.spy)  # type: ignore[attr-defined]
-            self.become.bind(os.getppid())
             sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
         return pid
 

@@ -222,7 +222,12 @@ class Channel:
             asked.set_exception(Unavailable(why))
 
     def _forked(self, asked: "asyncio.Future[Child]", pid: int) -> None:
-        child = Child(pid, self)
+        try:
+            child = Child(pid, self)
+        except OSError as cannot:  # it went with the server, or there are no descriptors left
+            if not asked.done():
+                asked.set_exception(Unavailable(f"the worker cannot be watched: {cannot}"))
+            return
         self._children.add(child)
         if asked.done():  # nobody waits for it any more
             child.drop()

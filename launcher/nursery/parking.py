@@ -32,6 +32,7 @@ class Parked:
         try:
             socket.send_fds(self._socket, [json.dumps({"spec": spec}).encode()], list(fds))
         except OSError as gone:
+            self.child.drop()
             raise Unavailable(f"a parked process is gone: {gone}") from gone
         finally:
             self._socket.close()

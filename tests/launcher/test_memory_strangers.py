@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from brain.errors import BadInput
 from launcher import frames
 from launcher.frames import Connection
 from launcher.memory.hold import orphans
+from launcher.memory.keeper import Keeper
 from launcher.memory.links import SHARED
 from launcher.memory.parts import Part
 from launcher.memory.sharing import Sharing
@@ -163,3 +165,15 @@ async def _hang(connection: Connection) -> None:
     with contextlib.suppress(BadInput):
         while await connection.receive(frames.Frame) is not None:
             pass
+
+
+def test_a_state_that_its_worker_did_not_live_to_write_is_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    halves = [tmp_path / "steps" / f".writing-7-1-0-{pid}" for pid in (gone.pid, os.getpid())]
+    for half in halves:
+        half.mkdir(parents=True)
+    keeper = Keeper(str(tmp_path))
+    keeper.turn()
+    keeper.bell.close()
+    assert list((tmp_path / "steps").iterdir()) == halves[1:]
