@@ -35,6 +35,7 @@ def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
     known = launchers.known(home)
     found = [_silence(known[OURS], node=-1, seconds=30) for _ in range(ROUNDS)]
     freed = [freed for freed, _ in found]
+    alone = [_stopped_worker(known[OURS]) for _ in range(ROUNDS)]
     try:
         _, theirs = _silence(known[table.TUNED], node=-1, seconds=_HUNG_SECONDS)
         note = ""
@@ -47,6 +48,13 @@ def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
             unit="s",
             bar=BUDGET_SECONDS + SLACK_SECONDS,
             note=f"[{table.spread(freed)}] n={len(freed)}",
+        ),
+        Row(
+            metric="hung peer (SIGSTOP of a worker alone): its peers are free",
+            value=statistics.median(alone),
+            unit="s",
+            bar=BUDGET_SECONDS + SLACK_SECONDS,
+            note=f"[{table.spread(alone)}] n={len(alone)}",
         ),
         Row(
             metric="hung peer: first step of the world without it",
@@ -72,6 +80,16 @@ def _silence(launcher: Launcher, *, node: int, seconds: float) -> tuple[float, f
         peers = [job.ended[pid] for pid in old if pid not in silent and pid in job.ended]
         first = min(w.steps[0].at for w in job.workers() if w.pid in new)
         return max(peers, default=first) - began, first - began
+
+
+def _stopped_worker(launcher: Launcher) -> float:
+    """Stop one worker of three, whose agent lives; seconds until the others' were ended."""
+    with begun(launcher, 3) as job:
+        old = job.world(3, _SETTLED_STEPS, 120)
+        began = time.monotonic()
+        os.kill(old[-1], signal.SIGSTOP)
+        job.until("the end of its world", 30, lambda: all(pid in job.ended for pid in old))
+        return max(job.ended[pid] for pid in old) - began
 
 
 def bursts(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:

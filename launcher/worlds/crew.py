@@ -5,6 +5,7 @@ through ``tell``, which swallows frames while there is no coordinator.
 """
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from launcher.config import LaunchConfig, WorldDocument
 from launcher.extras import events
 from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
-from launcher.processes import room
+from launcher.processes import room, standstill
 from launcher.processes.nursery import Nursery
 from launcher.processes.process import free_port, port_taken
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
+from launcher.worlds.peers import HEARTBEAT_SECONDS
 
 #: Announcements that still matter to a coordinator which did not hear them, and how many.
 _LASTING = frozenset({"loaded", "saved", "stepping"})
@@ -60,6 +62,7 @@ class Crew:
         self._said: list[ProbeEvent] = []
         #: The workers that run are being ended: their control files go any moment.
         self._stopping = False
+        self._standstill = standstill.Standstill()
         #: Epoch of the newest world that was heard of, formed or not.
         self.heard_epoch = 0
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -122,6 +125,19 @@ class Crew:
         """Keep those at the gate alive: this agent lives."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+        if self._workers is not None and not self._stopping:
+            self._end_stopped(self._workers)
+
+    def _end_stopped(self, workers: Workers) -> None:
+        """A worker that somebody stopped is given up when a silent host would be."""
+        if not (lease := workers.world.lease_seconds):
+            return
+        ended = {exit.pid for exit in workers.exits}
+        states = standstill.states(pid for pid in workers.pids if pid not in ended)
+        patience = max(lease - HEARTBEAT_SECONDS, 0.0)
+        for pid in self._standstill.overdue(states, time.monotonic(), patience):
+            self._say(f"process {pid} was stopped for {patience:g} s and is ended; its world waits")
+            os.kill(pid, signal.SIGKILL)
 
     async def obey(self) -> None:
         """Carry out one order after the other, for ever."""

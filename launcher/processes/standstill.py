@@ -1,0 +1,33 @@
+"""Workers that were stopped (SIGSTOP): neither alive nor dead, and all their peers wait."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+class Standstill:
+    """Remembers since when workers are seen stopped. Instants are CLOCK_MONOTONIC seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
+        """Those that were stopped at every look for so long; ``states`` are by process id.
+
+        >>> seen = Standstill()
+        >>> seen.overdue({7: "T", 8: "S"}, 0.0, 2.0), seen.overdue({7: "T", 8: "T"}, 2.0, 2.0)
+        ((), (7,))
+        """
+        stopped = [pid for pid, state in states.items() if state == "T"]
+        self._since = {pid: self._since.get(pid, now) for pid in stopped}
+        return tuple(pid for pid, since in self._since.items() if now - since >= seconds)
+
+
+def states(pids: Iterable[int]) -> dict[int, str]:
+    """The letters of ``/proc/<pid>/stat``: T is stopped, t under a debugger."""
+    found = {}
+    for pid in pids:
+        try:
+            found[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it has ended
+            continue
+    return found
