@@ -38,6 +38,11 @@ class Parked:
             self._socket.close()
         return self.child
 
+    def close(self) -> None:
+        """Let it end."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+
     def _hear(self) -> None:
         try:
             said = self._socket.recv(MESSAGE_BYTES)
@@ -88,6 +93,13 @@ class Parking:
                 return parked.become(spec, fds)
         self._refill()
         raise Unavailable("no parked process is ready")
+
+    def close(self) -> None:
+        """Let all end that wait."""
+        if self._filling is not None:
+            self._filling.cancel()
+        for parked in self._waiting:
+            parked.close()
 
     def _refill(self) -> None:
         if self._filling is None or self._filling.done():

@@ -28,14 +28,18 @@ _PACE = 0.5
 _WORTHWHILE = 20
 #: Servers that are started anew without an unsafe library, before nothing is imported ahead.
 _TRIES = 6
+#: Seconds after which a server that makes no worker hangs: one that imports is waited for before.
+_PATIENCE_SECONDS = 60.0
 
 
 class Nursery:
     """The fork server of one agent. ``open`` it, ``fork`` from it, ``close`` it."""
 
-    def __init__(self, config: LaunchConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: LaunchConfig, say: Callable[[str], None], patience_seconds: float
+    ) -> None:
         """Use ``open``."""
-        self._config, self._say = config, say
+        self._config, self._say, self._patience_seconds = config, say, patience_seconds
         self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
         python = config.entrypoint.argv[0]
         torch = None if self._command is None else flags.installed_torch(python)
@@ -57,9 +61,16 @@ class Nursery:
         self.guard = process.Guard()
 
     @classmethod
-    async def open(cls, config: LaunchConfig, say: Callable[[str], None]) -> "Nursery":
-        """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know."""
-        nursery = cls(config, say)
+    async def open(
+        cls,
+        config: LaunchConfig,
+        say: Callable[[str], None],
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> "Nursery":
+        """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know; a
+        worker that is not made within ``patience_seconds`` is not waited for."""
+        nursery = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
             nursery._learned = nursery._recalled()
             nursery._channel = nursery._start()
@@ -99,9 +110,15 @@ class Nursery:
             raise Unavailable("there is no fork server")
         spec = starting.spec_of(self._config, self._command, list(argv), environment)
         try:
-            if self._parking is not None:
-                return await self._parking.take(spec, fds)
-            return await self._channel.fork(spec, fds)
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the fork.
+            async with asyncio.timeout(self._patience_seconds):
+                if self._parking is not None:
+                    return await self._parking.take(spec, fds)
+                return await self._channel.fork(spec, fds)
+        except TimeoutError as hangs:
+            self._once("the fork server hangs; workers are started by themselves")
+            self._replace(None)
+            raise Unavailable("the fork server hangs") from hangs
         except Unavailable as cannot:
             self._once(f"a worker is started by itself, without the fork server: {cannot}")
             raise
@@ -130,6 +147,8 @@ class Nursery:
         for task in (self._tending, self._learning):
             if task is not None:
                 task.cancel()
+        if self._parking is not None:
+            self._parking.close()
         for channel in [*self._retired, *([self._channel] if self._channel else [])]:
             channel.close()
         self.guard.close()

@@ -320,6 +320,25 @@ def test_without_a_nursery_workers_start_all_the_same(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_nobody_waits_for_a_nursery_that_hangs(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = a_script(tmp_path, "print('here')")
+        said: list[str] = []
+        nursery = await Nursery.open(config, said.append, patience_seconds=0.1)
+        await soon(nursery.ready())
+        assert nursery.pid is not None
+        os.kill(nursery.pid, signal.SIGSTOP)
+        try:
+            async with forked(config, nursery, 2) as watched:
+                exits = await watched.all()
+        finally:
+            await nursery.close()
+        assert [exit.code for exit in exits] == [0, 0]
+        assert said == ["the fork server hangs; workers are started by themselves"]
+
+    asyncio.run(story())
+
+
 def test_processes_that_end_are_kept_until_it_is_known_how(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "import sys; sys.exit(3)")
