@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from brain.errors import BadInput
 from launcher.config import LogConfig, Std
 
 INHERIT = None
@@ -53,9 +54,20 @@ class Route:
 
 
 def run_directory(directory: str, run_id: str) -> Path:
-    """Make this run's own directory inside ``--log-dir``; several runs may share that."""
-    os.makedirs(directory, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=directory))
+    """Make this run's own directory inside ``--log-dir``; several runs may share that.
+
+    Raises:
+        BadInput: none can be made there.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=directory))
+    except OSError as cannot:
+        raise BadInput(
+            f"--log-dir={directory}: no directory {run_id}_… can be made there "
+            f"({cannot.strerror}); give one that can be written",
+            field="log_dir",
+        ) from cannot
 
 
 def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:

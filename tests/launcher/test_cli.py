@@ -88,6 +88,7 @@ def test_help_takes_less_than_300_ms() -> None:
         ),
         (["--numa-binding=node", "train.py"], "0 GPUs for 1 workers; drop the flag"),
         (["--logs-specs=nobody", "train.py"], "no entry point nobody in torchrun.logs_specs"),
+        (["--log-dir=/proc/nowhere", "train.py"], "--log-dir=/proc/nowhere: no directory"),
         (["--straggler-ratio=1", "train.py"], "--straggler-ratio=1 must be above 1"),
     ],
 )
