@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import mmap
 import os
 import re
 import stat
@@ -137,7 +138,8 @@ class Shim:
     def _loading(self, original: Any) -> Any:
         @functools.wraps(original)
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-            memory = None if "mmap" in kwargs else self.copies.copy_of(f)
+            own = "mmap" not in kwargs and _maps_privately()
+            memory = self.copies.copy_of(f) if own else None
             if memory is not None:
                 try:
                     # Nobody ever writes into it, so mapping it is as good as a copy of one's own.
@@ -367,6 +369,12 @@ def _wrap(module: Any, name: str, around: Callable[[Any], Any]) -> None:
     for holder in (module, sys.modules.get(module.__name__.rpartition(".")[0])):
         if getattr(holder, name, None) is original:
             setattr(holder, name, wrapped)
+
+
+def _maps_privately() -> bool:
+    """Whether what a script does with a file that torch mapped stays with the script."""
+    options = getattr(sys.modules["torch.serialization"], "get_default_mmap_options", None)
+    return options is None or options() == mmap.MAP_PRIVATE
 
 
 def _area(declared: str | None) -> str:

@@ -504,3 +504,20 @@ def power_cut(root: Path) -> None:
         shutil.rmtree(slot)
     os.rename(root, root.with_name("." + root.name))
     shutil.rmtree(root.with_name("." + root.name))
+
+
+def test_where_a_script_has_files_mapped_to_be_written_memory_stays_out(tmp_path: Path) -> None:
+    async def story() -> str:
+        async with holding(tmp_path) as held:
+            await held.run(SAVE, tmp_path)
+            await soon(held.hold.settled())
+            script = """
+import mmap
+torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
+torch.load('model.pt')['weights'].add_(1)
+torch.serialization.set_default_mmap_options(mmap.MAP_PRIVATE)
+print(torch.load('model.pt')['weights'][0].item())
+"""
+            return await held.run(script, tmp_path)
+
+    assert asyncio.run(story()).split() == ["1.0"]
