@@ -69,7 +69,7 @@ def _agent(directory: Path) -> int | None:
 def _started_ticks(pid: int) -> int | None:
     """Field 22 of ``/proc/<pid>/stat``; None where there is no such process, or only its corpse."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
     # The second field is the command in brackets and may hold anything.

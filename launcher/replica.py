@@ -238,4 +238,4 @@ class JobPlace:
 
 def started_ticks(pid: int) -> int:
     """Start time of a process in clock ticks since boot."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])

@@ -6,6 +6,7 @@ Part of the shim, beside it and loaded by it as ``_brain_places``: standard libr
 from __future__ import annotations
 
 import os
+import re
 
 #: File systems that only this machine writes; elsewhere a link into our memory would dangle.
 LOCAL = frozenset(
@@ -37,14 +38,18 @@ def room(root: str) -> int:
 def file_system(directory: str) -> str:
     """Type of the file system that a directory is on."""
     best, kind = "", "an unknown file system"
-    with open("/proc/self/mountinfo") as file:
+    with open("/proc/self/mountinfo", errors="surrogateescape") as file:
         for line in file:
             before, _, after = line.partition(" - ")
-            point = before.split()[4].encode().decode("unicode_escape")
+            point = re.sub(r"\\([0-7]{3})", _character, before.split(" ")[4])
             inside = point == "/" or (directory + os.sep).startswith(point + os.sep)
             if inside and len(point) >= len(best):
                 best, kind = point, after.split()[0]
     return kind
+
+
+def _character(octal: re.Match[str]) -> str:
+    return chr(int(octal[1], 8))
 
 
 def try_directory(directory: str, target: str) -> None:

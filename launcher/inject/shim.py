@@ -388,5 +388,5 @@ def _area(declared: str | None) -> str:
 
 
 def _started_ticks(pid: int) -> int:
-    with open("/proc/%d/stat" % pid) as file:
+    with open("/proc/%d/stat" % pid, errors="replace") as file:
         return int(file.read().rpartition(")")[2].split()[19])

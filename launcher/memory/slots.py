@@ -253,7 +253,7 @@ def write(path: str, value: object) -> None:
 def alive(pid: int, ticks: str = "") -> bool:
     """Whether a process lives (and is the one that was started then)."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return False

@@ -116,7 +116,7 @@ def bind(pid: int, cpus: Sequence[int]) -> None:
 def catches(pid: int, signum: signal.Signals) -> bool:
     """Whether the process has a handler for the signal (SigCgt in ``/proc/<pid>/status``)."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return False
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))

@@ -32,7 +32,7 @@ def held_bytes(pids: Iterable[int]) -> int:
 
 def _anonymous(pid: int) -> int:
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
         return 0
     kilobytes = (int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))

@@ -27,7 +27,8 @@ def states(pids: Iterable[int]) -> dict[int, str]:
     found = {}
     for pid in pids:
         try:
-            found[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:  # it has ended
             continue
+        found[pid] = stat.rpartition(")")[2].split()[0]
     return found

@@ -149,7 +149,7 @@ class ReplicaDirectory:
 def started_ticks(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; None where there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The command may contain spaces and parentheses; what follows its last one does not.
