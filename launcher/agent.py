@@ -18,6 +18,7 @@ from brain.types.world import ReplicaExit, WorldWish
 from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
+from launcher.extras import events
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
 from launcher.network_check.rules import CheckTerms
@@ -85,6 +86,8 @@ def run(config: LaunchConfig) -> int:
     Raises:
         BadInput: something in ``config`` cannot be used on this machine.
     """
+    if config.events:
+        events.hostname()
     guard = Guard()  # an agent that is killed leaves its directory to it
     scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
     guard.watch(scratch)

@@ -4,6 +4,7 @@ The shape is that of ``torch.distributed.elastic.events``; here a process's star
 as they happen.
 """
 
+import functools
 import json
 import socket
 import sys
@@ -17,6 +18,13 @@ def tell(event: dict[str, Any]) -> None:
     """One line on standard error, in one piece."""
     sys.stderr.write(json.dumps(event) + "\n")
     sys.stderr.flush()
+
+
+@functools.cache
+def hostname() -> str:
+    """This machine's full name. Asked for once, before there is a loop: a name server may take
+    seconds to answer."""
+    return socket.getfqdn()
 
 
 def started(
@@ -75,7 +83,7 @@ def _event(
             "group_rank": group_rank,
             "worker_id": None if pid is None else str(pid),
             "role": config.role,
-            "hostname": socket.getfqdn(),
+            "hostname": hostname(),
             "state": state,
             "total_run_time": 0,
             "rdzv_backend": config.rdzv_backend,

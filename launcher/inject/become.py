@@ -52,7 +52,8 @@ class Shown:
         begin, end, variables, last = (int(field) for field in fields[45:49])
         self.arguments = (begin, end - begin)
         text = ctypes.string_at(variables, last - variables)
-        at = text.find(_ERROR_FILE.encode() + b"=") + len(_ERROR_FILE) + 1
+        # The last one: what comes before may end alike, or speak of it.
+        at = text.rfind(b"\0" + _ERROR_FILE.encode() + b"=") + len(_ERROR_FILE) + 2
         self.variable = (variables + at, text.index(b"\0", at) - at)
         os.environ.pop(_ERROR_FILE, None)
 

@@ -216,8 +216,10 @@ def test_what_is_no_python_runs_as_it_stands(tmp_path: Path) -> None:
 
 def test_the_kernel_shows_whose_worker_it_is(tmp_path: Path) -> None:
     lines = "print([v for v in open('/proc/self/environ').read().split(chr(0)) if 'RANK' in v])"
-    asyncio.run(run_to_end(a_script(tmp_path, lines), 2))
-    assert printed(tmp_path, 1) == "['RANK=1', 'LOCAL_RANK=1']"
+    environment = dict(os.environ, OF_ANOTHER="TORCHELASTIC_ERROR_FILE=/RANK")
+    asyncio.run(run_to_end(a_script(tmp_path, lines, environment=environment), 2))
+    other = "OF_ANOTHER=TORCHELASTIC_ERROR_FILE=/RANK"
+    assert printed(tmp_path, 1) == str([other, "RANK=1", "LOCAL_RANK=1"])
 
 
 # --- what is left, and what fails ----------------------------------------------------------------
