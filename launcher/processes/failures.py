@@ -18,6 +18,10 @@ _NO_FILE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/err
 _EXCEPTION = re.compile(
     r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Failure)\b(: .*)?$"
 )
+#: Larger error files are not read; larger errors do not travel, their message does.
+_ERROR_BYTES, CARRIED_BYTES, _MESSAGE_CHARACTERS = 1 << 20, 1 << 15, 1 << 13
+#: The year 2242; what is beyond are no seconds.
+_LAST_SECONDS = 2.0**33
 #: A reason is read in one look.
 _WORDS_CHARACTERS = 300
 
@@ -41,20 +45,40 @@ class Failure(Protocol):
     def error_file(self) -> str: ...
 
 
+def error_in(path: Path) -> bytes:
+    """What is in an error file; nothing where it is none, or more than any error."""
+    try:
+        fits = path.is_file() and path.stat().st_size <= _ERROR_BYTES
+        return path.read_bytes() if fits else b""
+    except OSError:
+        return b""
+
+
 def read_error(content: bytes) -> tuple[str, float | None]:
-    """(message, unix seconds of the error) in an error file; empty and None where it says none."""
+    """(message, unix seconds of the error) in an error file; empty and None where it says none.
+
+    Scripts write such files, too: anything may be in them.
+    """
     try:
         message: Any = json.loads(content)["message"]
     except (ValueError, KeyError, TypeError):  # empty, or torn by the worker's death
         return "", None
     if not isinstance(message, dict):
-        return str(message), None
-    extra = message.get("extraInfo") or {}
+        return _text(message), None
+    extra = message.get("extraInfo")
+    if not isinstance(extra, dict):
+        extra = {}
     text = extra.get("py_callstack") or message.get("message") or ""
     try:
-        return str(text), float(extra["timestamp"])
-    except (KeyError, TypeError, ValueError):
-        return str(text), None
+        seconds = float(extra["timestamp"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return _text(text), None
+    return _text(text), seconds if 0 < seconds < _LAST_SECONDS else None
+
+
+def _text(said: object) -> str:
+    """As it can be sent; a traceback's end says most."""
+    return str(said)[-_MESSAGE_CHARACTERS:].encode(errors="replace").decode()
 
 
 def with_exit_code(content: bytes, code: int) -> bytes:

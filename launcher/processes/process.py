@@ -77,7 +77,7 @@ class Worker:
 
     def ended(self, code: int, *, stopped: bool) -> WorkerExit:
         """How it ended, with what it left in its error file."""
-        error = self._error_file.read_bytes() if self._error_file.exists() else b""
+        error = failures.error_in(self._error_file)
         message, failed_at = failures.read_error(error)
         words = failures.last_words(self.streams[1].end()) if code > 0 else ""
         seen = datetime.now().astimezone()
@@ -90,7 +90,7 @@ class Worker:
             stopped=stopped,
             failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
             message=message or failures.message_for(code, self.process.pid) or words,
-            error=error,
+            error=error if len(error) <= failures.CARRIED_BYTES else b"",
             error_file=str(self._error_file) if error and self._kept else "",
             last_words=words,
         )

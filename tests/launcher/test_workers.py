@@ -12,8 +12,17 @@ import pytest
 
 from brain.errors import BadInput
 from launcher.config import LogConfig, Std
+from launcher.frames import Exited, encoded
 from launcher.processes.environment import Injection, worker_environment
-from launcher.workers import Park, Workers, failure_report, free_port, hand_on_error, root_cause
+from launcher.workers import (
+    Park,
+    WorkerExit,
+    Workers,
+    failure_report,
+    free_port,
+    hand_on_error,
+    root_cause,
+)
 from tests.launcher.building import (
     ANNOUNCE,
     AS_PROGRAM,
@@ -92,6 +101,34 @@ def test_recorded_errors_name_the_root_cause(tmp_path: Path) -> None:
             assert json.loads(mine.read_text())["message"]["errorCode"] == 1
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "path.mkdir()",
+        'path.write_text(\'{"message": {"message": "m", "extraInfo": "x"}}\')',
+        'path.write_text(\'{"message": {"extraInfo": {"timestamp": 1.7e18}}}\')',
+        'path.write_text(\'{"message": "\\\\ud800"}\')',
+        "path.write_text('{\"message\": \"' + 'x' * 5_000_000 + '\"}')",
+    ],
+)
+def test_whatever_is_in_an_error_file_the_exit_is_told(lines: str, tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "path = pathlib.Path(os.environ['TORCHELASTIC_ERROR_FILE'])\n"
+        f"{lines}\nsys.exit(3)\n"
+    )
+
+    async def story() -> WorkerExit:
+        config = a_config(tmp_path, python(script))
+        async with running(config) as watched:
+            (exit,) = await watched.all()
+        return exit
+
+    exit = asyncio.run(story())
+    assert exit.code == 3
+    assert len(encoded(Exited(epoch=1, exit=exit))) < 1 << 16
 
 
 def test_torchs_hint_stands_in_the_report_alone(tmp_path: Path) -> None:
