@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.config import LaunchConfig
@@ -19,18 +20,11 @@ async def measure(config: LaunchConfig, asked: Check) -> Checked:
     """Take part in one group of one round; a script that fails or hangs is an answer, too."""
     words = (asked.rank, asked.size, asked.host, asked.port, asked.seconds)
     command = [config.entrypoint.interpreter, "-u", str(_SCRIPT), *map(str, words)]
-    running = await asyncio.create_subprocess_exec(
-        *process.leashed(),
-        "exec",
-        str(os.getpid()),
-        *command,
-        env=dict(config.environment),
-        cwd=config.directory,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    try:
+        running = await _start(config, command)
+    except OSError as cannot:
+        measured = Measured(ok=False, reason=f"the check cannot be started: {cannot}")
+        return Checked(round=asked.round, measured=measured)
     try:
         async with asyncio.timeout(asked.seconds):
             out, err = await running.communicate()
@@ -42,6 +36,21 @@ async def measure(config: LaunchConfig, asked: Check) -> Checked:
             os.killpg(running.pid, signal.SIGKILL)
         await running.wait()
     return Checked(round=asked.round, measured=measured)
+
+
+async def _start(config: LaunchConfig, command: Sequence[str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *process.leashed(),
+        "exec",
+        str(os.getpid()),
+        *command,
+        env=dict(config.environment),
+        cwd=config.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def read(out: str, err: str) -> Measured:

@@ -17,6 +17,7 @@ from brain.types.world import Member
 from launcher import frames
 from launcher.network_check import script
 from launcher.network_check.checking import Checking
+from launcher.network_check.measuring import measure
 from launcher.network_check.rules import (
     CheckTerms,
     Measured,
@@ -29,6 +30,7 @@ from launcher.network_check.rules import (
     spared,
     verdicts,
 )
+from tests.launcher.building import a_config, python
 
 BROKEN = Measured(ok=False, reason="no link")
 
@@ -154,6 +156,14 @@ def test_a_group_measures_itself(tmp_path: Path, torch: bool) -> None:
     said = [json.loads(each.communicate(timeout=100)[0].splitlines()[-1]) for each in group]
     assert [(each["ok"], each["torch"]) for each in said] == [(True, torch)] * 2, said
     assert all(each["compute_seconds"] > 0 and each["exchange_seconds"] > 0 for each in said)
+
+
+def test_a_check_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
+    config = a_config(tmp_path / "gone", python("pass"))
+    asked = frames.Check(round=2, rank=0, size=1, host="127.0.0.1", port=1, seconds=60.0)
+    said = asyncio.run(measure(config, asked))
+    assert (said.round, said.measured.ok) == (2, False)
+    assert "cannot be started" in said.measured.reason
 
 
 class Agents:
