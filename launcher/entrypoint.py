@@ -75,7 +75,9 @@ def _parse(argv: Sequence[str], environment: Mapping[str, str], place: str) -> E
     if _PYTHON.match(os.path.basename(program)):
         return _python(_find(program, environment, place), rest, environment, place)
     _find(program, environment, place)
-    return Entrypoint(argv=(program, *rest), name=program, python=False, interpreter=sys.executable)
+    return Entrypoint(
+        argv=(program, *rest), name=_shown(program), python=False, interpreter=sys.executable
+    )
 
 
 def launched(
@@ -103,7 +105,7 @@ def launched(
         before = (interpreter, "-u", "-m") if options.get("module") else (interpreter, "-u")
     return Entrypoint(
         argv=(*before, script, *rest),
-        name=f"-m {script}" if options.get("module") else script,
+        name=f"-m {script}" if options.get("module") else _shown(script),
         python=bool(before),
         interpreter=interpreter,
         options=options,
@@ -150,8 +152,16 @@ def _python(
 def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
     # Unbuffered, as torchrun does: what a worker prints shall be seen when it is printed.
     return Entrypoint(
-        argv=(interpreter, "-u", *arguments), name=name, python=True, interpreter=interpreter
+        argv=(interpreter, "-u", *arguments),
+        name=_shown(name),
+        python=True,
+        interpreter=interpreter,
     )
+
+
+def _shown(name: str) -> str:
+    """A name of a file, which may be no text, as agents can send it to one another."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _next(arguments: list[str], at: int) -> str:

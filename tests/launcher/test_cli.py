@@ -102,6 +102,13 @@ def test_what_cannot_be_used_is_code_2_and_a_sentence(
     assert "Traceback" not in ran.stderr
 
 
+def test_a_script_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xe8.py")
+    (tmp_path / name).write_text("import os; os.write(1, b'ran')")
+    ran = brain_run(tmp_path, name)
+    assert (ran.returncode, ran.stdout) == (0, "ran"), ran.stderr
+
+
 def test_it_ends_with_the_code_of_the_worker_that_failed(tmp_path: Path) -> None:
     script = a_script(tmp_path, "import os, sys; sys.exit(7 * int(os.environ['RANK']))")
     ran = brain_run(tmp_path, "--nproc-per-node=2", script)
