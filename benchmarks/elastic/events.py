@@ -1,12 +1,14 @@
 """The changes that are staged, in the order of a round, and what each of them cost."""
 
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from benchmarks.elastic import trace
 from benchmarks.elastic.job import Job, running
@@ -85,15 +87,20 @@ def begun(launcher: Launcher, agents: int) -> Iterator[Job]:
     port = free_port()
     slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
     told = partial(launcher.told, port)
-    with running(partial(launcher.agent, port), environment(launcher), slug, told) as job:
-        if launcher.master:
-            job.master([part.format(port=port) for part in launcher.master])
-        else:
-            job.start()
-        job.until("somebody to listen", 60, lambda: listening(port))
-        for _ in range(agents - len(job.agents)):
-            job.start()
-        yield job
+    try:
+        with running(partial(launcher.agent, port), environment(launcher), slug, told) as job:
+            if launcher.master:
+                job.master([part.format(port=port) for part in launcher.master])
+            else:
+                job.start()
+            job.until("somebody to listen", 60, lambda: listening(port))
+            for _ in range(agents - len(job.agents)):
+                job.start()
+            yield job
+    finally:
+        # A host that loses its power takes its memory along; here somebody has to.
+        for left in Path("/dev/shm").glob(f"brain-*-bench[_-]{port}-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]) -> Outcome:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 MARK = "BENCH_ELASTIC"
 _POLL_SECONDS = 0.05
+#: For guards and the like, when their launcher is gone.
+_TIDY_SECONDS = 3.0
 
 
 class Stuck(Exception):
@@ -145,19 +147,22 @@ class Job:
         )
 
     def end(self) -> None:
-        """Kill all that is left of it, and wait until it is gone."""
-        deadline = time.monotonic() + 20
+        """Kill all that is left of it, and wait until it is gone.
+
+        Launchers go first: what they left to tidy up after them gets a moment for it.
+        """
         launched = [*self.agents, *self._masters]
+        began = time.monotonic()
+        for agent in launched:
+            agent.process.kill()
+            agent.process.wait(timeout=10)
         while pids := [pid for agent in launched for pid in agent.pids()]:
-            for pid in pids:
+            waited = time.monotonic() - began
+            for pid in pids if waited > _TIDY_SECONDS else ():
                 _signal(pid, signal.SIGKILL)
-            for agent in launched:
-                agent.process.poll()
-            if time.monotonic() > deadline:
+            if waited > 20:
                 raise Stuck(f"processes {pids} do not end")
             time.sleep(0.02)
-        for agent in launched:
-            agent.process.wait(timeout=10)
 
     def _watch(self, pid: int) -> None:
         try:
