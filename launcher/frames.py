@@ -21,6 +21,8 @@ from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
 #: A longer frame is not ours.
 LIMIT_BYTES = 4 * 1024 * 1024
+#: Seconds that whoever connects may take to say who it is.
+INTRODUCTION_SECONDS = 10.0
 #: Seconds that the other end may take to read what was sent before we let go.
 _CLOSE_SECONDS = 2.0
 
@@ -334,31 +336,33 @@ class Connection:
             raise Unavailable(f"no agent answers at {address}: {silent}") from silent
 
     def send(self, frame: "Frame | bytes") -> None:
-        """Queue a frame; a connection that is gone swallows it, its reader learns of the end.
-
-        What goes to many is encoded once, by ``encoded``.
-        """
+        """Queue a frame; what goes to many is encoded once. A connection that is gone swallows it,
+        its reader learns of the end."""
         if not self._writer.is_closing():
             self._writer.write(frame if isinstance(frame, bytes) else encoded(frame))
 
-    async def receive(self, kind: type[F]) -> F | None:
-        """Return the next frame, a ``kind``; None at the end of the stream.
+    async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
+        """Return the next frame, a ``kind``; None at the end, or where none comes in ``seconds``.
 
         Raises:
             BadInput: what came is no frame of ``kind``.
         """
         try:
-            length = int.from_bytes(await self._reader.readexactly(4), "big")
-            if length > LIMIT_BYTES:
-                raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
-            frame = msgspec.msgpack.decode(await self._reader.readexactly(length), type=ANY)
-        except (asyncio.IncompleteReadError, OSError):
+            async with asyncio.timeout(seconds):
+                frame = msgspec.msgpack.decode(await self._body(), type=ANY)
+        except (asyncio.IncompleteReadError, OSError):  # a time-out is one, too
             return None
         except msgspec.DecodeError as bad:
             raise BadInput(f"not a frame: {bad}") from bad
         if not isinstance(frame, kind):
             raise BadInput(f"{type(frame).__name__} is not expected here")
         return frame
+
+    async def _body(self) -> bytes:
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        if length > LIMIT_BYTES:
+            raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
+        return await self._reader.readexactly(length)
 
     def shut(self) -> None:
         """Send what is queued, then let go; whoever reads here finds the end at once."""
@@ -382,10 +386,8 @@ class Connection:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._writer.wait_closed()
-        except TimeoutError:
-            self.abandon()
         except OSError:
-            return
+            self.abandon()
 
 
 def digest(token: str) -> str:

@@ -85,8 +85,7 @@ class Sharing:
             connection.send(frames.Offer(job=self._job, token_sha256=self._token, part=told))
             for name in part.files:
                 await self._send(directory / name, connection, PUSH_BYTES_PER_SECOND)
-            async with self._patience():
-                taken = await connection.receive(frames.Taken)
+            taken = await connection.receive(frames.Taken, seconds=self._patience_seconds)
         except (OSError, BadInput):  # pruned meanwhile; it hangs; or somebody else's port
             return False
         finally:
@@ -205,5 +204,4 @@ class Sharing:
         return whole
 
     async def _piece(self, connection: Connection) -> frames.Piece | None:
-        async with self._patience():
-            return await connection.receive(frames.Piece)
+        return await connection.receive(frames.Piece, seconds=self._patience_seconds)

@@ -150,7 +150,7 @@ class Participant:
         """Serve a connection to this agent: as coordinator, or by saying who is."""
         connection = Connection(reader, writer)
         try:
-            hello = await connection.receive(frames.Frame)
+            hello = await connection.receive(frames.Frame, seconds=frames.INTRODUCTION_SECONDS)
             if hello is None:
                 return
             if isinstance(hello, frames.Fetch | frames.Offer):

@@ -177,3 +177,14 @@ def test_a_state_that_its_worker_did_not_live_to_write_is_removed(tmp_path: Path
     keeper.turn()
     keeper.bell.close()
     assert list((tmp_path / "steps").iterdir()) == halves[1:]
+
+
+def test_who_says_nothing_is_not_listened_to_for_ever() -> None:
+    async def story() -> frames.Frame | None:
+        async with an_agent(_hang) as address:
+            connection = await Connection.to(address)
+            said = await soon(connection.receive(frames.Frame, seconds=0.05))
+            await connection.close()
+            return said
+
+    assert asyncio.run(story()) is None
