@@ -167,7 +167,7 @@ class Nursery:
         source = commands.source_of(self._command, self._config.directory)
         return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
 
-    def _start(self, pace: float | None = None) -> Channel | None:
+    def _start(self, pace: float | None = None, *, empty: bool = False) -> Channel | None:
         try:
             settings = self._learned.environment
             channel = starting.start(self._config, self._command, settings, self._gone)
@@ -175,9 +175,10 @@ class Nursery:
             self._once(f"workers are started by themselves, there is no fork server: {cannot}")
             return None
         probe = process.probe_path() if self._config.probe and self._command else None
-        parked = self._config.preload == "parked"
-        sure = bool(self._learned.modules)
-        channel.open(() if parked else self._modules(), probe, sure=sure, pace=pace)
+        if empty or self._config.preload == "parked":
+            channel.open((), probe, sure=False, pace=pace)
+        else:
+            channel.open(self._modules(), probe, sure=bool(self._learned.modules), pace=pace)
         return channel
 
     async def _tend(self) -> Readiness:
@@ -201,10 +202,10 @@ class Nursery:
         if channel is None:
             return Readiness()
         if self._config.preload != "parked":
-            settings = self._learned.environment
-            channel = starting.start(self._config, self._command, settings, self._gone)
-            channel.open((), None, sure=False)
+            channel = self._start(empty=True)
             self._replace(channel)
+            if channel is None:
+                return Readiness()
         devices = self._config.processes if self._config.park_cuda else None
         parking = Parking(channel, modules, 2 * self._config.processes, devices)
         self._parking = parking

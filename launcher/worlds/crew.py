@@ -234,7 +234,7 @@ class Crew:
                 on_event=self._announced,
                 on_exit=lambda exit: self._exited(world.epoch, exit),
             )
-        except BadInput as cannot:
+        except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
             self._refuse(world.epoch, str(cannot))
             return
         self._look_at_gate()

@@ -1,0 +1,43 @@
+"""An agent's workers when its machine refuses something."""
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+
+from launcher import frames
+from launcher.config import LogConfig
+from launcher.memory.part import MemoryPart
+from launcher.worlds.crew import Crew
+from tests.launcher.building import a_config, a_world, soon
+
+
+def test_a_world_that_cannot_be_prepared_here_costs_only_that(tmp_path: Path) -> None:
+    (tmp_path / "full").touch()
+    (tmp_path / "train.py").touch()
+    logs = LogConfig(run_directory=str(tmp_path / "full"))  # no directory can be made in it
+    config = a_config(tmp_path, [sys.executable, "train.py"], logs=logs, replica=10)
+
+    async def story() -> frames.Frame:
+        told: asyncio.Queue[frames.Frame] = asyncio.Queue()
+        crew = Crew(
+            config,
+            "127.0.0.1",
+            memory=MemoryPart(""),
+            tell=told.put_nowait,
+            phase=lambda _: None,
+            say=lambda _: None,
+        )
+        await crew.open()
+        obeying = asyncio.create_task(crew.obey())
+        crew.order(frames.Prepare(world=a_world(1)))
+        said = await soon(told.get())
+        obeying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await obeying
+        await crew.close()
+        return said
+
+    said = asyncio.run(story())
+    assert isinstance(said, frames.Prepared)
+    assert (said.ok, "full" in said.reason) == (False, True)
