@@ -53,6 +53,10 @@ def main(names: "dict[str, Any]") -> "Any":
         os._exit(0)  # the agent is gone
 
 
+#: What workers would otherwise compile once more each.
+OURS = ("bootstrap", "meeting", "names", "places", "states", "copies", "shim")
+
+
 def load(name: str, path: "str | None" = None) -> "ModuleType":
     """A file of ours, under a name that no script uses."""
     path = path or os.path.join(HERE, name + ".py")
@@ -99,7 +103,8 @@ class Server:
 
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
         """Import what is wanted, one after the other, and our own that workers will need."""
-        load("bootstrap")
+        for ours in OURS:
+            load(ours)
         if message.get("probe"):
             try:
                 load("probe", message["probe"])
