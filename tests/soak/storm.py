@@ -88,6 +88,9 @@ class Storm:
             self._note(what)
             end()
         self._ending.clear()
+        for host in self.them:
+            if host.name in self._leaving and self.job.alive(host):
+                self.job.agent(host).wait(40)
         if not self.job.alive(self.them[0]):  # where those that never were in a world look
             self._note(str(self._bring(self.them[0])))
         there = [host for host in self.them if self.job.alive(host)]
