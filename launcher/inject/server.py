@@ -159,6 +159,12 @@ class Server:
         os.waitpid(message["pid"], 0)
         self.workers.discard(message["pid"])
 
+    def do_tell(self, message: "dict[str, Any]", fds: "list[int]") -> None:
+        """Say how a worker ended; the kernel shows it to its parent, and not to every other."""
+        ended = os.waitid(os.P_PID, message["pid"], os.WEXITED | os.WNOWAIT)
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return self.answer(fds, {"say": "ended", "pid": message["pid"], "code": code})
+
     def do_count(self, message: "dict[str, Any]", fds: "list[int]") -> None:
         """Say whether there is any child, workers' orphans included."""
         self.sweep()

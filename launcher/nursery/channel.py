@@ -40,6 +40,9 @@ class Child:
         self.channel = channel
         self._pidfd = os.pidfd_open(pid)
         self._code: int | None = None
+        #: What the server says, where it was asked.
+        self.told: int | None = None
+        self._asked = False
 
     def poll(self) -> int | None:
         """Exit code, negative where a signal ended it; None while it runs.
@@ -48,10 +51,22 @@ class Child:
         mean another process.
         """
         if self._code is None and select.select([self._pidfd], [], [], 0)[0]:
-            self._code = _exit_code(self.pid) if self.channel.alive else -signal.SIGKILL
-            os.close(self._pidfd)
-            self.channel.forget(self)
+            self._code = self._ended()
+            if self._code is not None:
+                os.close(self._pidfd)
+                self.channel.forget(self)
         return self._code
+
+    def _ended(self) -> int | None:
+        """How it ended; None while only the server knows, and has not said so."""
+        if not self.channel.alive:
+            return -signal.SIGKILL
+        if _is_ours(self.pid):
+            return _exit_code(self.pid)
+        if not self._asked:
+            self._asked = True
+            self.channel.ask(self.pid)
+        return self.told
 
     def drop(self) -> None:
         """Nobody wants it: kill it, and let it go once it has ended."""
@@ -134,6 +149,10 @@ class Channel:
         self._children.discard(child)
         self._send({"do": "reap", "pid": child.pid})
 
+    def ask(self, pid: int) -> None:
+        """Have the server say how a worker ended."""
+        self._send({"do": "tell", "pid": pid})
+
     def retire(self) -> bool:
         """End the server if nothing is left of its workers; whether that is so."""
         self._retired = True
@@ -211,6 +230,10 @@ class Channel:
             case "counted" if self._asked is not None:
                 asking, self._asked = self._asked, None
                 asking.set_result(not message["children"])
+            case "ended":
+                for child in self._children:
+                    if child.pid == message["pid"]:
+                        child.told = message["code"]
             case "refused":
                 self._refused(message["id"], message["why"])
             case "forked":
@@ -255,6 +278,17 @@ class Channel:
             self._asked.set_result(False)
         if not self._retired:
             self._gone()
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether the kernel shows us how it ended: not where the script became another user."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            ids = dict(line.split(b":", 1) for line in status.read().splitlines())
+    except OSError:
+        return False
+    users, groups = (set(map(int, ids[name].split())) for name in (b"Uid", b"Gid"))
+    return users == {os.geteuid()} and groups == {os.getegid()}
 
 
 def _exit_code(pid: int) -> int:

@@ -354,6 +354,29 @@ def test_processes_that_end_are_kept_until_it_is_known_how(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+#: Forks a worker, and says how it ended.
+AS_ANOTHER = """
+import asyncio, sys
+from pathlib import Path
+from tests.launcher.nurturing import a_script, run_to_end
+print(asyncio.run(run_to_end(a_script(Path(sys.argv[1]), sys.argv[2]))))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_how_a_worker_ended_is_known_though_it_became_another_user(tmp_path: Path) -> None:
+    became = "import os; os.setgid(65534); os.setuid(65534); raise SystemExit(3)"
+    # As in a container: root that may not look into processes of others.
+    bare = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
+    ran = subprocess.run(
+        [*bare, sys.executable, "-c", AS_ANOTHER, str(tmp_path), became],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.strip() == "[3]", ran.stderr
+
+
 # --- what is learned -----------------------------------------------------------------------------
 
 
