@@ -162,6 +162,7 @@ class Server:
     def do_tell(self, message: "dict[str, Any]", fds: "list[int]") -> None:
         """Say how a worker ended; the kernel shows it to its parent, and not to every other."""
         ended = os.waitid(os.P_PID, message["pid"], os.WEXITED | os.WNOWAIT)
+        assert ended is not None  # it was waited for
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         return self.answer(fds, {"say": "ended", "pid": message["pid"], "code": code})
 
