@@ -2,6 +2,7 @@
 
 import mmap
 import struct
+import time
 from pathlib import Path
 
 SIZE_BYTES = 128
@@ -16,6 +17,7 @@ class Control:
     def __init__(self, path: Path) -> None:
         """Create the file, mapped and with nothing asked."""
         self.path = path
+        self._lapsed = False
         path.write_bytes(_U64.pack(LAYOUT) + bytes(SIZE_BYTES - 8))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), SIZE_BYTES)
@@ -26,7 +28,13 @@ class Control:
 
     def lease(self, until_ns: int) -> None:
         """CLOCK_MONOTONIC nanoseconds that the worker may live until; 0 = no end."""
+        self._lapsed = self.lapsed
         self._write(_LEASE, until_ns)
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the lease has run out, renewed later or not."""
+        return self._lapsed or 0 < self._read(_LEASE) < time.monotonic_ns()
 
     def gate(self, closed: bool) -> None:
         """Let the worker wait at the gate, or go on."""

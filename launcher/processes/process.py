@@ -19,7 +19,7 @@ from typing import Protocol
 from brain.errors import BadInput
 from launcher.processes import failures, leash, output
 from launcher.processes.control import Control
-from launcher.processes.values import Progress, WorkerExit
+from launcher.processes.values import LEASE_EXIT, Progress, WorkerExit
 
 #: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
 _QUIET_PORTS = range(15_000, 30_000)
@@ -88,6 +88,8 @@ class Worker:
             code=code,
             at_ns=time.monotonic_ns(),
             stopped=stopped,
+            # A script may end with that code, too.
+            lapsed=code == LEASE_EXIT and self.control.lapsed,
             failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
             message=message or failures.message_for(code, self.process.pid) or words,
             error=error if len(error) <= failures.CARRIED_BYTES else b"",

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+#: A worker's exit code when its lease ran out.
+LEASE_EXIT = 83
+
 
 class Park(IntEnum):
     """What workers are asked at step boundaries."""
@@ -64,6 +67,8 @@ class WorkerExit:
     at_ns: int
     #: True where we asked it to end, so that its code says nothing about the script.
     stopped: bool
+    #: True where its lease ran out, so that it ended itself.
+    lapsed: bool = False
     #: When it failed, by its error file where it left one, else when it was seen; local time.
     failed_at: datetime
     #: From the worker's error file (``@record``), else made from the code; empty for 0.

@@ -25,12 +25,11 @@ from typing import Any
 from brain.types.world import ReplicaExit
 from launcher import agent
 from launcher.config import WorldDocument
-from launcher.processes.values import Park, Progress, WorkerExit
+from launcher.processes.values import LEASE_EXIT, Park, Progress, WorkerExit
 from launcher.rendezvous.settings import Settings
 from launcher.worlds.crew import Crew
 from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.sight import Rules
-from launcher.worlds.watch import LEASE_EXIT
 
 #: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.
 _RULES = Rules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
@@ -108,6 +107,7 @@ class Turn:
             code=code,
             at_ns=time.monotonic_ns(),
             stopped=False,
+            lapsed=code == LEASE_EXIT,
             failed_at=datetime.now().astimezone(),
             message=message,
         )

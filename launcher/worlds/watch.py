@@ -12,9 +12,6 @@ from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 from launcher.worlds.pins import Pin, loads
 from launcher.worlds.sight import Change, Held, Parking, Phase, Saves, WorldSeen
 
-#: A worker's exit code when its lease ran out.
-LEASE_EXIT = 83
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
@@ -182,11 +179,11 @@ class Watch:
         self._exits[replica, exit] = None
         self._done += exit.code == 0 and not exit.stopped
         self._asked_ends |= exit.stopped
-        self._lease_ends |= exit.code == LEASE_EXIT
+        self._lease_ends |= exit.lapsed
         if exit.stopped and self._parking is not None:
             self._unparked.discard(exit.rank)
             self._parked.add(exit.rank)
-        if exit.code in (0, LEASE_EXIT) or exit.stopped:
+        if exit.code == 0 or exit.lapsed or exit.stopped:
             return exit.code != 0 or exit.stopped or self.finished
         self._failed = exit.exit_code if self._failed is None else self._failed
         return True

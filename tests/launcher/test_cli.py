@@ -307,3 +307,9 @@ def test_without_a_brain_no_samples_are_sent(tmp_path: Path) -> None:
     assert config.collector_socket is None
     config = launch_config(options(tmp_path, "--brain=http://b"), {"BRAIN_HOME": "/h"}, "/")
     assert config.collector_socket == "/h/collector/probe.sock"
+
+
+def test_a_script_may_end_with_the_code_of_a_lease(tmp_path: Path) -> None:
+    a_script(tmp_path, "import sys; print('ran'); sys.exit(83)")
+    ran = brain_run(tmp_path, "train.py")
+    assert (ran.returncode, ran.stdout) == (83, "ran\n")
