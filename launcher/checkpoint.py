@@ -168,8 +168,7 @@ class _Memory:
             Unavailable: there is no room for another step like the last one.
         """
         last = max((part.bytes for part in parts.found(self.root / "steps")), default=0)
-        shared = os.statvfs(self.root)
-        room = (shared.f_bavail - shared.f_blocks // 10) * shared.f_frsize
+        room = parts.room(self.root)
         if last > room:
             raise Unavailable(
                 f"it has {last >> 20} MiB, shared memory has room for {max(room, 0) >> 20}; "

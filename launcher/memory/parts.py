@@ -137,6 +137,12 @@ def drop(steps: Path, part: Part) -> None:
         os.rmdir(directory)
 
 
+def room(directory: Path) -> int:
+    """Bytes that may still go into memory; a tenth is left to others."""
+    shared = os.statvfs(directory)
+    return (shared.f_bavail - shared.f_blocks // 10) * shared.f_frsize
+
+
 def final(place: Path, step: int, sharded: bool) -> Path:
     """Name of a step on storage."""
     return place / (f"step-{step}" if sharded else f"step-{step}.pt")

@@ -102,18 +102,24 @@ class Sharing:
         """
         self._check(offer.job, offer.token_sha256)
         part = self._offered(offer.part)
+        connection.send(frames.Taken(ok=await self._keep(part, connection)))
+
+    async def _keep(self, part: Part, connection: Connection) -> bool:
         # Its sender may have lost the connection, and send it a second time beside the first.
         writing = self._steps / f".taking-{part.key}-{part.rank}-{os.urandom(4).hex()}"
         try:
+            if part.bytes > parts.room(self._steps):  # the steps of our own workers come first
+                return False
             writing.mkdir()
-            if ok := await self._receive_all(connection, [writing / name for name in part.files]):
-                parts.publish(self._steps, part.key, writing, part)
-                parts.prune(self._steps, rank=part.rank)
-        except OSError:  # no room, or given back at this moment
-            ok = False
+            if not await self._receive_all(connection, [writing / name for name in part.files]):
+                return False
+            parts.publish(self._steps, part.key, writing, part)
+            parts.prune(self._steps, rank=part.rank)
+        except OSError:  # no room after all, or given back at this moment
+            return False
         finally:
             shutil.rmtree(writing, ignore_errors=True)
-        connection.send(frames.Taken(ok=ok))
+        return True
 
     def _offered(self, told: bytes) -> Part:
         try:

@@ -137,6 +137,16 @@ def test_nothing_stays_of_a_part_whose_sender_ends_in_the_middle(tmp_path: Path)
     assert (asyncio.run(story()), os.listdir(tmp_path)) == (None, [])
 
 
+def test_a_copy_for_another_host_leaves_memory_to_our_own_workers(tmp_path: Path) -> None:
+    async def story() -> frames.Taken | None:
+        async with keeping(tmp_path) as (connection, _):
+            told = json.dumps(PART | {"bytes": 1 << 60, "files": ["state.pt"]}).encode()
+            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
+            return await soon(connection.receive(frames.Taken))
+
+    assert (asyncio.run(story()), os.listdir(tmp_path)) == (frames.Taken(ok=False), [])
+
+
 def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
     tmp_path: Path,
 ) -> None:
