@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import math
 import os
 import shutil
 import socket
@@ -366,9 +367,15 @@ def _alone_seconds(config: LaunchConfig) -> float:
 def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:
     said = config.rdzv_conf.get(name, str(default))
     try:
-        return float(said)
-    except ValueError as bad:
-        raise BadInput(f"--rdzv-conf: {name}={said} is no number", field="rdzv_conf") from bad
+        value = float(said)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise BadInput(
+            f"--rdzv-conf: {name}={said} is no number above 0; give {default:g} for example",
+            field="rdzv_conf",
+        )
+    return value
 
 
 async def _listen(endpoint: str, participant: Participant) -> bool:
