@@ -26,7 +26,7 @@ from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
 from launcher.processes.process import Guard
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
-from launcher.workers import failure_report, hand_on_error
+from launcher.workers import failure_report, free_port, hand_on_error
 from launcher.worlds.collecting import keep_collector
 from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
@@ -227,7 +227,7 @@ def by_hand(
     Raises:
         BadInput: the endpoint cannot be reached from this machine.
     """
-    host = config.local_addr or _own_address(config.rdzv_endpoint)
+    host = _host(config)
     config = replace(config, node=socket.gethostname(), replica=-1)
     token = digest(config.run_id)
     place = JobPlace(scratch)
@@ -386,6 +386,21 @@ async def _listen(endpoint: str, participant: Participant) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _host(config: LaunchConfig) -> str:
+    """Where this agent is to be reached."""
+    if not config.local_addr:
+        return _own_address(config.rdzv_endpoint)
+    try:
+        free_port(config.local_addr)
+    except BadInput as foreign:
+        raise BadInput(
+            f"--local-addr={config.local_addr} is no address of this machine; give one of its own, "
+            "or drop the flag",
+            field="local_addr",
+        ) from foreign
+    return config.local_addr
 
 
 def _own_address(endpoint: str) -> str:

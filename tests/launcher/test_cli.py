@@ -79,6 +79,7 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--checkpoint-signal=USR1", "train.py"], "--checkpoint-signal: USR1 is no signal"),
         (["--rdzv-conf=a", "train.py"], "--rdzv-conf=a is not KEY=VALUE"),
         (["--rdzv-conf=keep_alive_interval=a", "train.py"], "keep_alive_interval=a is no number"),
+        (["--local-addr=192.0.2.1", "train.py"], "--local-addr=192.0.2.1 is no address of this"),
         (["--rdzv-conf=keep_alive_interval=inf", "train.py"], "interval=inf is no number above 0"),
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
         (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
