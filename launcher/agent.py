@@ -20,13 +20,14 @@ from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
 from launcher.extras import events
+from launcher.following import addresses
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
 from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
 from launcher.processes.process import Guard
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
-from launcher.workers import failure_report, free_port, hand_on_error
+from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
 from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
@@ -227,7 +228,7 @@ def by_hand(
     Raises:
         BadInput: the endpoint cannot be reached from this machine.
     """
-    host = _host(config)
+    host = addresses.host(config.local_addr, config.rdzv_endpoint)
     config = replace(config, node=socket.gethostname(), replica=-1)
     token = digest(config.run_id)
     place = JobPlace(scratch)
@@ -360,7 +361,7 @@ def _alone_seconds(config: LaunchConfig) -> float:
     """
     if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
         return 0.0
-    near = _own_address(config.rdzv_endpoint).startswith(("127.", "::1"))
+    near = addresses.towards(config.rdzv_endpoint).startswith(("127.", "::1"))
     return 0.0 if near else _lease_seconds(config) + 2 * _FOUND_SECONDS
 
 
@@ -386,40 +387,6 @@ async def _listen(endpoint: str, participant: Participant) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _host(config: LaunchConfig) -> str:
-    """Where this agent is to be reached."""
-    if not config.local_addr:
-        return _own_address(config.rdzv_endpoint)
-    try:
-        free_port(config.local_addr)
-    except BadInput as foreign:
-        raise BadInput(
-            f"--local-addr={config.local_addr} is no address of this machine; give one of its own, "
-            "or drop the flag",
-            field="local_addr",
-        ) from foreign
-    return config.local_addr
-
-
-def _own_address(endpoint: str) -> str:
-    """This machine's address as seen from the endpoint; loopback where that is loopback."""
-    if not endpoint:
-        return "127.0.0.1"
-    host, _, port = endpoint.rpartition(":")
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), int(port or 0) or 1, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # sends nothing; the kernel picks the way there
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError) as cannot:
-        raise BadInput(
-            f"--rdzv-endpoint={endpoint} is not host:port that this machine can reach: {cannot}",
-            field="rdzv_endpoint",
-        ) from cannot
 
 
 def _say(text: str) -> None:
