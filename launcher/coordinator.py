@@ -296,7 +296,9 @@ class Coordinator:
         self._changed.clear()
         if missing := it.missing:
             expired = it.clock() >= it.lease_until
-            for replica in await self._seat.gone(missing, lease_expired=expired):
+            touch = it.in_touch
+            gone = await self._seat.gone(missing, lease_expired=expired, in_touch=touch)
+            for replica in gone:
                 it.gone.add(replica)
                 it.running.stopped(replica)
         it.observe()

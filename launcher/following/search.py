@@ -62,6 +62,8 @@ class Search:
         if answer is not False or not self._strayed:
             return answer
         found = await self._ask(self.seat.others(self._last()))
+        if isinstance(found, bool) and self.leader:  # somebody there knew who
+            found = await self._ask([self.leader])
         return False if isinstance(found, bool) else found
 
     async def look_again(self) -> Answer:

@@ -7,8 +7,10 @@ world.
 
 import asyncio
 import ipaddress
+import math
 import os
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,8 @@ from launcher.replica import Coordinating, JobPlace, Lock, started_ticks
 
 #: How many members are asked whom they follow by one that was away.
 _ASKED = 8
+#: Seconds within which whoever coordinates elsewhere has told so at the endpoint.
+_TOLD_SECONDS = 3.0
 #: Seconds that an agent's machine may take to answer.
 _ANSWER_SECONDS = 0.5
 
@@ -46,7 +50,9 @@ class Seat(Protocol):
         """Whether the seat is still that of this agent, who claimed it; asked before each act."""
         ...
 
-    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
         """Replicas that are proved to be gone, of ``members`` which are not heard of."""
         ...
 
@@ -124,7 +130,9 @@ class LocalSeat:
             return True
         return False
 
-    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
         """Those whose own lock is free; or who hang."""
         alive = self._place.alive
         return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
@@ -172,7 +180,9 @@ class SoleSeat:
         """Always."""
         return True
 
-    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
         """Nobody."""
         return frozenset()
 
@@ -202,6 +212,7 @@ class EndpointSeat:
         self._endpoint, self._mine, self._bound = endpoint, mine, bound
         #: What members on other machines were asked last.
         self._asked: dict[str, asyncio.Task[bool]] = {}
+        self._refused_since: dict[str, float] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
         """The endpoint first, then the members of the last world by rank, up to oneself."""
@@ -227,26 +238,40 @@ class EndpointSeat:
         """Nothing here says otherwise; members that follow another one do."""
         return True
 
-    async def gone(self, members: Sequence[Member], *, lease_expired: bool) -> frozenset[int]:
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
         """Members whose machine says that nobody answers for them, which those on others are asked
-        between two calls; or who hang, where no network can have come between."""
+        between two calls; or who hang, where no network can have come between.
+
+        Out of touch, the death of one on another machine alone proves nothing: it may have been in
+        a newer world, with agents that nobody here knows. Where such a world would tell of itself,
+        at the endpoint, its silence is waited for.
+        """
         here = socket.gethostname()
         others = [m for m in members if m.address != self._mine]
         near = [m for m in others if m.node == here]
         refused = await asyncio.gather(*(_refuses(member.address) for member in near))
         dead = {m.replica for m, no in zip(near, refused, strict=True) if no}
-        dead |= {m.replica for m in others if m.node != here and self._refused(m.address)}
+        patience = 0.0 if in_touch else _TOLD_SECONDS if self._bound else math.inf
+        dead |= {m.replica for m in others if m.node != here and self._refused(m.address, patience)}
         return frozenset(
             dead | {m.replica for m in members if lease_expired and self.near(m.address)}
         )
 
-    def _refused(self, address: str) -> bool:
-        """Whether it did when it was asked last; asks again. No silence may delay a decision."""
+    def _refused(self, address: str, seconds: float) -> bool:
+        """Whether it has for so long, as far as it was asked; asks again. No silence may delay a
+        decision."""
         asked = self._asked.get(address)
         if asked is not None and not asked.done():
             return False
-        if asked is not None and asked.result():
-            return True
+        now = time.monotonic()
+        if asked is not None:
+            since = self._refused_since.setdefault(address, now)
+            if not asked.result():
+                del self._refused_since[address]
+            elif now - since >= seconds:
+                return True
         self._asked[address] = asyncio.ensure_future(_refuses(address))
         return False
 

@@ -80,6 +80,8 @@ class Participant:
         self._lease_seconds = lease_seconds
         #: When the coordinator was last heard, and what it said of its own clock.
         self._heard_at = self._answered_at = 0.0
+        #: When one that had its world behind it was last heard; 0: never.
+        self._followed_at = 0.0
         #: Epoch of the latest world when a coordinator let it in; None: none has.
         self.welcomed_epoch: int | None = None
         #: The signal that asked to end; asked twice, it hurries.
@@ -197,6 +199,8 @@ class Participant:
             try:
                 while (frame := await connection.receive(frames.Frame)) is not None:
                     self._heard_at = time.monotonic()
+                    if _lasts(frame):
+                        self._followed_at = self._heard_at
                     if isinstance(frame, frames.Bye):
                         return Ended(
                             exit=frame.exit, exit_code=frame.exit_code, detail=frame.detail
@@ -307,7 +311,7 @@ class Participant:
             generation=self._generation,
             last_epoch=crew.heard_epoch,
             world_epoch=0 if crew.last is None else crew.last.epoch,
-            unheard_seconds=time.monotonic() - self._heard_at if self._heard_at else 0.0,
+            unheard_seconds=time.monotonic() - self._followed_at if self._followed_at else 0.0,
             program=self.config.entrypoint.name,
             epoch=crew.epoch,
             exits=crew.running_exits,
@@ -398,3 +402,8 @@ class Participant:
 
     def _gone(self, why: str) -> Ended:
         return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
+
+
+def _lasts(frame: frames.Frame) -> bool:
+    """Whether workers may live on by it."""
+    return isinstance(frame, frames.Run) or (isinstance(frame, frames.Lease) and frame.seconds > 0)

@@ -93,6 +93,15 @@ class Standing:
         return max(until, self.recovered_at + _RETURN_SECONDS) if late else until
 
     @property
+    def in_touch(self) -> bool:
+        """Whether no newer world can have been formed without us: a lease of the latest one that
+        somebody here was given lasts."""
+        if self.recovered_at is None:
+            return True
+        followed = max((peer.followed_until for peer in self.members), default=-math.inf)
+        return self.clock() < followed + self.terms.lease_seconds
+
+    @property
     def running(self) -> Watch:
         """The latest world, where there must be one."""
         assert self.watch is not None

@@ -96,6 +96,29 @@ def test_a_cut_off_coordinator_stops_and_the_majority_goes_on_without_it(tmp_pat
 
 
 @needs_network
+def test_a_cut_off_host_begins_no_world_though_all_that_it_knew_are_dead(tmp_path: Path) -> None:
+    with job(tmp_path, 4, "1:4") as (it, them):
+        *others, newcomer, cut_off = them
+        it.leave(newcomer)
+        it.agent(newcomer).wait()
+        it.running(cut_off, *others)
+        them.cut([cut_off], [newcomer, *others])
+        it.running(*others)
+        it.start(newcomer)
+        it.running(newcomer, *others)
+        for other in reversed(others):
+            other.signal(it.agent(other), signal.SIGKILL)
+            it.running(newcomer, *(host for host in others if it.alive(host)))
+        waits = "members of the last world may still run"
+        eventually(lambda: waits in it.agent(cut_off).text(), waits, 20, it.logs)
+
+        them.heal()
+        step = it.saved_step() + 200  # by then it has been refused everywhere
+
+        eventually(lambda: it.saved_step() > step, "200 steps more", 60, it.logs)
+
+
+@needs_network
 @pytest.mark.parametrize("heard", [True, False])
 def test_a_half_open_connection_is_noticed(heard: bool, tmp_path: Path) -> None:
     with job(tmp_path, 3, "1:3") as (it, them):

@@ -190,7 +190,9 @@ def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Pat
 def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> None:
     async def ask() -> frozenset[int]:
         seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
-        while not (gone := await seat.gone(members([2], node="far"), lease_expired=False)):
+        while not (
+            gone := await seat.gone(members([2], node="far"), lease_expired=False, in_touch=True)
+        ):
             await asyncio.sleep(0.01)
         return gone
 
@@ -202,6 +204,6 @@ def test_on_loopback_nothing_comes_between_but_a_network_may(tmp_path: Path) -> 
     far, near = members([1])[0], members([2])[0]
     far = type(far)(replica=1, group_rank=0, processes=1, node=far.node, address="10.0.0.7:29400")
 
-    gone = asyncio.run(seat.gone([far, near], lease_expired=True))
+    gone = asyncio.run(seat.gone([far, near], lease_expired=True, in_touch=False))
 
     assert gone == {2}
