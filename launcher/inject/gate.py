@@ -287,9 +287,11 @@ class _Finder:
         """Let the others find it, and act after its code has run."""
         if name not in self.actions:
             return None
-        for finder in sys.meta_path:
+        # Those before have been asked; another that acts likewise must not ask us in turn.
+        behind = sys.meta_path.index(self) + 1 if self in sys.meta_path else len(sys.meta_path)
+        for finder in sys.meta_path[behind:]:
             find = getattr(finder, "find_spec", None)
-            spec = None if finder is self or find is None else find(name, path, target)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
                 self._follow(name, spec.loader)
                 return spec

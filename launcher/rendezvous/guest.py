@@ -85,6 +85,11 @@ class Turn:
             await self._back.wait()
         return self.exits
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """They are torchrun's to look after."""
+        return ()
+
     def progress(self) -> tuple[Progress, ...]:
         """Nothing is known of their steps."""
         return ()

@@ -1,7 +1,6 @@
 """The probe where scripts are not ordinary: what must not be miscounted, raised or blocked."""
 
 import ast
-import os
 import shutil
 import signal
 import struct
@@ -395,6 +394,5 @@ def test_it_works_under_every_python_here(tmp_path: Path, python: str) -> None:
 def test_the_control_file_has_the_layout_of_the_protocol(tmp_path: Path) -> None:
     with worker(tmp_path) as job:
         job.run(NETWORK + "for (x,) in data(examples=80):\n    learn(x); optimizer.step()\n")
-        fields = struct.unpack("<8Q", (tmp_path / "control").read_bytes())
-        assert fields[3] == 10
-        assert os.stat(tmp_path / "control").st_size == 64
+        fields = struct.unpack("<16Q", (tmp_path / "control").read_bytes())
+        assert (fields[0], fields[3]) == (2, 10)

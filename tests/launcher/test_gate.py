@@ -67,13 +67,13 @@ def a_place(directory: Path) -> None:
         os.utime(directory / name, (1e9, 1e9))
 
 
-async def reached_while_held(directory: Path, act: str) -> str:
+async def reached_while_held(directory: Path, act: str, preload: str = "learned") -> str:
     """What a held worker told before it waited."""
     a_place(directory)
     told = Path("/dev/shm", f"brain-test-{os.getpid()}-{directory.name}")
     told.write_text("")
     environment = {"environment": dict(os.environ) | {"TOLD": told.name}}
-    config = a_script(directory, TOLD % act, **environment)
+    config = a_script(directory, TOLD % act, preload=preload, **environment)
     try:
         async with a_nursery(config) as (nursery, _):
             nursery.checkpoints.add(str(directory / "old/model.pt"))
@@ -99,6 +99,13 @@ def test_it_waits_before(what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", UNFELT)
 def test_it_does_not_wait_before(what: str, tmp_path: Path) -> None:
     assert asyncio.run(reached_while_held(tmp_path, UNFELT[what])) == "before beyond "
+
+
+def test_what_is_imported_only_by_the_script_is_seen_by_gate_and_probe_alike(
+    tmp_path: Path,
+) -> None:
+    reached = asyncio.run(reached_while_held(tmp_path, UNFELT["torch"], preload="none"))
+    assert reached == "before beyond "
 
 
 DISTRIBUTED = """

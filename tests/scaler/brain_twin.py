@@ -147,7 +147,7 @@ def _problem(status: int, kind: str, detail: str) -> Answer:
 
 
 def _detail(job: JobId, state: str) -> bytes:
-    shares = ["data_wait_share", "cpu_share", "memory_share", "gpu_share"]
+    shares = ["data_wait_share", "cpu_share", "memory_share", "gpu_share", "memory"]
     times = ["finished_at", "ends_at", "telemetry_age_seconds"]
     rest = ["advise_only", "exit_code", "epoch", "throughput", "promised", "step", "progress"]
     unknown = dict.fromkeys([*shares, *times, *rest, "plan", "decision"])
