@@ -40,6 +40,12 @@ def _run(arguments: list[str], prog: str) -> int:
     from launcher import options  # late: help must not wait for what only running needs
 
     config = options.launch_config(entrypoint, environment, directory)
+    if config.shape is None and config.unit > config.nodes_max:
+        raise BadInput(
+            f"--node_unit={config.unit} (or --parallel) needs as many nodes, and --nnodes lets "
+            f"{config.nodes_max} join; give --nnodes={config.unit} or more",
+            field="node_unit",
+        )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
         print(f"{prog}: OMP_NUM_THREADS=1 for each of {config.processes} workers", file=sys.stderr)
     from launcher import agent

@@ -266,6 +266,10 @@ def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
     return None, name
 
 
+#: What people call the one rendezvous there is.
+_BACKENDS = frozenset({"static", "c10d", "brain", "dlrover-master"})
+
+
 def warnings(options: Mapping[str, Any]) -> list[str]:
     """One sentence per flag that was given and has no effect."""
     reasons = {f.dest: (f.names[0], _nothing(f), f.idle) for f in DLROVER if f.idle}
@@ -276,11 +280,14 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
     if options.get("run_path"):
         no_fork = "has no effect: workers are programs, --run-path runs in a fresh Python"
         reasons["start_method"] = ("--start-method", "spawn", no_fork)
-    return [
+    said = [
         f"{name} {why}"
         for dest, (name, nothing, why) in reasons.items()
         if options.get(dest, nothing) != nothing
     ]
+    if (backend := options.get("rdzv_backend") or "static") not in _BACKENDS:
+        said.append(f"--rdzv-backend={backend} is served as c10d: an agent listens at the endpoint")
+    return said
 
 
 def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:

@@ -171,7 +171,10 @@ class Peers:
                 "start both from the same version"
             )
         if hello.job != self._job:
-            return frames.Refused(reason=f"job: this is {self._job}, not {hello.job}")
+            return frames.Refused(
+                reason=f"job: this is {self._job} at the endpoint, not {hello.job}; give another "
+                "--rdzv-endpoint, or the same --rdzv-id to join"
+            )
         if not frames.same(hello.token_sha256, self._token_sha256):
             return frames.Refused(reason="token: not that of the job; give the agent that one")
         if hello.program and self._program and hello.program != self._program:

@@ -84,6 +84,7 @@ def test_help_takes_less_than_300_ms() -> None:
         (["--log-dir=train.py", "train.py"], "is a file; give a directory"),
         (["--max-restarts=-1", "train.py"], "--max-restarts=-1 must be at least 0"),
         (["--node_unit=0", "train.py"], "--node-unit=0 must be at least 1"),
+        (["--node_unit=2", "train.py"], "give --nnodes=2 or more"),
         (
             ["--event-log-handler=x", "train.py"],
             "--event-log-handler=x is none of null and console",

@@ -240,3 +240,9 @@ def test_an_older_torch_without_a_flag_has_its_default(tmp_path: Path, missing: 
 def test_unknown_flags_are_refused() -> None:
     with pytest.raises(BadInput, match="--bogus"):
         options("--bogus=1")
+
+
+def test_a_rendezvous_of_another_name_is_served_and_said() -> None:
+    said = flags.warnings({"rdzv_backend": "etcd"})
+
+    assert said == ["--rdzv-backend=etcd is served as c10d: an agent listens at the endpoint"]
