@@ -61,6 +61,9 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
         }
 
 
+_HEARD = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
 def _start(
     launcher: Sequence[str],
     case: Case,
@@ -88,8 +91,8 @@ def _start(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Who runs tests without a terminal may ignore it, and launchers would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        # Who runs tests in the background may ignore some, and launchers would inherit that.
+        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in _HEARD],
     )
 
 
