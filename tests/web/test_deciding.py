@@ -64,7 +64,9 @@ def test_the_inbox_is_worked_through_by_keyboard(
         expect(seen.page.get_by_role("dialog")).to_contain_text("Approve 2 → 3")
         seen.page.keyboard.press("Escape")
         expect(seen.page.get_by_role("dialog")).to_have_count(0)
-        seen.page.keyboard.press("Enter")
+        while seen.page.url.endswith("/inbox"):  # a key that comes as the dialog closes is its own
+            seen.page.keyboard.press("Enter")
+            seen.page.wait_for_timeout(200)
         expect(seen.page).to_have_url(f"{served.url}/#/jobs/digits")
         expect(seen.page.get_by_role("heading", name="digits", level=1)).to_be_visible()
     assert _plan(served, proposal).state is PlanState.PROPOSED
