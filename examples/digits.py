@@ -200,7 +200,6 @@ def main() -> None:
             )
     if rank == 0:
         print(f"accuracy {accuracy(model, held_out):.3f} after {progress.step} steps", flush=True)
-    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -100,7 +100,7 @@ def main() -> None:
             os.unlink(crash)
             trace.tell("crashes", step)
             sys.exit(1)
-    dist.destroy_process_group()
+    # No destroy_process_group(): under any launcher torch 2.13 may hang in it.
 
 
 if __name__ == "__main__":

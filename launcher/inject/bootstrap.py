@@ -30,7 +30,7 @@ def begin(config: "dict[str, Any]") -> None:
         quietly(start_shim, config)  # before the probe, which so sees what the script asked for
     if config.get("probe"):
         quietly(start_probe, config)
-        quietly(start_meeting)
+        quietly(start_between_ranks)
     if config.get("gate"):
         quietly(close_gate, config)  # last: what of ours starts is nobody's to wait for
 
@@ -73,10 +73,11 @@ def start_shim(config: "dict[str, Any]") -> None:
     shim.start(config)
 
 
-def start_meeting() -> None:
-    """Let ranks wait for rank 0 where torch would wait longer than it takes."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "meeting.py")
-    (sys.modules.get("_brain_meeting") or load("_brain_meeting", path)).begin()
+def start_between_ranks() -> None:
+    """Mend what torch does badly where ranks meet and where they part."""
+    for name in ("meeting", "parting"):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
+        (sys.modules.get("_brain_" + name) or load("_brain_" + name, path)).begin()
 
 
 def end() -> None:

@@ -54,7 +54,7 @@ def main(names: "dict[str, Any]") -> "Any":
 
 
 #: What workers would otherwise compile once more each.
-OURS = ("bootstrap", "meeting", "names", "places", "states", "copies", "shim")
+OURS = ("bootstrap", "meeting", "parting", "names", "places", "states", "copies", "shim")
 
 
 def load(name: str, path: "str | None" = None) -> "ModuleType":

@@ -199,7 +199,6 @@ def test_an_asynchronous_checkpoint_is_one_save(tmp_path: Path) -> None:
         learn(x); optimizer.step()
         if index == 5: done = dcp.async_save({"net": net.state_dict()}, checkpoint_id="ck-6")
     done.result()
-    dist.destroy_process_group()
     """
     with worker(tmp_path) as job:
         job.run(NETWORK + _plain(script))

@@ -55,21 +55,18 @@ for step in range(1, 4):
     checkpoint.save(dict(states(), step=step), step)
 print(print_of(states()))
 dist.barrier()
-dist.destroy_process_group()
 """
 LOAD_DDP = """
 state = checkpoint.load()
 model.load_state_dict(state['model']); optimizer.load_state_dict(state['optimizer'])
 print(print_of(states()), checkpoint.step(), state['step'])
 dist.barrier()
-dist.destroy_process_group()
 """
 LOAD_FSDP = """
 state = checkpoint.load(into=dict(states(), step=0))
 set_states(state)
 print(print_of(states()), checkpoint.step(), state['step'])
 dist.barrier()
-dist.destroy_process_group()
 """
 
 

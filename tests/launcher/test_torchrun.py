@@ -33,7 +33,6 @@ while not ended.item():
     ended.fill_(float((place / "enough").exists()))
     dist.all_reduce(ended, op=dist.ReduceOp.MIN)
     time.sleep(0.02)
-dist.destroy_process_group()
 """
 #: torch is imported by every agent and every worker, on a machine that does other work as well.
 SECONDS = 90.0

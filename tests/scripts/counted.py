@@ -68,8 +68,6 @@ def main() -> None:
                 os.replace(options.checkpoint + ".tmp", options.checkpoint)
     if rank == 0:
         print(f"done after {step} steps", flush=True)
-    # torch 2.13 may hang for ever where a process ends while gloo still lets go of a tensor.
-    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -114,7 +114,6 @@ def main() -> None:
                 }
                 torch.save(state, options.checkpoint + ".tmp")
                 os.replace(options.checkpoint + ".tmp", options.checkpoint)
-    dist.barrier()
     dist.destroy_process_group()
 
 

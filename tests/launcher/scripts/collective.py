@@ -10,5 +10,5 @@ dist.init_process_group("gloo")
 mine = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(mine)
 os.write(1, f"sum {mine.item()} of {dist.get_world_size()}\n".encode())
-dist.destroy_process_group()
+# No destroy_process_group(): under any launcher torch 2.13 may hang in it.
 assert observe.SEEN

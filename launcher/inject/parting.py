@@ -1,0 +1,66 @@
+"""Where ranks part: torch 2.13 may hang for ever where a gloo group goes right after its last use.
+
+The group's destructor joins the group's threads and holds the interpreter's lock, for which such
+a thread may wait to let go of a tensor: about one ending in ten on a busy machine, under any
+launcher. So a destroyed group is kept until it has long been still, or its process ends. A guest:
+standard library, CPython 3.8 on; what is unclear is left to torch.
+"""
+
+import contextlib
+import functools
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: A group's threads have let go of everything so long after its last collective.
+STILL_SECONDS = 10.0
+
+#: When each group was destroyed, and the group.
+_kept: "list[tuple[float, Any]]" = []
+
+
+def begin() -> None:
+    """Keep the groups that the script destroys, where torch is imported."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is None or not hasattr(module, "_world"):
+        return
+    # Both are looked up as destroy_process_group runs, by whatever name the script knows that.
+    _before(module, "_update_default_pg", lambda group: [] if group else list(module._world.pg_map))
+    _before(module, "_unregister_process_group", lambda name: _named(module, name))
+
+
+def _before(module: "Any", name: str, parting: "Any") -> None:
+    original = getattr(module, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def keeping(said: "Any", *args: "Any", **kwargs: "Any") -> "Any":
+        with contextlib.suppress(Exception):  # another torch has other insides: it does as always
+            keep(module, parting(said))
+        return original(said, *args, **kwargs)
+
+    setattr(module, name, keeping)
+
+
+def _named(module: "Any", name: str) -> "list[Any]":
+    return [group for group in module._world.pg_map if group.group_name == name]
+
+
+def keep(module: "Any", groups: "list[Any]") -> None:
+    """Keep the gloo groups among these, and let go of those that have been still for long."""
+    import ctypes
+
+    now = time.monotonic()
+    for at, group in list(_kept):
+        if now - at > STILL_SECONDS:
+            _kept.remove((at, group))
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
+    for group in groups:
+        if "gloo" in str(module._world.pg_backend_config.get(group)):
+            # The list goes as the interpreter ends; this reference does not.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+            _kept.append((now, group))
