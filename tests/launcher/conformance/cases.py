@@ -19,6 +19,8 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Arguments of a second launcher beside it: another node.
     beside: Sequence[str] = ()
+    #: The second starts when the first listens at ``{port}``: whoever comes first is first.
+    in_turn: bool = False
     #: Sent to the launcher once ``ready`` workers wait.
     signal: str = ""
     ready: int = 1
@@ -216,10 +218,13 @@ NODES = {
         [*_STATIC, "--node-rank=1", "collective.py"],
         beside=[*_STATIC, "--node-rank=0", "collective.py"],
     ),
-    "c10d, two nodes": Case([*_C10D, "collective.py"], beside=[*_C10D, "collective.py"]),
+    "c10d, two nodes": Case(
+        [*_C10D, "collective.py"], beside=[*_C10D, "collective.py"], in_turn=True
+    ),
     "c10d, two nodes of three workers": Case(
         [*_C10D, "--local-addr=127.0.0.1", *TWO, "collective.py"],
         beside=[*_C10D, "--local-addr=127.0.0.1", "collective.py"],
+        in_turn=True,
     ),
 }
 

@@ -1,5 +1,6 @@
 """Run one case with a launcher and write down everything that came of it, made stable."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -40,11 +41,11 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
         for name in case.copies:
             copied = Path(work, name)
             copied.write_bytes((SCRIPTS / name).read_bytes())
-        running = [
-            _start(launcher, case, arguments, seen, words)
-            for arguments in (case.arguments, case.beside)
-            if arguments
-        ]
+        running = [_start(launcher, case, case.arguments, seen, words)]
+        if case.in_turn:
+            _wait_for_listener(int(words["port"]), deadline_seconds)
+        if case.beside:
+            running.append(_start(launcher, case, case.beside, seen, words))
         outputs = _follow(case, running, Path(seen), deadline_seconds)
         stable = _Stable(work, seen, words["port"])
         workers = {path.stem: json.loads(path.read_text()) for path in Path(seen).glob("*.json")}
@@ -125,6 +126,17 @@ def _follow(
             each.kill()
             each.wait()
     return read
+
+
+def _wait_for_listener(port: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody listens at port {port} after {seconds} s")
+        time.sleep(0.02)
 
 
 def _wait_for(seen: Path, count: int, seconds: float) -> None:
