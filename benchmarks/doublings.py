@@ -23,8 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brain.models.fitting import Z90
-from brain.models.throughput import REPEAT
+from brain.models.fitting import REPEAT, Z90
 
 #: Nodes, replicas -> local batch -> step seconds, of one task.
 Table = dict[tuple[int, int], dict[int, float]]

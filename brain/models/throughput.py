@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brain.errors import Undetermined
-from brain.models.fitting import Z90, Point
+from brain.models.fitting import REPEAT, Z90, Point
 from brain.types.recommendation import Prediction
 from brain.typeset import count, number
 
-#: Standard deviation of log throughput between two worlds of one size: the median over the 1 171
-#: pairs of mirrored placements (2 + 1 GPUs, 1 + 2 GPUs) in the tables that ``PRIORS`` rest on.
-REPEAT = 0.04
 #: Batches nearer than this to each other are the same batch (last batches, uneven shards).
 SAME_BATCH = 0.02
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from brain.errors import Undetermined
-from brain.models.fitting import Point
-from brain.models.throughput import REPEAT, Batching, LogLinear, Model, fit
+from brain.models.fitting import REPEAT, Point
+from brain.models.throughput import Batching, LogLinear, Model, fit
 from tests.builders import NOW
 
 #: One node of four T4, six applications: what ``benchmarks.doublings --write`` kept of Pollux.

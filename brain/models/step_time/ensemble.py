@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from brain.models.fitting import REPEAT
 from brain.models.step_time import linear
 from brain.models.step_time.columns import (
     COLUMNS,
@@ -20,7 +21,6 @@ from brain.models.step_time.columns import (
 from brain.models.step_time.history import History
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
 from brain.models.step_time.physics import SIGMA, Physical
-from brain.models.throughput import REPEAT
 
 #: What a compute time is worth to the log-linear member, as a share: it is the step of one
 #: replica but for what one replica does not have to do.

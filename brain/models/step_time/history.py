@@ -43,7 +43,7 @@ class Lesson:
     linear: Likelihood
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class History:
     """Priors learned from jobs, in the places of the generic ones; the level is left open."""
 

@@ -1,0 +1,396 @@
+"""One job's model: how fast it would be at any size, how sure that is, and what it rests on.
+
+``fit`` makes a ``JobModel`` of the points that the job's worlds left (``fitting.Point``); the loop,
+the allocator, estimates and the simulator ask nothing else. It is a pure function of its
+arguments, begun anew each time (no state of an earlier fit leaks into a decision, so a restarted
+Brain decides as before) and remembered: the same points are fitted once.
+
+    fit(present, earlier, terms=terms_of(document)) -> JobModel
+        .predict(4)                       Prediction, or Undetermined with what to measure first
+        .predict(4, nodes=2, accelerator="A100")
+        .curve([Size(replicas=2), …])     the same for many sizes in one call, refusals as values
+        .goodput(Size(…))                 useful examples per second and the batch that makes them
+        .trial(Size(…))                   which look would tell most about a size, if one is free
+        .report, .basis, .calibration     what it rests on and how its promises came out
+
+A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
+copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from brain.errors import Undetermined
+from brain.models.calibration import Calibration, calibration, standardised, widening
+from brain.models.efficiency import efficiency
+from brain.models.fitting import Z90, Point
+from brain.models.goodput import Batches, Goodput, best
+from brain.models.step_time import accelerators
+from brain.models.step_time.accelerators import Accelerators
+from brain.models.step_time.columns import Configuration, Floats, Observation, rows
+from brain.models.step_time.ensemble import FitReport
+from brain.models.step_time.history import History
+from brain.models.step_time.trials import Trial, free_trials, next_trial
+from brain.models.terms import (
+    Batching,
+    Terms,
+    batching,
+    configuration,
+    local_batch,
+    observation,
+    unit_of,
+    unusable,
+)
+from brain.types.recommendation import Prediction
+from brain.typeset import count
+
+#: Newest points that are fitted; a job of a hundred worlds is known well enough by these.
+_NEWEST = 40
+#: Standardised error, smoothed over worlds, above which a job is no longer what it was.
+_SURPRISE = 2.0
+#: Jobs whose last fit is remembered.
+_REMEMBERED = 2500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a job might be, and where."""
+
+    replicas: int
+    #: None: as few as would hold them, judged by what was seen.
+    nodes: int | None = None
+    #: None: the kind that the job runs on.
+    accelerator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a fit rests on, and how far to trust it."""
+
+    #: Worlds that were used, and why others were not, one sentence each.
+    points: int
+    left_out: tuple[str, ...]
+    batching: Batching
+    #: Per kind of accelerator: rank, held-out error, bounds hit, members.
+    fits: Mapping[str, FitReport]
+    #: Factor by which bands were widened because earlier ones did not hold.
+    widening: float
+    #: Whether the job lately was other than predicted, so that nothing larger is predicted.
+    surprised: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobModel:
+    """Predicts one job's throughput by size; made by ``fit``.
+
+    Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
+    ``exploring`` where this kind of accelerator was not measured with as many replicas.
+
+    It answers up to twice the largest size measured: beyond, more than one thing would have to
+    hold that nobody saw. A job that surprised lately is not predicted beyond what was measured.
+    """
+
+    #: Oldest first; the last one is of the present world.
+    points: tuple[Point, ...]
+    left_out: tuple[str, ...]
+    times: Accelerators
+    batching: Batching
+    terms: Terms
+    #: Forecasts of sizes made before their worlds were measured, with what those then did.
+    outcomes: tuple[tuple[Prediction, float], ...]
+    widening: float
+
+    @property
+    def present(self) -> Point:
+        """The point of the world that runs now."""
+        return self.points[-1]
+
+    @property
+    def unit(self) -> str:
+        """``examples/s``, or ``steps/s`` where no batch was seen."""
+        return unit_of(self.present)
+
+    @property
+    def reach(self) -> int:
+        """Largest number of replicas that is predicted."""
+        largest = max(point.replicas for point in self.points)
+        return largest if self.surprised else 2 * largest
+
+    @property
+    def surprised(self) -> bool:
+        """Whether the last worlds were far from what was expected of them."""
+        error = 0.0
+        for score in _scores(self.outcomes):
+            error = (error + abs(score)) / 2
+        return error > _SURPRISE
+
+    @property
+    def basis(self) -> str:
+        """What it rests on, in one sentence."""
+        sizes = sorted({point.replicas for point in self.points})
+        seen = ", ".join(map(str, sizes))
+        return (
+            f"{count(sum(point.steps for point in self.points), 'step')} measured at {seen} "
+            f"replica{'s' * (sizes != [1])}, {self.batching}"
+        )
+
+    @property
+    def report(self) -> Report:
+        """What was used, what was left out, and how far to trust it."""
+        return Report(
+            points=len(self.points),
+            left_out=self.left_out,
+            batching=self.batching,
+            fits={kind: model.report_ for kind, model in self.times.models.items()},
+            widening=self.widening,
+            surprised=self.surprised,
+        )
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How forecasts of this job came out; None before the second world."""
+        judged = [(p, m) for p, m in self.outcomes if p.low < p.high and p.low > 0 and m > 0]
+        return calibration(judged) if judged else None
+
+    def predict(
+        self, replicas: int, *, nodes: int | None = None, accelerator: str | None = None
+    ) -> Prediction:
+        """Return the throughput at a size, with the batch that the script would have there.
+
+        Raises:
+            Undetermined: the size is beyond ``reach``, on a kind of accelerator that was never
+                tried, or no size at all; it says what to measure first.
+        """
+        found = self.curve([Size(replicas=replicas, nodes=nodes, accelerator=accelerator)])[0]
+        if isinstance(found, Undetermined):
+            raise found
+        return found
+
+    def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
+        """``predict`` for many sizes in one call; what cannot be known stands as its refusal."""
+        found: dict[int, Prediction | Undetermined] = {}
+        asked: dict[str, list[int]] = defaultdict(list)
+        for at, size in enumerate(sizes):
+            refusal = self._refusal(size)
+            if refusal is None:
+                asked[size.accelerator or self.present.accelerator].append(at)
+            else:
+                found[at] = refusal
+        for kind, places in asked.items():
+            rates = self._rates(kind, [sizes[at] for at in places])
+            found.update(zip(places, rates, strict=True))
+        return [found[at] for at in range(len(sizes))]
+
+    def goodput(self, size: Size, *, most_examples: float | None = None) -> Goodput:
+        """Useful examples per second at a size with its best batch, in examples of the first one.
+
+        Args:
+            size: Where.
+            most_examples: Largest global batch that may be chosen; None keeps the first. Without a
+                measured noise scale it is kept in any case.
+
+        Raises:
+            Undetermined: as ``predict``, and where no batch was seen or none can be spread.
+        """
+        refusal = self._refusal(size)
+        if refusal is not None:
+            raise refusal
+        first = self.first_batch
+        if first is None:
+            raise Undetermined("no batch size was seen; declare batch.globalSize", code="no-batch")
+        copies, nodes = self._copies(size.replicas), self._nodes(size)
+        kind = size.accelerator or self.present.accelerator
+        batches = Batches(
+            first=first,
+            largest=max(first, most_examples or 0.0),
+            smallest_local=self.terms.smallest_local,
+            largest_local=min(self.terms.largest_local, first),
+            noise=self.present.noise_scale,
+        )
+        return best(self.times.on(kind), min(nodes, copies), copies, batches)
+
+    @property
+    def first_batch(self) -> float | None:
+        """Global batch that others are judged against: declared, else of the first world."""
+        seen = self.points[0].examples_per_step
+        if self.terms.global_batch:
+            return self.terms.global_batch
+        return None if seen is None else seen / self.terms.shared
+
+    def worth(self, replicas: int) -> float:
+        """What an example is worth at a size, in examples of the first batch; 1 where unknown.
+
+        It differs from 1 only where the script's batch grows with its world and the gradient
+        noise was measured.
+        """
+        first, noise = self.first_batch, self.present.noise_scale
+        if first is None or noise is None or self.batching is not Batching.LOCAL:
+            return 1.0
+        local = local_batch(self.present) * self.present.accumulation
+        batch = local * self._copies(replicas)
+        return float(efficiency(batch, first_batch=first, noise=noise))
+
+    def trial(self, size: Size) -> Trial | None:
+        """The micro-batch at the present size whose look would tell most about ``size``.
+
+        The global batch stays (fewer examples, more often), so the look costs no restart. None
+        where no other micro-batch is possible, or the size has no prediction.
+        """
+        if self.present.examples_per_step is None or self._refusal(size) is not None:
+            return None
+        kind = size.accelerator or self.present.accelerator
+        here = configuration(self.present, self.terms)
+        looks = free_trials(here, min(self.terms.largest_local, 4 * here.local_batch))
+        looks = [look for look in looks if look.local_batch >= self.terms.smallest_local]
+        question = self._configurations(kind, [size], self._rules()[0])[0]
+        return next_trial(self.times.models[kind], question, looks)
+
+    def _refusal(self, size: Size) -> Undetermined | None:
+        if size.replicas < 1 or self._copies(size.replicas) < 1:
+            return Undetermined(
+                f"{count(size.replicas, 'replica')} hold no whole copy of the network; "
+                f"take {-(-self.terms.shared // self.terms.processes_per_replica)} or more"
+            )
+        if size.replicas > self.reach:
+            seen = max(point.replicas for point in self.points)
+            if self.surprised:
+                return Undetermined(
+                    f"the job lately was other than predicted, so nothing beyond {seen} is; "
+                    "measure it again at the sizes it had",
+                    code="surprised",
+                )
+            return Undetermined(
+                f"{size.replicas} is more than twice the largest size measured, {seen}; "
+                f"measure {2 * seen} first"
+            )
+        try:
+            self.times.on(size.accelerator or self.present.accelerator)
+        except Undetermined as untried:
+            return untried
+        return None
+
+    def _rates(self, kind: str, sizes: Sequence[Size]) -> list[Prediction]:
+        """Throughput of sizes on one kind, rules of batching mixed evenly where it is unknown."""
+        means, variances = [], []
+        for rule in self._rules():
+            asked = self._configurations(kind, sizes, rule)
+            mean, spread = self.times.on(kind).predict(rows(asked), return_std=True)
+            means.append(np.log(self._examples(asked)) - mean)
+            variances.append(spread**2)
+        center: Floats = np.mean(means, axis=0)
+        spread = np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0))
+        seen = {point.replicas for point in self.points if point.accelerator == kind}
+        return [
+            Prediction(
+                examples_per_second=math.exp(middle),
+                low=math.exp(middle - Z90 * width),
+                high=math.exp(middle + Z90 * width),
+                exploring=size.replicas not in seen,
+            )
+            for size, middle, width in zip(sizes, center, spread, strict=True)
+        ]
+
+    def _rules(self) -> tuple[Batching, ...]:
+        if self.batching is Batching.UNKNOWN:
+            return Batching.GLOBAL, Batching.LOCAL
+        return (self.batching,)
+
+    def _examples(self, asked: Sequence[Configuration]) -> Floats:
+        """Examples per step as the points count them: every process's, or one step."""
+        if self.present.examples_per_step is None:
+            return np.ones(len(asked))
+        return np.array([one.batch * self.terms.shared for one in asked])
+
+    def _configurations(
+        self, kind: str, sizes: Sequence[Size], rule: Batching
+    ) -> list[Configuration]:
+        """What the script would run at each size if its batch followed ``rule``."""
+        of_kind = [point for point in self.points if point.accelerator == kind]
+        like = configuration((of_kind or self.points)[-1], self.terms)
+        found = []
+        for size in sizes:
+            copies = self._copies(size.replicas)
+            share = like.replicas / copies if rule is Batching.GLOBAL else 1.0
+            found.append(
+                replace(
+                    like,
+                    nodes=min(self._nodes(size), copies),
+                    replicas=copies,
+                    local_batch=like.local_batch * share,
+                )
+            )
+        return found
+
+    def _copies(self, replicas: int) -> int:
+        """Data-parallel copies of the network in so many replicas."""
+        return replicas * self.terms.processes_per_replica // self.terms.shared
+
+    def _nodes(self, size: Size) -> int:
+        if size.nodes is not None:
+            return min(size.nodes, size.replicas)
+        if all(point.nodes == 1 for point in self.points):
+            return 1
+        packed = max(-(-point.replicas // point.nodes) for point in self.points)
+        return -(-size.replicas // packed)
+
+
+def fit(
+    present: Point,
+    earlier: Iterable[Point] = (),
+    *,
+    terms: Terms | None = None,
+    history: History | None = None,
+) -> JobModel:
+    """Return the model of a job from its present world and those before.
+
+    Args:
+        present: What the world that runs now achieved.
+        earlier: What other worlds achieved, on whatever accelerator and with whatever batch.
+        terms: What the owner said; ``terms_of`` reads it from the job document.
+        history: What other jobs taught.
+
+    Raises:
+        Undetermined: the present point is none (a step time of 0 or NaN, or fewer processes
+            than one copy of the network needs); it says what to wait for.
+    """
+    return _fitted(present, tuple(earlier), terms or Terms(), history)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _fitted(
+    present: Point, earlier: tuple[Point, ...], terms: Terms, history: History | None
+) -> JobModel:
+    why = unusable(present, present, terms)
+    if why:
+        raise Undetermined(f"the present world cannot be fitted: {why}", code="unusable")
+    reasons = [(point, unusable(point, present, terms)) for point in earlier]
+    used = [*[point for point, reason in reasons if not reason][-_NEWEST:], present]
+    outcomes = tuple((p.foretold, p.rate) for p in used if p.foretold is not None)
+    wider = widening(_scores(outcomes))
+    observations: dict[str, list[Observation]] = defaultdict(list)
+    for point in used:
+        observations[point.accelerator].append(observation(point, present, terms))
+    return JobModel(
+        points=tuple(used),
+        left_out=tuple(f"world {point.epoch}: {reason}" for point, reason in reasons if reason),
+        times=accelerators.fit(observations, history=history, widen=wider),
+        batching=batching(used, terms.global_batch),
+        terms=terms,
+        outcomes=outcomes,
+        widening=wider,
+    )
+
+
+def _scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
+    found = []
+    for predicted, measured in outcomes:
+        try:
+            found.append(standardised(predicted, measured))
+        except Undetermined:
+            continue
+    return found

@@ -1,0 +1,132 @@
+"""What speed depends on besides size: what the owner said, and what each world's point shows.
+
+Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
+copies; this module is the only one that translates.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brain.models.fitting import Point
+from brain.models.step_time.columns import Configuration, Observation
+from brain.models.step_time.physics import SIGMA
+from brain.types.job import JobDocument
+from brain.typeset import count
+
+#: Batches nearer than this to each other are the same batch (last batches, uneven shards).
+SAME_BATCH = 0.02
+#: Examples that stand for a step where no batch was seen; only ratios of it matter.
+_UNSEEN_BATCH = 1024.0
+#: A point counts half as much every six hours: scripts change as they train (models.md section 6).
+HALF_LIFE_SECONDS = 6 * 3600.0
+
+
+class Batching(StrEnum):
+    """What a script does with its batch when its world grows."""
+
+    #: Global batch kept, local batch shrinks: strong scaling.
+    GLOBAL = "fixed global batch"
+    #: Local batch kept, global batch grows: weak scaling.
+    LOCAL = "fixed batch per worker"
+    UNKNOWN = "unknown batch rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the owner said that speed depends on."""
+
+    processes_per_replica: int = 1
+    #: Processes that hold one copy of the network between them: tensor times pipeline parallelism.
+    shared: int = 1
+    #: Examples per step that the script keeps, where declared.
+    global_batch: float | None = None
+    #: Local batches that a worker takes.
+    smallest_local: float = 1.0
+    largest_local: float = math.inf
+
+
+def terms_of(document: JobDocument) -> Terms:
+    """What a job document says that speed depends on."""
+    parallel, batch = document.parallelism, document.batch
+    return Terms(
+        processes_per_replica=document.processes_per_replica,
+        shared=parallel.tensor * parallel.pipeline,
+        global_batch=batch.global_size,
+        smallest_local=float(batch.local_min or 1),
+        largest_local=float(batch.local_max or math.inf),
+    )
+
+
+def batching(points: Sequence[Point], declared: float | None) -> Batching:
+    """What the script does with its batch, judged from what was seen, else from what is declared.
+
+    Where no batch is seen the rate is in steps, which measure progress only if every step is
+    worth the same: with a fixed global batch.
+    """
+    if any(point.examples_per_step is None for point in points):
+        return Batching.GLOBAL
+    newest: dict[int, float] = {}
+    for point in reversed(points):
+        newest.setdefault(point.processes, point.examples_per_step or 0.0)
+    if len(newest) < 2:
+        return Batching.UNKNOWN if declared is None else Batching.GLOBAL
+    last, before = list(newest.values())[:2]
+    return Batching.GLOBAL if _same(last, before) else Batching.LOCAL
+
+
+def unit_of(point: Point) -> str:
+    """The unit of a point's rate."""
+    return "steps/s" if point.examples_per_step is None else "examples/s"
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME_BATCH * max(one, other)
+
+
+def unusable(point: Point, present: Point, terms: Terms) -> str | None:
+    """Why a point says nothing; None where it does."""
+    if not (math.isfinite(point.step_seconds) and point.step_seconds > 0):
+        return f"its step time is {point.step_seconds:g} s"
+    if not (math.isfinite(point.relative_error) and point.relative_error >= 0):
+        return "nobody knows how sure its step time is"
+    if (point.examples_per_step is None) is not (present.examples_per_step is None):
+        return "its rate has another unit"
+    if point.examples_per_step is not None and not 0 < point.examples_per_step < math.inf:
+        return f"its batch is {point.examples_per_step:g} examples"
+    if point.processes < terms.shared or point.replicas < 1 or point.nodes < 1:
+        return f"{count(point.processes, 'process')} hold no whole copy of the network"
+    return None
+
+
+def local_batch(point: Point) -> float:
+    """Examples of one micro-batch of one worker."""
+    if point.examples_per_step is None:
+        return _UNSEEN_BATCH / point.processes
+    return point.examples_per_step / (point.processes * point.accumulation)
+
+
+def configuration(point: Point, terms: Terms) -> Configuration:
+    copies = point.processes // terms.shared
+    return Configuration(
+        nodes=min(point.nodes, copies),
+        replicas=copies,
+        local_batch=local_batch(point),
+        accumulation=point.accumulation,
+    )
+
+
+def observation(point: Point, present: Point, terms: Terms) -> Observation:
+    """A point as the estimators see it; old ones with the error that their age gives them.
+
+    A weight of one half per ``HALF_LIFE_SECONDS`` is a variance that doubles.
+    """
+    age = max(0.0, (present.until - point.until).total_seconds())
+    variance = (SIGMA**2 + point.relative_error**2) * 2 ** (age / HALF_LIFE_SECONDS)
+    return Observation(
+        configuration=configuration(point, terms),
+        step_seconds=point.step_seconds,
+        relative_error=math.sqrt(variance - SIGMA**2),
+        compute_seconds=point.compute_seconds,
+    )
