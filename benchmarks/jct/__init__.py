@@ -1,0 +1,1 @@
+"""Job completion times in the simulators of Pollux and Sia: ``make bench-jct``."""

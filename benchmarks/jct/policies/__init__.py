@@ -1,0 +1,1 @@
+"""Peers' policies, re-implemented from their description."""

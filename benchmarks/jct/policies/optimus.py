@@ -1,0 +1,91 @@
+"""Optimus (Peng et al., EuroSys 2018) with an oracle: GPUs where they save most time.
+
+It knows true step times and the steps that are left, as in Pollux's evaluation.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.jct.applications import Application
+from benchmarks.jct.pollux import GPUS_PER_NODE, Allocation, Job, share
+from benchmarks.jct.policies.filling import fill
+
+
+class Optimus:
+    """Every job gets one GPU while there are any, then the largest marginal gains are served."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, int, int], float] = {}
+
+    def admit(self, job: Job) -> None:
+        """Take the batch that its owner asked for."""
+        job.batch = job.wished_batch
+
+    def decide(
+        self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
+    ) -> Allocation:
+        """Serve marginal gains; who keeps its size keeps its place."""
+        del now
+        sizes = self._sizes(jobs, sum(capacity))
+        held = {name: nodes for name, nodes in current.items() if len(nodes) == sizes[name]}
+        missing = [
+            (name, size)
+            for name, size in sorted(sizes.items(), key=lambda item: item[1])
+            if size and name not in held
+        ]
+        return fill(held, missing, capacity)
+
+    def _sizes(self, jobs: Sequence[Job], left: int) -> dict[str, int]:
+        sizes, gains = dict[str, int](), dict[str, float]()
+        for job in jobs:
+            sizes[job.name] = min(1, left)
+            left -= sizes[job.name]
+            gains[job.name] = self._gain(job, 1) if left and sizes[job.name] else 0.0
+        active = {job.name: job for job in jobs}
+        while left > 0:
+            best = max(gains, key=lambda name: gains[name])
+            if gains[best] <= 0:
+                break
+            sizes[best] += 1
+            gains[best] = self._gain(active[best], sizes[best])
+            left -= 1
+        return sizes
+
+    def _gain(self, job: Job, replicas: int) -> float:
+        """Seconds that one more replica saves."""
+        if replicas >= _most(job):
+            return 0.0
+        saved = self._step(job, replicas) - self._step(job, replicas + 1)
+        return saved * _left(job)
+
+    def _step(self, job: Job, replicas: int) -> float:
+        key = (job.application.name, job.wished_batch, replicas)
+        if key not in self._seconds:
+            self._seconds[key] = _step(job.application, job.wished_batch, replicas)
+        return self._seconds[key]
+
+
+def _most(job: Job) -> int:
+    if job.application.name == "ncf":
+        return 1
+    return job.wished_batch // job.application.smallest_local
+
+
+def _left(job: Job) -> float:
+    """Steps to the end."""
+    last = job.application.epochs - 1
+    if last <= job.epoch:
+        return 1.0
+    steps = job.application.iterations
+    return steps(job.wished_batch, last) - steps(job.wished_batch, job.epoch)
+
+
+def _step(application: Application, batch: int, replicas: int) -> float:
+    """True step seconds on as few nodes as hold the replicas; one takes two micro-batches."""
+    whole, rest = divmod(replicas, GPUS_PER_NODE)
+    placement = (GPUS_PER_NODE,) * whole + ((rest,) if rest else ())
+    local, accumulation = share(application, batch, replicas)
+    if replicas == 1 and accumulation == 1:
+        local, accumulation = (batch + 1) // 2, 2
+    local = min(local, int(application.largest_batch / (replicas * accumulation)))
+    step, sync = application.seconds(placement, local)
+    return step + (step - sync) * (accumulation - 1)

@@ -1,0 +1,66 @@
+"""Tiresias (Gu et al., NSDI 2019): least attained service in two queues, sizes as asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.jct.pollux import Allocation, Job
+from benchmarks.jct.policies.filling import fill
+
+#: GPU-seconds after which a job yields to those that had less.
+QUEUE_GPU_SECONDS = 16 * 3600
+
+
+@dataclass
+class Tiresias:
+    """Jobs that had less than 16 GPU-hours go first, each queue in order of arrival."""
+
+    #: Names in order of arrival.
+    _first: list[str] = field(default_factory=list)
+    _second: list[str] = field(default_factory=list)
+    _running: dict[str, bool] = field(default_factory=dict)
+    _ran: dict[str, float] = field(default_factory=dict)
+    _looked: float = 0.0
+
+    def admit(self, job: Job) -> None:
+        """Take the batch that its owner asked for."""
+        job.batch = job.wished_batch
+
+    def decide(
+        self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
+    ) -> Allocation:
+        """Run what fits, queue by queue."""
+        active = {job.name: job for job in jobs}
+        self._queue(now, active)
+        left = sum(capacity)
+        held = dict(current)
+        for name in [*self._first, *self._second]:
+            wanted = active[name].wished_replicas
+            self._running[name] = wanted <= left
+            if self._running[name]:
+                left -= wanted
+            else:
+                held.pop(name, None)
+        missing = [
+            (name, active[name].wished_replicas)
+            for name in [*self._first, *self._second]
+            if self._running[name] and name not in held
+        ]
+        return fill(held, missing, capacity)
+
+    def _queue(self, now: float, active: dict[str, Job]) -> None:
+        """Account for what ran since the last look, and demote who had enough."""
+        for name in active:
+            if self._running.get(name):
+                self._ran[name] = self._ran.get(name, 0.0) + now - self._looked
+        self._looked = now
+        known = {*self._first, *self._second}
+        self._first = [name for name in self._first if name in active]
+        self._first += [name for name in active if name not in known]
+        done = [
+            name
+            for name in active
+            if name in self._first
+            and self._ran.get(name, 0.0) * active[name].wished_replicas >= QUEUE_GPU_SECONDS
+        ]
+        self._first = [name for name in self._first if name not in done]
+        self._second = [name for name in self._second if name in active] + done

@@ -1,0 +1,315 @@
+"""The semantics of Pollux's simulator: rounds, restarts, batches and progress.
+
+Time goes by in rounds of 60 s. In a round every job trains with what it got at the end of the last
+one; then the policy is asked. A job whose list of nodes changed pauses 30 s, its first start
+included, and holds its GPUs meanwhile; one that ends in mid round holds them to the end of it. Its
+batch is split over its GPUs by its agent. The end of an epoch is rounded to whole seconds, and the
+rest of a second is lost or won: so does the simulator that the published figures come from.
+(Qiao et al., OSDI 2021, artifact ``osdi21-artifact``; described in its own words in
+``shared/reference/cluster-benchmark.md`` section 3.)
+"""
+
+import csv
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.jct.applications import Application
+
+#: Of the published runs.
+ROUND_SECONDS = 60
+RESTART_SECONDS = 30.0
+NODES, GPUS_PER_NODE = 16, 4
+_EPSILON = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What a job measured while its configuration and epoch stayed the same; without noise."""
+
+    nodes: int
+    replicas: int
+    local_batch: int
+    accumulation: int
+    epoch: int
+    #: Of a micro-step that synchronises, and of what of it is synchronisation.
+    step_seconds: float
+    sync_seconds: float
+    #: Squared norm and variance of the gradients of the whole batch.
+    square: float
+    variance: float
+
+
+class Agent(Protocol):
+    """Chooses a job's batch where the policy does not."""
+
+    def batch(self, job: "Job", nodes: int, replicas: int) -> tuple[int, int]:
+        """Local batch and micro-batches per step."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A training run."""
+
+    name: str
+    application: Application
+    submitted: int
+    #: What its owner asked for; adaptive policies do not look at it.
+    wished_replicas: int
+    wished_batch: int
+    #: Examples per optimizer step; None leaves them to ``agent``.
+    batch: int | None = None
+    agent: Agent | None = None
+    #: GPUs per node, nodes in the order of the list that it was given.
+    placement: tuple[int, ...] = ()
+    local_batch: int = 0
+    #: Micro-batches per optimizer step, at least 1.
+    accumulation: int = 1
+    pause: float = 0.0
+    epoch: int = 0
+    #: In steps of the first batch.
+    progress: float = 0.0
+    attained_gpu_seconds: float = 0.0
+    #: -1 before the first start.
+    restarts: int = -1
+    completed: float | None = None
+    #: What was measured since the policy looked last.
+    sights: list[Sight] = field(default_factory=list)
+
+    @property
+    def replicas(self) -> int:
+        """GPUs that it holds."""
+        return sum(self.placement)
+
+    @property
+    def completion_seconds(self) -> float:
+        """From submission to end."""
+        if self.completed is None:
+            raise ValueError(f"{self.name} has not ended")
+        return self.completed - self.submitted
+
+    def place(self, nodes: Sequence[int], restart_seconds: float) -> None:
+        """Give it a node per GPU; none suspends it."""
+        self.placement = tuple(len(list(same)) for _, same in groupby(nodes))
+        if self.placement:
+            self.split()
+            self.pause = restart_seconds
+            self.restarts += 1
+
+    def split(self) -> None:
+        """Split its batch over its GPUs."""
+        nodes, replicas = len(self.placement), self.replicas
+        if self.batch is not None:
+            self.local_batch, self.accumulation = share(self.application, self.batch, replicas)
+        elif self.agent is not None:
+            self.local_batch, self.accumulation = self.agent.batch(self, nodes, replicas)
+        most = int(self.application.largest_batch / (replicas * self.accumulation))
+        self.local_batch = min(self.local_batch, most)
+
+    def train(self, start: float, seconds: float, slowdown: float = 0.0) -> None:
+        """Let time go by from ``start`` on.
+
+        Args:
+            start: Virtual time.
+            seconds: How long.
+            slowdown: Share of its speed that neighbours on its nodes take.
+        """
+        if not self.placement or self.completed is not None:
+            return
+        waited = min(self.pause, seconds)
+        self.pause -= waited
+        self.attained_gpu_seconds += waited * self.replicas
+        end = start + seconds
+        now = start + waited
+        while now < end and self.completed is None:
+            spent = self._until(end - now, self._speed() * (1 - slowdown))
+            now += spent
+            self.attained_gpu_seconds += spent * self.replicas
+            if self.epoch == self.application.epochs:
+                self.completed = now
+            self.split()
+
+    def _until(self, seconds: float, speed: float) -> float:
+        """Train to the end of the time or of the epoch; return how long that took."""
+        goal = self.application.progress[self.epoch + 1]
+        if self.progress + speed * seconds < goal:
+            self.progress += speed * seconds
+            return seconds
+        spent = round((goal - self.progress) / speed)
+        self.progress = goal
+        self.epoch += 1
+        return spent
+
+    def _speed(self) -> float:
+        """Progress a second, measured as well."""
+        application, replicas = self.application, self.replicas
+        batch = replicas * self.local_batch * self.accumulation
+        step, sync = application.seconds(self.placement, self.local_batch)
+        square, variance = application.gradients(batch, self.epoch)
+        self.sights.append(
+            Sight(
+                nodes=len(self.placement),
+                replicas=replicas,
+                local_batch=self.local_batch,
+                accumulation=self.accumulation,
+                epoch=self.epoch,
+                step_seconds=step,
+                sync_seconds=sync,
+                square=square,
+                variance=variance,
+            )
+        )
+        scale = batch / application.first_batch
+        gain = (variance + square) / (variance / scale + square)
+        return gain / (step + (self.accumulation - 1) * (step - sync))
+
+
+def share(application: Application, batch: int, replicas: int) -> tuple[int, int]:
+    """Local batch and micro-batches of a batch split over replicas.
+
+    One replica with more than the first batch takes two micro-batches at least: the noise of its
+    gradients could not be measured otherwise.
+    """
+    each = math.ceil(batch / replicas - _EPSILON)
+    accumulation = math.ceil(each / application.largest_local - _EPSILON)
+    if replicas == 1 and batch > application.first_batch:
+        accumulation = max(2, accumulation)
+    return math.ceil(each / accumulation - _EPSILON), accumulation
+
+
+#: A node per GPU for each job that runs.
+Allocation = Mapping[str, Sequence[int]]
+
+
+class Policy(Protocol):
+    """What is judged."""
+
+    def admit(self, job: Job) -> None:
+        """Set how the job's batch is chosen, before anything runs."""
+        ...
+
+    def decide(
+        self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
+    ) -> Allocation:
+        """Decide who gets what.
+
+        Args:
+            now: Virtual time.
+            jobs: Submitted and not ended, in the order of the workload.
+            capacity: GPUs per node.
+            current: What those jobs hold.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a policy made of a workload."""
+
+    completion_seconds: Mapping[str, float]
+    makespan_seconds: float
+    gpu_hours: float
+    restarts_per_job: float
+    #: CPU of a decision.
+    decision_ms_mean: float
+    decision_ms_max: float
+
+    @property
+    def mean_seconds(self) -> float:
+        """Average completion time."""
+        return float(np.mean(list(self.completion_seconds.values())))
+
+    @property
+    def p99_seconds(self) -> float:
+        """Completion time that one job in a hundred exceeds."""
+        return float(np.percentile(list(self.completion_seconds.values()), 99))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Of the simulated cluster."""
+
+    nodes: int = NODES
+    gpus_per_node: int = GPUS_PER_NODE
+    round_seconds: int = ROUND_SECONDS
+    restart_seconds: float = RESTART_SECONDS
+    #: Share of its speed that a distributed job loses beside another one.
+    interference: float = 0.0
+
+
+def workload(file: Path, applications: Mapping[str, Application]) -> list[Job]:
+    """The jobs of a workload file."""
+    with file.open() as lines:
+        return [
+            Job(
+                name=row["name"],
+                application=applications[row["application"]],
+                submitted=int(row["time"]),
+                wished_replicas=int(row["num_replicas"]),
+                wished_batch=int(row["batch_size"]),
+            )
+            for row in csv.DictReader(lines)
+        ]
+
+
+def simulate(jobs: Sequence[Job], policy: Policy, rules: Rules | None = None) -> Outcome:
+    """Run ``jobs`` to their ends under ``policy``."""
+    rules = rules or Rules()
+    for job in jobs:
+        policy.admit(job)
+    capacity = [rules.gpus_per_node] * rules.nodes
+    now, current, spent = 0, dict[str, Sequence[int]](), list[float]()
+    while any(job.completed is None for job in jobs):
+        slow = _crowded(current) if rules.interference else set()
+        for job in jobs:
+            held = current.get(job.name, ())
+            beside = len(set(held)) > 1 and not slow.isdisjoint(held)
+            job.train(now, rules.round_seconds, rules.interference if beside else 0.0)
+        now += rules.round_seconds
+        active = [job for job in jobs if job.submitted <= now and job.completed is None]
+        if active:
+            current = {job.name: current[job.name] for job in active if job.name in current}
+            begun = time.process_time()
+            chosen = policy.decide(now, active, capacity, current)
+            spent.append(1e3 * (time.process_time() - begun))
+            _fits(chosen, capacity)
+            for job in active:
+                held = list(chosen.get(job.name, ()))
+                if held != list(current.get(job.name, ())):
+                    job.place(held, rules.restart_seconds)
+            current = {name: held for name, held in chosen.items() if held}
+    return _outcome(jobs, spent)
+
+
+def _crowded(current: Allocation) -> set[int]:
+    """Nodes with more than one distributed job."""
+    spread = Counter(
+        node for held in current.values() if len(set(held)) > 1 for node in set(held)
+    )
+    return {node for node, count in spread.items() if count > 1}
+
+
+def _fits(chosen: Allocation, capacity: Sequence[int]) -> None:
+    used = Counter(node for held in chosen.values() for node in held)
+    for node, count in used.items():
+        if count > capacity[node]:
+            raise ValueError(f"the policy put {count} replicas on node {node}, which has fewer")
+
+
+def _outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
+    return Outcome(
+        completion_seconds={job.name: job.completion_seconds for job in jobs},
+        makespan_seconds=max(job.completed or 0.0 for job in jobs),
+        gpu_hours=sum(job.attained_gpu_seconds for job in jobs) / 3600,
+        restarts_per_job=float(np.mean([max(0, job.restarts) for job in jobs])),
+        decision_ms_mean=float(np.mean(spent)),
+        decision_ms_max=float(np.max(spent)),
+    )

@@ -1,0 +1,118 @@
+"""The cluster of Sia's evaluation: 6 x 4 T4, 2 x 8 A100 and 3 x 8 RTX 2080 Ti."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.jct.applications import EPOCHS, Application, application
+from brain.errors import BadInput
+
+#: Seconds that each application holds its accelerators without working after a start or a change.
+RESTART_SECONDS = {
+    "bert": 120.0,
+    "cifar10": 50.0,
+    "deepspeech2": 25.0,
+    "imagenet": 250.0,
+    "ncf": 15.0,
+    "yolov3": 80.0,
+}
+#: How much slower each runs than the tables say (the artifact's calibration on real machines).
+SLOWDOWN = {
+    "bert": 1.2,
+    "cifar10": 1.8,
+    "deepspeech2": 1.2,
+    "imagenet": 1.2,
+    "ncf": 1.5,
+    "yolov3": 1.2,
+}
+#: The artifact's own: larger local batches of this application do not fit this kind.
+_LARGEST_LOCAL = {("deepspeech2", "rtx"): 57}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of node."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators of this kind in all."""
+        return self.nodes * self.gpus_per_node
+
+    def packed(self, gpus: int) -> tuple[int, ...]:
+        """GPUs per node on as few nodes as hold them.
+
+        >>> Kind(name="aws", nodes=6, gpus_per_node=4).packed(6)
+        (4, 2)
+        """
+        whole, rest = divmod(gpus, self.gpus_per_node)
+        return (self.gpus_per_node,) * whole + ((rest,) if rest else ())
+
+
+HETEROGENEOUS = (
+    Kind(name="aws", nodes=6, gpus_per_node=4),
+    Kind(name="dgx-ext", nodes=2, gpus_per_node=8),
+    Kind(name="rtx", nodes=3, gpus_per_node=8),
+)
+
+#: Of an application by kind of node.
+Tables = Mapping[str, Application]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One row of a workload."""
+
+    name: str
+    application: str
+    seconds: float
+    #: The batch that its owner would train with; Sia believes no larger one to be allowed.
+    batch: int
+
+
+def tables(data: Path, kinds: tuple[Kind, ...] = HETEROGENEOUS) -> dict[str, Tables]:
+    """Every application's tables under ``data/sia/traces``, by application, then kind."""
+    return {name: _tables(data / "sia/traces" / name, kinds) for name in sorted(EPOCHS)}
+
+
+def _tables(folder: Path, kinds: tuple[Kind, ...]) -> Tables:
+    found = {}
+    for kind in kinds:
+        one = application(folder, kind.name)
+        one.largest_local = _LARGEST_LOCAL.get((folder.name, kind.name), one.largest_local)
+        found[kind.name] = one
+    return found
+
+
+def workload(file: Path) -> list[Arrival]:
+    """Arrivals in the order of the file.
+
+    Raises:
+        BadInput: a job asks for a fixed size, which is not simulated here.
+    """
+    with file.open() as lines:
+        rows = list(csv.DictReader(lines))
+    for row in rows:
+        if row.get("category"):
+            raise BadInput(
+                f"{row['name']} of {file} is {row['category']}; only adaptive jobs are simulated, "
+                "take a workload without the column category"
+            )
+        if row["application"] not in EPOCHS:
+            raise BadInput(
+                f"{row['name']} of {file} runs {row['application']}, which has no tables; "
+                f"applications are {', '.join(sorted(EPOCHS))}"
+            )
+    return [
+        Arrival(
+            name=row["name"],
+            application=row["application"],
+            seconds=float(row["time"]),
+            batch=int(row["batch_size"]),
+        )
+        for row in rows
+    ]
