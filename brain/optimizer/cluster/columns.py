@@ -1,0 +1,125 @@
+"""From job views to one table of configurations, with what cannot be judged left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.optimizer.cluster.utility import Terms, Weights
+from brain.optimizer.cluster.views import DEVIATION, GOODPUT, NODES, REPLICAS, Floats, JobView
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Configurations of J jobs, padded to the longest list; all arrays have shape (J, C)."""
+
+    #: -inf for padding and for what is not possible.
+    utility: Floats
+    #: Index of the type.
+    accelerator: Ints
+    #: Accelerators that it takes.
+    size: Floats
+    replicas: Ints
+    #: Nodes to spread over; 0: as few as possible.
+    nodes: Ints
+    #: Where the job is.
+    current: Flags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flat:
+    """All curves below each other, R rows; those of a job are neighbours, and of a type there."""
+
+    rows: Floats
+    #: Shape (R,): index of the job, of the type, and of the row among the job's.
+    job: Ints
+    kind: Ints
+    column: Ints
+
+
+def flatten(jobs: Sequence[JobView], types: Sequence[str]) -> Flat:
+    """Rows of all curves on ``types``."""
+    number = {name: index for index, name in enumerate(types)}
+    parts, lengths, owners, kinds = [np.empty((0, 4))], [0], [0], [0]
+    for index, job in enumerate(jobs):
+        for name, curve in job.curves.items():
+            kind = number.get(name)
+            if kind is not None and len(curve.rows):
+                parts.append(curve.rows)
+                lengths.append(len(curve.rows))
+                owners.append(index)
+                kinds.append(kind)
+    job = np.repeat(np.array(owners), lengths)
+    column = np.arange(len(job)) - np.searchsorted(job, job)
+    rows = np.concatenate(parts)
+    return Flat(rows=rows, job=job, kind=np.repeat(np.array(kinds), lengths), column=column)
+
+
+def tabulate(
+    jobs: Sequence[JobView],
+    flat: Flat,
+    weights: Weights,
+    *,
+    possible: Flags,
+    current: Flags,
+) -> Columns:
+    """Pad the ``possible`` rows of ``flat`` and say what they are worth."""
+    width = int(flat.column.max(initial=-1)) + 1
+    shape = len(jobs), max(width, 1)
+
+    def padded(values: NDArray, empty: float = 0) -> NDArray:
+        table = np.full(shape, empty, dtype=values.dtype)
+        table[flat.job, flat.column] = values
+        return table
+
+    replicas = padded(flat.rows[:, REPLICAS], 1)
+    each = np.array([job.gpus_per_replica for job in jobs], dtype=np.float64)[:, None]
+    allowed = padded(possible)
+    terms = Terms(
+        speedup=padded(flat.rows[:, GOODPUT] / base_rate(flat, len(jobs))[flat.job], 1),
+        deviation=padded(flat.rows[:, DEVIATION]),
+        replicas=replicas,
+        current=padded(current),
+        **_traits(jobs, weights),
+    )
+    worth = np.where(allowed, weights.utility(terms, weights), -np.inf)
+    return Columns(
+        utility=worth,
+        accelerator=padded(flat.kind),
+        size=replicas * each,
+        replicas=replicas.astype(np.int64),
+        nodes=padded(flat.rows[:, NODES]).astype(np.int64),
+        current=terms.current,
+    )
+
+
+def base_rate(flat: Flat, jobs: int) -> Floats:
+    """Goodput of each job's smallest configuration on its slowest type."""
+    base = np.full(jobs, np.inf)
+    if not len(flat.job):
+        return base
+    starts = np.flatnonzero(np.diff(flat.job, prepend=-1) | np.diff(flat.kind, prepend=-1))
+    lengths = np.diff(starts, append=len(flat.job))
+    replicas, rate = flat.rows[:, REPLICAS], flat.rows[:, GOODPUT]
+    smallest = np.repeat(np.minimum.reduceat(replicas, starts), lengths)
+    least = np.where(replicas == smallest, rate, np.inf)
+    np.minimum.at(base, flat.job[starts], np.minimum.reduceat(least, starts))
+    return base
+
+
+def _traits(jobs: Sequence[JobView], weights: Weights) -> Mapping[str, Floats]:
+    """What utilities want to know of each job, shape (J, 1)."""
+    rest = [np.nan if job.remaining_seconds is None else job.remaining_seconds for job in jobs]
+    lists = {
+        "attained_seconds": [job.attained_seconds for job in jobs],
+        "remaining_seconds": rest,
+        "waited_seconds": [job.waited_seconds for job in jobs],
+        "age_seconds": [job.age_seconds for job in jobs],
+        "restart_seconds": [job.restart_seconds for job in jobs],
+        "priority": [weights.priority_base**job.priority for job in jobs],
+    }
+    return {name: np.array(values, dtype=np.float64)[:, None] for name, values in lists.items()}

@@ -1,0 +1,143 @@
+"""Dual prices: what accelerators must cost so that jobs, each choosing for itself, fill them.
+
+    maximise    sum_j U_j,k(j)                one configuration, or none, for each job
+    such that   sum of sizes on a type   <= its capacity
+                sum of sizes of a tenant <= its limit, >= its guarantee (or pay for the lack)
+
+Every vector of prices gives an upper bound on the best division (its Lagrangian dual):
+
+    D = sum_j max(0, max_c U_jc - price_jc size_jc) + sum_rows price_r allowance_r
+
+The best bound is kept, and is the certificate of the round (models.md section 4.3).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.optimizer.cluster.columns import Columns, Ints
+from brain.optimizer.cluster.views import Floats
+
+#: Iterations without and with prices of an earlier round, and the step below which they stop.
+COLD, WARM, STILL = 80, 30, 2e-4
+#: First and largest step, in logarithms of prices; and what a step becomes when the row goes on
+#: in the same direction, or turns.
+_FIRST, _LARGEST, _FASTER, _SLOWER = 0.5, 1.0, 1.3, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """A division to be found: J jobs, T types, Q tenants with a quota."""
+
+    columns: Columns
+    #: Shape (T,): accelerators, all above 0.
+    capacity: Floats
+    #: Shape (J,): index of the job's tenant, Q for those without a quota.
+    tenant: Ints
+    #: Shape (Q,): inf where there is no limit; 0 where nothing is guaranteed.
+    limit: Floats
+    guaranteed: Floats
+    #: What an accelerator that a guarantee lacks costs.
+    shortfall: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Market:
+    """Prices and what follows from them."""
+
+    #: Shape (T,).
+    accelerators: Floats
+    #: Shape (Q,) each, at least 0: what a limit costs, what a guarantee gives.
+    limits: Floats
+    guarantees: Floats
+    #: D.
+    bound: float
+    #: Shape (J,): the column that each job prefers, and what it gains by it; below 0: nothing.
+    choice: Ints
+    surplus: Floats
+
+    @property
+    def tenants(self) -> Floats:
+        """Shape (Q + 1,): on top of each accelerator's price; 0 for those without a quota."""
+        return np.append(self.limits - self.guarantees, 0.0)
+
+
+def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Floats) -> Market:
+    """What happens at given prices."""
+    columns = problem.columns
+    tenants = np.append(limits - guarantees, 0.0)[problem.tenant, None]
+    left = columns.utility - (accelerators[columns.accelerator] + tenants) * columns.size
+    choice = left.argmax(axis=1)
+    surplus = left[np.arange(len(choice)), choice]
+    limited = np.isfinite(problem.limit)
+    bound = surplus[surplus > 0].sum() + accelerators @ problem.capacity
+    bound += limits[limited] @ problem.limit[limited] - guarantees @ problem.guaranteed
+    return Market(
+        accelerators=accelerators,
+        limits=limits,
+        guarantees=guarantees,
+        bound=float(bound),
+        choice=choice,
+        surplus=surplus,
+    )
+
+
+def clear(problem: Problem, start: tuple[Floats, Floats, Floats] | None = None) -> Market:
+    """Find prices of the lowest bound, from those of an earlier round where there is one."""
+    floor, first = _scale(problem)
+    prices = np.concatenate(start) if start else first
+    prices = np.maximum(prices, floor)
+    edges = np.cumsum([len(problem.capacity), len(problem.limit)])
+    step, before = np.full(len(prices), _FIRST if start is None else _FIRST / 4), np.zeros(0)
+    best: Market | None = None
+    ceiling = np.full(len(prices), np.inf)
+    ceiling[edges[1] :] = problem.shortfall
+    idle = np.concatenate([np.zeros(edges[0]), np.isinf(problem.limit), problem.guaranteed <= 0])
+    prices[idle > 0] = 0.0
+    for _ in range(COLD if start is None else WARM):
+        market = offer(problem, *np.split(prices, edges))
+        if best is None or market.bound < best.bound:
+            best = market
+        excess = _excess(problem, market)
+        excess[idle > 0] = 0.0
+        sign = np.sign(excess)
+        if len(before):
+            step = np.where(sign == before, step * _FASTER, step * _SLOWER)
+            step = np.minimum(step, _LARGEST)
+        before = sign
+        if step.max() < STILL:
+            break
+        prices = prices * np.exp(np.clip(4 * excess, -1, 1) * step)
+        prices = np.where(idle > 0, 0.0, np.clip(prices, floor, ceiling))
+    assert best is not None
+    return best
+
+
+def _scale(problem: Problem) -> tuple[float, Floats]:
+    """The smallest price worth naming, and prices to begin with."""
+    most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
+    usual = max(0.5 * float(most) / float(problem.capacity.sum()), 1e-12)
+    quotas = len(problem.limit)
+    return 1e-6 * usual, np.r_[
+        np.full(len(problem.capacity), usual), np.full(2 * quotas, 0.01 * usual)
+    ]
+
+
+def _excess(problem: Problem, market: Market) -> Floats:
+    """How far each row is over (above 0) or under its allowance, as a share of it."""
+    types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
+    over = types / problem.capacity - 1
+    limit = np.where(np.isinf(problem.limit), 1.0, problem.limit)
+    lack = 1 - tenants / np.maximum(problem.guaranteed, 1)
+    return np.concatenate([over, tenants / np.maximum(limit, 1) - 1, lack])
+
+
+def taken(problem: Problem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Accelerators of each type, and of each tenant with a quota; -1 chooses nothing."""
+    jobs = np.flatnonzero(choice >= 0)
+    columns, picked = problem.columns, choice[jobs]
+    size = columns.size[jobs, picked]
+    types = np.bincount(columns.accelerator[jobs, picked], size, minlength=len(problem.capacity))
+    tenants = np.bincount(problem.tenant[jobs], size, minlength=len(problem.limit) + 1)
+    return types, tenants[:-1]

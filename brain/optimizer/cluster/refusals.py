@@ -1,0 +1,105 @@
+"""What cannot be divided, or not among these: said in a sentence, never guessed."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from brain.errors import BadInput
+from brain.optimizer.cluster.columns import Flags, Flat
+from brain.optimizer.cluster.views import (
+    DEVIATION,
+    GOODPUT,
+    NODES,
+    REPLICAS,
+    ClusterView,
+    Floats,
+    JobView,
+    NodeView,
+    Quota,
+)
+
+_NUMBERS = ("attained_seconds", "waited_seconds", "age_seconds", "restart_seconds")
+
+
+def check(jobs: Sequence[JobView], cluster: ClusterView) -> None:
+    """Refuse what no round can be made of.
+
+    Raises:
+        BadInput: a name occurs twice, or a capacity or quota is below 0.
+    """
+    for what, names in (("job", [j.key for j in jobs]), ("node", [n.name for n in cluster.nodes])):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
+            raise BadInput(f"{what} {twice[0]!r} occurs twice: give each one name", field=what)
+    for node in cluster.nodes:
+        if node.capacity < 0:
+            message = f"node {node.name} has capacity {node.capacity}: it must be 0 or more"
+            raise BadInput(message, field="capacity")
+    for tenant, quota in cluster.quotas.items():
+        _check_quota(tenant, quota)
+
+
+def _check_quota(tenant: str, quota: Quota) -> None:
+    limit = math.inf if quota.limit is None else quota.limit
+    if not 0 <= quota.guaranteed <= limit:
+        raise BadInput(
+            f"tenant {tenant!r} is guaranteed {quota.guaranteed} of at most {limit} accelerators: "
+            "a guarantee lies between 0 and the limit",
+            field="quotas",
+        )
+
+
+def sound(flat: Flat) -> Flags:
+    """Rows, shape (R,), that mean something."""
+    rows = flat.rows
+    replicas, nodes = rows[:, REPLICAS], rows[:, NODES]
+    whole = (replicas == np.floor(replicas)) & (nodes == np.floor(nodes))
+    good = np.isfinite(rows).all(axis=1) & whole & (replicas >= 1)
+    good &= (rows[:, GOODPUT] > 0) & (rows[:, DEVIATION] >= 0)
+    return good & (nodes >= 0) & (nodes <= replicas)
+
+
+def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int]) -> Floats:
+    """Replicas of each size that each type's empty nodes hold, shape (types, sizes)."""
+    room = np.zeros((len(types), len(sizes)))
+    number = {name: index for index, name in enumerate(types)}
+    for (kind, capacity), times in Counter((n.accelerator, n.capacity) for n in nodes).items():
+        room[number[kind]] += [times * (capacity // size) for size in sizes]
+    return room
+
+
+def unusable(job: JobView) -> str | None:
+    """Why no number of this job can be used; None where all can."""
+    for name in _NUMBERS:
+        value = getattr(job, name)
+        if not (math.isfinite(value) and value >= 0):
+            return f"{name} is {value}: it must be finite and not below 0"
+    rest = job.remaining_seconds
+    if rest is not None and not (math.isfinite(rest) and rest >= 0):
+        return f"remaining_seconds is {rest}: say None where it is not known"
+    if job.gpus_per_replica < 1:
+        return f"gpus_per_replica is {job.gpus_per_replica}: a replica takes 1 or more"
+    if not any(len(curve.rows) for curve in job.curves.values()):
+        return "it has no configuration: nothing was measured yet, or its bounds allow none"
+    return None
+
+
+def impossible(job: JobView, room: Mapping[str, int], quota: Quota | None) -> str:
+    """Why not one sound configuration of ``job`` fits the empty cluster."""
+    known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
+    if not room:
+        return "the cluster has no healthy accelerator: bring back or add a node"
+    if not known:
+        wants = ", ".join(sorted(job.curves)) or "nothing"
+        return f"it can use {wants}; the cluster has {', '.join(sorted(room))}"
+    least = {name: int(job.curves[name].rows[:, REPLICAS].min()) for name in known}
+    kind = min(least, key=lambda name: (least[name], name))
+    needs = least[kind] * job.gpus_per_replica
+    if quota and quota.limit is not None and needs > quota.limit:
+        return f"it needs {needs} accelerators, its tenant {job.tenant} may have {quota.limit}"
+    return (
+        f"its smallest configuration is {least[kind]} replicas of {job.gpus_per_replica} on {kind}, "
+        f"which has {room[kind]} accelerators: it is larger than the cluster"
+    )
