@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from brain.errors import BadInput
+from brain.models.efficiency import norms_of
 from brain.ports import Point
 from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
 
@@ -27,7 +28,7 @@ class Reading(NamedTuple):
     mean: float
     low: float
     high: float
-    #: Seconds of a world for throughput, samples for hosts.
+    #: Seconds of a world for throughput, sampled steps for gradients, samples for hosts.
     weight: float
 
     def joined(self, other: "Reading") -> "Reading":
@@ -47,6 +48,30 @@ def _trained(value: Callable[[ThroughputSample], float]) -> Callable[[Sample], R
         if not isinstance(sample, ThroughputSample) or sample.phase is not Phase.TRAINING:
             return None
         return _of_world(sample, value(sample)) if sample.step_seconds_mean > 0 else None
+
+    return read
+
+
+def _waited(sample: Sample) -> Reading | None:
+    if not isinstance(sample, ThroughputSample) or sample.phase is not Phase.TRAINING:
+        return None
+    if sample.exchange_wait_seconds is None or sample.step_seconds_mean <= 0:
+        return None
+    return _of_world(sample, sample.exchange_wait_seconds / sample.step_seconds_mean)
+
+
+def _compared(part: int) -> Callable[[Sample], Reading | None]:
+    """Squared mean gradient (0) or variance per example (1), weighed by the steps behind it.
+
+    Both, because only their means are without bias; the noise scale is the ratio of those.
+    """
+
+    def read(sample: Sample) -> Reading | None:
+        norms = norms_of(sample) if isinstance(sample, ThroughputSample) else None
+        if norms is None:
+            return None
+        value = norms.statistics[part]
+        return Reading(value, value, value, float(norms.steps))
 
     return read
 
@@ -91,6 +116,9 @@ METRICS: Mapping[str, Callable[[Sample], Reading | None]] = {
     "steps_per_second": _trained(lambda sample: 1 / sample.step_seconds_mean),
     "step_seconds": _trained(lambda sample: sample.step_seconds),
     "data_wait_share": _trained(lambda it: it.data_wait_seconds / it.step_seconds_mean),
+    "exchange_wait_share": _waited,
+    "gradient_square": _compared(0),
+    "gradient_variance": _compared(1),
     "replicas": _replicas,
     "cpu_share": _hosted(lambda it: _share(it.job_cpu_millis, it.cpu_capacity_millis)),
     "memory_share": _hosted(lambda it: _share(it.job_memory_bytes, it.memory_capacity_bytes)),

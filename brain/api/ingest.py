@@ -22,6 +22,9 @@ from brain.types.telemetry import RejectedSample, Sample, SaveSample, Throughput
 FUTURE = timedelta(minutes=5)
 #: Clocks that forgot the time begin at 1970; no further off can an offset be reckoned with.
 _CENTURY = timedelta(days=36525)
+#: Characters of a reason why gradients cannot be compared.
+_REASON = 200
+_NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ def judge(
         try:
             sample = wire.decode_sample(raw)
             reason = _refusal(sample.measured_at, sent_at, keep) or allowed(job_of(sample))
+            if isinstance(sample, ThroughputSample):
+                reason = reason or _impossible_gradients(sample)
         except BrainError as bad:
             reason = str(bad)
         if reason is None:
@@ -132,6 +137,30 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
         return (
             f"measured_at {at.isoformat()} is more than 5 min ahead of sent_at; "
             "set the sender's clock"
+        )
+    return None
+
+
+def _impossible_gradients(sample: ThroughputSample) -> str | None:
+    """Why gradient norms or the wait for gradients cannot be what was measured."""
+    wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
+    if wait is not None and wait < 0:
+        return f"exchange_wait_seconds {wait:g} is below 0; durations are monotonic"
+    if why is not None and len(why) > _REASON:
+        return f"gns_unavailable has {len(why)} characters; say it in {_REASON}"
+    fields = {name: getattr(sample, name) for name in _NORMS}
+    missing = [name for name, value in fields.items() if value is None]
+    if len(missing) == len(fields):
+        return None
+    if missing:
+        return f"{missing[0]} is missing beside {', '.join(sorted(set(fields) - set(missing)))}"
+    for name, value in fields.items():
+        if value < (0 if name.endswith("square") else 1):
+            return f"{name} {value:g} is too small; leave all gns_ fields out where none was due"
+    if fields["gns_small_batch"] >= fields["gns_big_batch"]:
+        return (
+            f"gns_big_batch {fields['gns_big_batch']} is no larger than gns_small_batch "
+            f"{fields['gns_small_batch']}; gradients of one batch size tell no noise from signal"
         )
     return None
 

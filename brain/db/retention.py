@@ -45,6 +45,17 @@ def _of_world(value: Number, says: sa.ColumnElement[bool]) -> Metric:
     return Metric(throughput_samples, sa.cast(value, sa.Double), _seconds, says)
 
 
+_compared = _steps.gns_big_batch > _steps.gns_small_batch
+_small, _big = (sa.cast(c, sa.Double) for c in (_steps.gns_small_batch, _steps.gns_big_batch))
+_square = (_big * _steps.gns_big_square - _small * _steps.gns_small_square) / (_big - _small)
+_variance = (_steps.gns_small_square - _steps.gns_big_square) / (1.0 / _small - 1.0 / _big)
+
+
+def _of_gradients(value: Number) -> Metric:
+    weight = sa.cast(_steps.gns_steps, sa.Double)
+    return Metric(throughput_samples, value, weight, _compared)
+
+
 def _share(used: sa.Column[int], capacity: sa.Column[int]) -> Metric:
     share = sa.cast(used, sa.Double) / capacity
     return Metric(host_samples, share, _once, capacity > 0)
@@ -57,6 +68,12 @@ METRICS: Mapping[str, Metric] = {
     "steps_per_second": _of_world(_per_second, _trained),
     "step_seconds": _of_world(_steps.step_seconds, _trained),
     "data_wait_share": _of_world(_steps.data_wait_seconds / _steps.step_seconds_mean, _trained),
+    "exchange_wait_share": _of_world(
+        _steps.exchange_wait_seconds / _steps.step_seconds_mean,
+        _trained & _steps.exchange_wait_seconds.is_not(None),
+    ),
+    "gradient_square": _of_gradients(_square),
+    "gradient_variance": _of_gradients(_variance),
     "replicas": _of_world(_steps.replicas, _measured),
     "cpu_share": _share(_host.job_cpu_millis, _host.cpu_capacity_millis),
     "memory_share": _share(_host.job_memory_bytes, _host.memory_capacity_bytes),

@@ -160,6 +160,13 @@ throughput_samples = _samples(
     sa.Column("step_seconds_mean", sa.Double, nullable=False),
     sa.Column("data_wait_seconds", sa.Double, nullable=False),
     sa.Column("examples_per_second", sa.Double),
+    sa.Column("exchange_wait_seconds", sa.Double),
+    sa.Column("gns_steps", sa.BigInteger),
+    sa.Column("gns_small_batch", sa.BigInteger),
+    sa.Column("gns_small_square", sa.Double),
+    sa.Column("gns_big_batch", sa.BigInteger),
+    sa.Column("gns_big_square", sa.Double),
+    sa.Column("gns_unavailable", sa.String),
 )
 
 save_samples = _samples(

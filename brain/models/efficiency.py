@@ -6,11 +6,13 @@ From the gradient noise scale (McCandlish et al., *An Empirical Model of Large-B
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brain.errors import Undetermined
+from brain.types.telemetry import ThroughputSample
 
 #: Noise scales outside of these, in first batches, are estimation errors (models.md section 2.8).
 SMALLEST, LARGEST = 0.1, 1e4
@@ -67,6 +69,33 @@ def gradient_statistics(
     square = (big_batch * big_square - small_batch * small_square) / (big_batch - small_batch)
     variance = (small_square - big_square) / (1 / small_batch - 1 / big_batch)
     return square, variance
+
+
+class Norms(NamedTuple):
+    """Mean squared norms of gradients of two batches, over some sampled steps."""
+
+    steps: int
+    small_batch: int
+    small_square: float
+    big_batch: int
+    big_square: float
+
+    @property
+    def statistics(self) -> tuple[float, float]:
+        """Squared mean gradient and variance per example (``gradient_statistics``)."""
+        return gradient_statistics(
+            self.small_batch, self.small_square, self.big_batch, self.big_square
+        )
+
+
+def norms_of(sample: ThroughputSample) -> Norms | None:
+    """The gradient norms that a sample carries; None where it carries none, or no pair."""
+    steps, small, big = sample.gns_steps, sample.gns_small_batch, sample.gns_big_batch
+    if not steps or small is None or big is None or not 0 < small < big:
+        return None
+    if sample.gns_small_square is None or sample.gns_big_square is None:
+        return None
+    return Norms(steps, small, sample.gns_small_square, big, sample.gns_big_square)
 
 
 def smoothed(scales: Sequence[float], first_batch: float, *, half_life: float = 10.0) -> float:

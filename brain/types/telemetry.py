@@ -70,6 +70,19 @@ class ThroughputSample:
     data_wait_seconds: float
     #: Examples per second of this worker; None where no batch size was seen.
     examples_per_second: float | None
+    #: Mean seconds per step spent waiting for the exchange of gradients after this worker's own
+    #: were done, from sampled steps; None where it was not measured.
+    exchange_wait_seconds: float | None = None
+    #: Sampled steps whose gradients were compared; with it the four below are set, else None.
+    gns_steps: int | None = None
+    #: Examples of one micro-batch of this worker, and mean squared norm of its gradient.
+    gns_small_batch: int | None = None
+    gns_small_square: float | None = None
+    #: Examples of one optimizer step of the world, and squared norm of their mean gradient.
+    gns_big_batch: int | None = None
+    gns_big_square: float | None = None
+    #: Why gradients cannot be compared; None where they are, or where that is not known yet.
+    gns_unavailable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

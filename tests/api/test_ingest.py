@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import httpx2
 import pytest
@@ -127,6 +128,46 @@ def test_what_no_store_can_hold_is_rejected_by_name(
     answer = _post(api, job, body.encode(), content_type=kind).json()
     assert (answer["stored"], [bad["index"] for bad in answer["rejected"]]) == (1, [0])
     assert says in answer["rejected"][0]["reason"]
+
+
+NORMS: dict[str, Any] = {
+    **{"gns_steps": 3, "gns_small_batch": 32, "gns_small_square": 4.0},
+    **{"gns_big_batch": 128, "gns_big_square": 2.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (NORMS | {"gns_big_square": None}, "gns_big_square is missing beside gns_big_batch"),
+        (NORMS | {"gns_steps": 0}, "gns_steps 0 is too small"),
+        (NORMS | {"gns_small_square": -1.0}, "gns_small_square -1 is too small"),
+        (NORMS | {"gns_big_batch": 32}, "gns_big_batch 32 is no larger than gns_small_batch 32"),
+        ({"exchange_wait_seconds": -0.1}, "exchange_wait_seconds -0.1 is below 0"),
+        ({"gns_unavailable": "x" * 201}, "gns_unavailable has 201 characters"),
+    ],
+)
+def test_gradient_norms_that_cannot_be_are_rejected_by_name(
+    api: Api, given: dict[str, Any], says: str
+) -> None:
+    job = _job(api)
+    receipt = _send(api, throughput(0, job=job, **given), throughput(1, job=job, **NORMS), job=job)
+    assert (receipt.stored, len(receipt.rejected)) == (1, 1)
+    assert says in receipt.rejected[0].reason
+
+
+def test_a_sender_from_before_gradients_is_understood(api: Api) -> None:
+    """Recorded from the probe of before the fields existed; it must stay readable."""
+    job = _job(api)
+    line = (
+        '{"steps":41,"step_seconds":0.0243,"step_seconds_mean":0.0246,"data_wait_seconds":0.0001,'
+        '"accumulation":1,"local_batch":8,"examples_per_second":325.2,"phase":"training","step":46,'
+        f'"place":{{"job":"{job}","source":"9f86d081884c7d65","local_rank":0,"rank":0,"replica":0,'
+        '"epoch":1,"generation":0},"nodes":1,"replicas":1,"accelerator":"cpu","processes":1,'
+        '"kind":"throughput","sequence":1,"measured_at":"2026-01-01T12:00:00.000001Z"}'
+    )
+    body = f'{{"v":1,"sent_at":"2026-01-01T12:00:00Z","samples":[{line}]}}'
+    assert _post(api, job, body.encode()).json()["stored"] == 1
 
 
 def test_numbers_of_64_bits_are_stored(api: Api) -> None:

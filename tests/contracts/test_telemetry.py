@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,12 @@ GPU = GpuReading(
     memory_total_bytes=24,
     power_watts=40.0,
 )
+
+#: Gradients of 32 examples against those of 128: a noise scale of 64 examples.
+NORMS: dict[str, Any] = {
+    **{"gns_steps": 3, "gns_small_batch": 32, "gns_small_square": 4.0},
+    **{"gns_big_batch": 128, "gns_big_square": 2.0},
+}
 
 
 def kept(stores: Stores, *samples: Sample, offset: float = 0.0) -> Receipt:
@@ -44,9 +51,10 @@ class TestTelemetryStore:
     def test_returns_every_field_as_it_was_given(self, stores: Stores) -> None:
         unseen = throughput(0, local_batch=None, examples_per_second=None, phase=Phase.WARMUP)
         machine = host(0, gpus=(GPU,), unavailable=("disk: no counters",))
-        kept(stores, unseen, save(), machine)
+        compared = throughput(1, exchange_wait_seconds=0.01, gns_unavailable="FSDP", **NORMS)
+        kept(stores, unseen, compared, save(), machine)
         with stores.transaction() as t:
-            assert t.telemetry.throughput(JOB, since=NOW) == [unseen]
+            assert t.telemetry.throughput(JOB, since=NOW) == [unseen, compared]
             assert t.telemetry.saves(JOB, since=NOW) == [save()]
             assert t.telemetry.hosts(JOB, since=NOW) == [machine]
 
@@ -249,6 +257,9 @@ class TestSeries:
             ("steps_per_second", 10),
             ("step_seconds", 0.1),
             ("data_wait_share", 0.2),
+            ("exchange_wait_share", 0.25),
+            ("gradient_square", 4 / 3),
+            ("gradient_variance", 256 / 3),
             ("examples_per_second", 320),
             ("replicas", 1),
             ("cpu_share", 0.5),
@@ -258,9 +269,15 @@ class TestSeries:
         ],
     )
     def test_measures(self, stores: Stores, metric: str, expected: float) -> None:
-        kept(stores, throughput(0), host(0, gpus=(GPU,)))
+        kept(stores, throughput(0, exchange_wait_seconds=0.025, **NORMS), host(0, gpus=(GPU,)))
         (point,) = drawn(stores, metric)
         assert (point.mean, point.low, point.high) == pytest.approx((expected,) * 3)
+
+    def test_weighs_gradients_by_the_steps_behind_them(self, stores: Stores) -> None:
+        few, many = NORMS | {"gns_steps": 1}, NORMS | {"gns_steps": 3, "gns_big_square": 3.0}
+        kept(stores, throughput(0, **few), throughput(1, **many), throughput(2))
+        (point,) = drawn(stores, "gradient_square")
+        assert point.mean == pytest.approx((4 / 3 + 3 * 8 / 3) / 4)
 
     def test_has_no_gpu_share_where_there_is_no_gpu(self, stores: Stores) -> None:
         kept(stores, host(0, cpu_capacity_millis=0))
@@ -275,7 +292,7 @@ class TestRetire:
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_leaves_series_as_they_were(self, stores: Stores, metric: str) -> None:
-        kept(stores, *(throughput(n, step_seconds=0.1 + n / 1000) for n in range(180)))
+        kept(stores, *(throughput(n, step_seconds=0.1 + n / 1000, **NORMS) for n in range(180)))
         kept(stores, *(host(n, job_cpu_millis=n, gpus=(GPU,)) for n in range(180)))
         before = drawn(stores, metric, seconds=180, points=3)
         retired(stores, raw_before=97)

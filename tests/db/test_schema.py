@@ -58,6 +58,12 @@ def later(directory: Path, *kinds: str) -> Path:
     return made
 
 
+def newest(steps: int = 0) -> str:
+    """The revision of this code, or so many steps after it."""
+    made = max(path.stem for path in migrations_path().glob("versions/*.py"))
+    return f"{int(made.partition('_')[0]) + steps:04}"
+
+
 def tables(url: str) -> set[str]:
     """The tables that a database has."""
     engine = open_engine(url)
@@ -101,7 +107,7 @@ class TestPrepare:
         self, bare_url: str, tmp_path: Path
     ) -> None:
         prepare(bare_url, migrations=later(tmp_path, "expand"))
-        with pytest.raises(SchemaTooNew, match="revision 0002"):
+        with pytest.raises(SchemaTooNew, match=f"revision {newest(1)}"):
             prepare(bare_url)
 
     def test_runs_once_when_two_services_start_together(self, bare_url: str) -> None:
@@ -116,8 +122,9 @@ class TestPrepare:
         assert {each.before for each in done} == {None, done[0].after}
 
     def test_undoes_all_of_a_migration_that_fails(self, bare_url: str, tmp_path: Path) -> None:
+        last = newest(2)
         broken = later(tmp_path, "expand", "expand")
-        step = broken / "versions" / "0003_expand.py"
+        step = broken / "versions" / f"{last}_expand.py"
         step.write_text(step.read_text().replace('"nodes"', '"no such table"'))
         with pytest.raises(sa.exc.SQLAlchemyError):
             prepare(bare_url, migrations=broken)
@@ -143,7 +150,7 @@ class TestPrepare:
 class TestPrepareOnSqlite:
     def test_copies_the_file_first_and_says_where(self, sqlite_url: str, tmp_path: Path) -> None:
         done = prepare(sqlite_url, migrations=later(tmp_path, "expand"))
-        assert done.copy == tmp_path / "brain.db.before-0002"
+        assert done.copy == tmp_path / f"brain.db.before-{newest(1)}"
         assert str(done.copy) in done.message
 
     def test_lets_nobody_else_read_file_and_copy(self, tmp_path: Path) -> None:
@@ -171,16 +178,14 @@ class TestPrepareOnSqlite:
         assert prepare(f"sqlite:///{done.copy}").message == ""
 
     def test_keeps_the_last_three_copies(self, sqlite_url: str, tmp_path: Path) -> None:
-        for number in range(2, 6):
-            prepare(
-                sqlite_url, migrations=later(tmp_path / str(number), *["expand"] * (number - 1))
-            )
+        for steps in range(1, 5):
+            prepare(sqlite_url, migrations=later(tmp_path / str(steps), *["expand"] * steps))
         kept = sorted(path.name for path in tmp_path.glob("brain.db.before-*"))
-        assert kept == [f"brain.db.before-000{number}" for number in (3, 4, 5)]
+        assert kept == [f"brain.db.before-{newest(steps)}" for steps in (2, 3, 4)]
 
     def test_runs_contract_steps_too(self, sqlite_url: str, tmp_path: Path) -> None:
         done = prepare(sqlite_url, migrations=later(tmp_path, "contract"))
-        assert (done.after, done.pending) == ("0002", ())
+        assert (done.after, done.pending) == (newest(1), ())
 
 
 class TestPrepareOnPostgresql:
@@ -193,10 +198,10 @@ class TestPrepareOnPostgresql:
 
     def test_stops_before_a_contract_step_and_says_so(self, url: str, tmp_path: Path) -> None:
         done = prepare(url, migrations=later(tmp_path, "expand", "contract", "expand"))
-        assert (done.after, done.pending) == ("0002", ("0003", "0004"))
+        assert (done.after, done.pending) == (newest(1), (newest(2), newest(3)))
         assert "brain migrate" in done.message
 
     def test_runs_contract_steps_when_told(self, url: str, tmp_path: Path) -> None:
         steps = later(tmp_path, "expand", "contract")
         prepare(url, migrations=steps)
-        assert prepare(url, migrations=steps, contract=True).after == "0003"
+        assert prepare(url, migrations=steps, contract=True).after == newest(2)
