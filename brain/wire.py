@@ -192,9 +192,19 @@ def job_document(data: object) -> JobDocument:
         BadInput: a value cannot be used; the message names the field.
     """
     _refuse_shorthand(data)
-    document = convert(_snake(data, JobDocument, ""), JobDocument)
-    document.check()
-    return document
+    read = document(data, JobDocument)
+    read.check()
+    return read
+
+
+def document(data: object, kind: type[T]) -> T:
+    """Parse a document that a person wrote, camelCase keys, into a dataclass.
+
+    Raises:
+        UnknownField: a key that is none, with the nearest known one.
+        BadInput: a value is missing or of another type; the message names the field.
+    """
+    return convert(_snake(data, kind, ""), kind)
 
 
 def _refuse_shorthand(data: object) -> None:
