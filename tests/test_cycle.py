@@ -240,7 +240,7 @@ def test_a_young_job_of_unknown_length_is_not_worth_a_long_restart():
 
 
 def test_a_job_that_is_nearly_done_is_left_alone():
-    laptop = Laptop(scaling_by(0.9), steps=150).start()
+    laptop = Laptop(scaling_by(0.9), steps=100).start()
 
     laptop.live(60)
 

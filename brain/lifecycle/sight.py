@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from brain import wire
 from brain.errors import Undetermined
 from brain.models.fitting import Point, measure
-from brain.models.throughput import Model, fit, unit_of
+from brain.models.job import JobModel, fit, foretell
+from brain.models.terms import Terms, terms_of, unit_of
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
@@ -19,7 +20,8 @@ from brain.types.recommendation import Prediction
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import World
 
-#: Kind of the stored fit; a new shape of ``Point`` gets a new one.
+#: Kind of the stored fit. Fields that ``Point`` gains have defaults, so that what an earlier
+#: release stored is read on; a shape that cannot be read gets a new kind.
 KIND = "throughput-points/1"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
 #: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
@@ -38,7 +40,7 @@ class Sight:
     earlier: tuple[Point, ...] = ()
     #: The present world, or why it is not measured yet.
     present: Point | Undetermined
-    model: Model | None = None
+    model: JobModel | None = None
 
     @property
     def now(self) -> Prediction | None:
@@ -87,7 +89,8 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     world = tx.worlds.latest(job.id)
     if world is None:
         return Sight(world=None, present=Undetermined("no world has formed yet"))
-    earlier = tuple(point for point in points(tx, job) if point.epoch != world.epoch)
+    stored, terms = points(tx, job), terms_of(job.document)
+    earlier = tuple(point for point in stored if point.epoch != world.epoch)
     for seconds in WINDOWS_SECONDS:
         since = now - timedelta(seconds=seconds)
         samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
@@ -97,8 +100,17 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present)
     if not isinstance(present, Point):
         return sight
-    declared = job.document.batch.global_size
-    return replace(sight, model=fit(present, earlier, declared=declared))
+    present = replace(present, foretold=_foretold(present, stored, terms))
+    try:
+        return replace(sight, present=present, model=fit(present, earlier, terms=terms))
+    except Undetermined as unusable:
+        return replace(sight, present=unusable)
+
+
+def _foretold(present: Point, stored: Sequence[Point], terms: Terms) -> Prediction | None:
+    """What was believed of the present world before it was measured, as it was first believed."""
+    kept = [point.foretold for point in stored if point.epoch == present.epoch]
+    return kept[0] if kept else foretell(present, stored, terms=terms)
 
 
 def _measured(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:

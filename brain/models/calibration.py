@@ -1,8 +1,8 @@
 """Promised against measured: do bands hold what they say?"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from brain.types.recommendation import Prediction
 
 #: Predictions that come true exactly as wide as they said, believed before any was judged.
 _BELIEVED = 4.0
+#: Deviation of log throughput of a size from world to world on a machine that others use, too.
+_REPEATED = 0.12
+#: Standardised error, smoothed over worlds, above which a job is no longer what it was.
+_SURPRISE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,29 @@ def standardised(predicted: Prediction, measured: float) -> float:
     if not (width > 0 and measured > 0 and math.isfinite(measured)):
         raise Undetermined("a rate of 0, or a band without width, cannot be judged")
     return math.log(measured / predicted.examples_per_second) / (width / (2 * Z90))
+
+
+def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
+    """``standardised`` of each; a band narrower than a repetition is of its measurement alone."""
+    found = []
+    for predicted, measured in outcomes:
+        narrow, center = math.exp(Z90 * _REPEATED), predicted.examples_per_second
+        low, high = min(predicted.low, center / narrow), max(predicted.high, center * narrow)
+        found.append(standardised(replace(predicted, low=low, high=high), measured))
+    return found
+
+
+def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
+    """Whether the last worlds were far from what was expected: the job is not what it was.
+
+    >>> band = Prediction(examples_per_second=100, low=80, high=125)
+    >>> surprised([(band, 90.0)]), surprised([(band, 90.0), (band, 40.0), (band, 40.0)])
+    (False, True)
+    """
+    error = 0.0
+    for score in scores(outcomes):
+        error = (error + abs(score)) / 2
+    return error > _SURPRISE
 
 
 def widening(scores: Sequence[float]) -> float:

@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 
 from brain.errors import Undetermined
-from brain.models.calibration import Calibration, calibration, standardised, widening
+from brain.models.calibration import Calibration, calibration, scores, surprised, widening
 from brain.models.efficiency import efficiency
 from brain.models.fitting import Z90, Point
 from brain.models.goodput import Batches, Goodput, best
@@ -51,8 +51,6 @@ from brain.typeset import count
 
 #: Newest points that are fitted; a job of a hundred worlds is known well enough by these.
 _NEWEST = 40
-#: Standardised error, smoothed over worlds, above which a job is no longer what it was.
-_SURPRISE = 2.0
 #: Jobs whose last fit is remembered.
 _REMEMBERED = 2500
 
@@ -124,10 +122,7 @@ class JobModel:
     @property
     def surprised(self) -> bool:
         """Whether the last worlds were far from what was expected of them."""
-        error = 0.0
-        for score in _scores(self.outcomes):
-            error = (error + abs(score)) / 2
-        return error > _SURPRISE
+        return surprised(self.outcomes)
 
     @property
     def basis(self) -> str:
@@ -154,8 +149,7 @@ class JobModel:
     @property
     def calibration(self) -> Calibration | None:
         """How forecasts of this job came out; None before the second world."""
-        judged = [(p, m) for p, m in self.outcomes if p.low < p.high and p.low > 0 and m > 0]
-        return calibration(judged) if judged else None
+        return calibration(self.outcomes) if self.outcomes else None
 
     def predict(
         self, replicas: int, *, nodes: int | None = None, accelerator: str | None = None
@@ -361,6 +355,23 @@ def fit(
     return _fitted(present, tuple(earlier), terms or Terms(), history)
 
 
+def foretell(
+    point: Point, earlier: Sequence[Point], *, terms: Terms | None = None
+) -> Prediction | None:
+    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet.
+
+    None where they make nothing believed. Kept with the point it is what calibration judges.
+    """
+    known = [replace(one, foretold=None) for one in earlier]
+    if not known:
+        return None
+    try:
+        model = fit(known[-1], known[:-1], terms=terms)
+        return model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
+    except Undetermined:
+        return None
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _fitted(
     present: Point, earlier: tuple[Point, ...], terms: Terms, history: History | None
@@ -370,8 +381,8 @@ def _fitted(
         raise Undetermined(f"the present world cannot be fitted: {why}", code="unusable")
     reasons = [(point, unusable(point, present, terms)) for point in earlier]
     used = [*[point for point, reason in reasons if not reason][-_NEWEST:], present]
-    outcomes = tuple((p.foretold, p.rate) for p in used if p.foretold is not None)
-    wider = widening(_scores(outcomes))
+    outcomes = tuple((p.foretold, p.rate) for p in used if p.foretold and p.foretold.low > 0)
+    wider = widening(scores(outcomes))
     observations: dict[str, list[Observation]] = defaultdict(list)
     for point in used:
         observations[point.accelerator].append(observation(point, present, terms))
@@ -384,13 +395,3 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
     )
-
-
-def _scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
-    found = []
-    for predicted, measured in outcomes:
-        try:
-            found.append(standardised(predicted, measured))
-        except Undetermined:
-            continue
-    return found

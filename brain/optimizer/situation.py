@@ -6,7 +6,7 @@ from datetime import datetime
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
-from brain.models.throughput import Model
+from brain.models.job import JobModel
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.job import Job, PolicyMode
@@ -26,7 +26,7 @@ class Situation:
     active: ScalePlan | None = None
     #: The present world measured, or why it is not.
     present: Point | Undetermined
-    model: Model | None = None
+    model: JobModel | None = None
     #: examples/s, or steps/s where no batch was seen.
     unit: str = "examples/s"
     #: Sizes still in question, and those ruled out with the reason.

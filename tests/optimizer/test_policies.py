@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from brain.models.fitting import Point
-from brain.models.throughput import fit
+from brain.models.job import Terms, fit
 from brain.optimizer import recommend
 from brain.optimizer.policies import Efficient, NotInVain, WithinBounds, WorthARestart
 from brain.optimizer.situation import Situation
@@ -42,7 +42,7 @@ def situation(rates: dict[int, float], *, at: int = 1, **fields: Any) -> Situati
         "current": running.document.sized(at),
         "mode": PolicyMode.AUTO,
         "present": present,
-        "model": fit(present, earlier, declared=64),
+        "model": fit(present, earlier, terms=Terms(global_batch=64)),
         "sizes": (1, 2, 3, 4),
         "room": 4,
         "telemetry_age_seconds": 1.0,
@@ -84,10 +84,11 @@ def test_never_measured_and_larger_gets_credit_for_what_there_is_to_learn():
 
 
 def test_in_the_last_fifth_of_a_declared_run_there_is_nothing_left_to_learn_it_for():
-    late = situation(
-        {1: 100.0}, elapsed_seconds=9 * HOUR, remaining_seconds=HOUR, end_declared=True
-    )
+    # Steps of 5 ms, of which most cannot be shared: nobody expects a doubling to pay.
+    early = situation({1: 12800.0}, remaining_seconds=9 * HOUR, end_declared=True)
+    late = replace(early, elapsed_seconds=9 * HOUR, remaining_seconds=HOUR)
 
+    assert Efficient().choose(early).code == "exploring"
     assert Efficient().choose(late).code == "at-best"
 
 
@@ -112,7 +113,7 @@ def test_what_fell_short_is_not_tried_again():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"settings": Settings(minimum_gain=0.5)}, "a restart needs +50"),
+        ({"settings": Settings(minimum_gain=0.9)}, "a restart needs +90"),
         ({"settings": Settings(payback_seconds=10.0)}, "is the limit"),
         ({"remaining_seconds": 30.0}, "over 30\u202fs to come"),
     ],

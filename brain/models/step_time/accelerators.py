@@ -12,6 +12,7 @@ from brain.errors import Undetermined
 from brain.models.step_time.columns import Observation, rows
 from brain.models.step_time.ensemble import StepTime
 from brain.models.step_time.history import History
+from brain.models.step_time.physics import launch_seconds
 
 #: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
 #: another: from the tables of Sia, after one point (``make bench-models``).
@@ -97,7 +98,10 @@ def fit(
     if not seen:
         raise Undetermined("no configuration was measured; measure one", code="no-steps")
     models = {
-        kind: _fitted(found, StepTime(history=history, widen=widen)) for kind, found in seen.items()
+        kind: _fitted(
+            found, StepTime(history=history, widen=widen, launch_seconds=launch_seconds(kind))
+        )
+        for kind, found in seen.items()
     }
     points = {kind: model.report_.configurations for kind, model in models.items()}
     known = max(sorted(seen), key=lambda kind: points[kind])

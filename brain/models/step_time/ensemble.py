@@ -18,9 +18,9 @@ from brain.models.step_time.columns import (
     seconds,
     whole_step,
 )
-from brain.models.step_time.history import History
+from brain.models.step_time.history import History, Prior
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
-from brain.models.step_time.physics import SIGMA, Physical
+from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA, Physical
 
 #: What a compute time is worth to the log-linear member, as a share: it is the step of one
 #: replica but for what one replica does not have to do.
@@ -63,6 +63,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         history: What other jobs taught; None, or too little of it, leaves two members.
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
+        launch_seconds: Believed of a step's launches, ``physics.launch_seconds`` of a kind.
         warm_start: ``fit`` begins where the last one ended, and does nothing on the same data.
 
     Attributes:
@@ -74,10 +75,16 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, *, history: History | None = None, widen: float = 1.0, warm_start: bool = False
+        self,
+        *,
+        history: History | None = None,
+        widen: float = 1.0,
+        launch_seconds: float = LAUNCH_SECONDS,
+        warm_start: bool = False,
     ) -> None:
         self.history = history
         self.widen = widen
+        self.launch_seconds = launch_seconds
         self.warm_start = warm_start
 
     def fit(
@@ -144,13 +151,18 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self) -> list[Physical]:
         self.taught_by_ = self.history
-        members = [Physical(warm_start=self.warm_start)]
+        priors: list[Prior | tuple[None, None]] = [(None, None)]
         if self.history is not None:
-            mean, covariance = self.history.physical
-            members.append(
-                Physical(prior_mean=mean, prior_covariance=covariance, warm_start=self.warm_start)
+            priors.append(self.history.physical)
+        return [
+            Physical(
+                prior_mean=mean,
+                prior_covariance=covariance,
+                launch_seconds=self.launch_seconds,
+                warm_start=self.warm_start,
             )
-        return members
+            for mean, covariance in priors
+        ]
 
     def _fit_linear(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
         first = self.physical_[0]

@@ -27,8 +27,10 @@ PARAMETERS = (
 PRIOR_MEAN: Floats = np.array([-0.1, -3.0, -1.0, -1.5, 0.2, -2.0, -1.5, -2.0])
 PRIOR_DEVIATION: Floats = np.array([2.0, 1.2, 1.5, 1.0, 0.4, 1.5, 1.0, 1.5])
 #: The exception: launching what a step computes takes of this order whatever the batch, so a step
-#: of milliseconds is nearly all fixed cost and one of seconds is not.
+#: of milliseconds is nearly all fixed cost and one of seconds is not. A CPU computes where it
+#: launches: what is left is Python's part of a step.
 LAUNCH_SECONDS = 0.1
+CPU_LAUNCH_SECONDS = 0.005
 LOWER = np.array([-9.0, -4.0, -6.0, -4.0, -0.5, -6.0, -4.0, -5.0])
 UPPER = np.array([7.0, 4.0, 4.0, 2.5, 1.5, 4.0, 2.5, 5.0])
 
@@ -71,6 +73,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         prior_mean: Of ``z``; ``z0`` relative to the first log step time, ``z1`` before launches.
             Default: ``PRIOR_MEAN``.
         prior_covariance: Of ``z``. Default: the squares of ``PRIOR_DEVIATION``.
+        launch_seconds: What launching a step's compute is believed to take.
         warm_start: Begin at the ``z`` of the previous ``fit``, as scikit-learn means it.
 
     Attributes:
@@ -89,10 +92,12 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         prior_mean: Floats | None = None,
         prior_covariance: Floats | None = None,
+        launch_seconds: float = LAUNCH_SECONDS,
         warm_start: bool = False,
     ) -> None:
         self.prior_mean = prior_mean
         self.prior_covariance = prior_covariance
+        self.launch_seconds = launch_seconds
         self.warm_start = warm_start
 
     def fit(
@@ -160,10 +165,19 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _prior(self) -> tuple[Floats, Floats]:
         mean: Floats = (PRIOR_MEAN if self.prior_mean is None else self.prior_mean).copy()
         mean[0] += self.origin_
-        mean[1] = np.logaddexp(mean[1], np.log(LAUNCH_SECONDS) - self.origin_)
+        mean[1] = np.logaddexp(mean[1], np.log(self.launch_seconds) - self.origin_)
         if self.prior_covariance is None:
             return mean, np.diag(PRIOR_DEVIATION**-2)
         return mean, inverse(self.prior_covariance)
+
+
+def launch_seconds(accelerator: str) -> float:
+    """What launching a step's compute is believed to take on a kind of accelerator.
+
+    >>> launch_seconds("cpu"), launch_seconds("NVIDIA A100")
+    (0.005, 0.1)
+    """
+    return CPU_LAUNCH_SECONDS if accelerator == "cpu" else LAUNCH_SECONDS
 
 
 def log_times(z: Floats, X: Floats, reference: float) -> Times:
