@@ -14,7 +14,13 @@ Floats = NDArray[np.float64]
 
 
 class Pollux:
-    """T = ((a_c + b_c m)^g + T_net^g)^(1/g), T_net = a + b max(N - 2, 0) by node or within."""
+    """T = ((a_c + b_c m)^g + T_net^g)^(1/g), T_net = a + b max(N - 2, 0) by node or within.
+
+    ``tolerance`` ends the search early, as Sia's artifact does (1e-5).
+    """
+
+    def __init__(self, tolerance: float | None = None) -> None:
+        self.tolerance = tolerance
 
     def fit(self, X: Floats, step_seconds: Floats, compute_seconds: Floats | None = None) -> None:
         """Fit; without ``compute_seconds`` the compute term of the error is left out."""
@@ -37,6 +43,7 @@ class Pollux:
                 jac=True,
                 bounds=list(zip(lower, upper, strict=True)),
                 method="L-BFGS-B",
+                tol=self.tolerance,
             )
         self.parameters = np.array(found.x)
         if not over.any():
