@@ -9,18 +9,19 @@ cannot be reached, and nothing of the transaction is then stored.
 ``tests/contracts/`` holds one suite per port; every adapter passes it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from brain.types.job import Job, JobId
+from brain.types.job import Job, JobId, JobState
 from brain.types.plan import ScalePlan
 from brain.types.pool import Freeze, Lease
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event, Token
 from brain.types.resources import Node, NodeName, PoolName
+from brain.types.sharing import PoolRound, StoredPolicy
 from brain.types.telemetry import (
     HostSample,
     Losses,
@@ -403,6 +404,54 @@ class FreezeStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What tells whether anything of a job changed since its last mark, telemetry included."""
+
+    state: JobState
+    #: Differs whenever the job, its plans, worlds or replicas were changed.
+    life: str
+    #: Differs whenever samples of the job were stored.
+    heard: str
+
+
+class PoolStore(Protocol):
+    """How pools are divided, and what the latest round of each came to."""
+
+    def marks(self, pool: PoolName) -> Mapping[JobId, Mark]:
+        """Of every unfinished job of a pool, oldest first: whoever keeps what was read of a job
+        needs not read it again while its mark stays."""
+        ...
+
+    def policy(self, pool: PoolName) -> StoredPolicy | None:
+        """The policy of a pool."""
+        ...
+
+    def put_policy(self, policy: StoredPolicy) -> StoredPolicy:
+        """Store or replace the policy of a pool and return it with its version grown by one.
+
+        Raises:
+            VersionMismatch: it was changed since ``policy.version`` was read; 0 where none was.
+        """
+        ...
+
+    def remove_policy(self, pool: PoolName) -> bool:
+        """Drop the policy of a pool; False if there was none."""
+        ...
+
+    def policies(self) -> Sequence[StoredPolicy]:
+        """All policies, by pool."""
+        ...
+
+    def round(self, pool: PoolName) -> PoolRound | None:
+        """The latest round of a pool."""
+        ...
+
+    def put_round(self, round: PoolRound) -> None:
+        """Replace the latest round of its pool."""
+        ...
+
+
 class Transaction(Protocol):
     """The stores, seeing and writing one consistent state."""
 
@@ -428,6 +477,8 @@ class Transaction(Protocol):
     def access(self) -> AccessStore: ...
     @property
     def freezes(self) -> FreezeStore: ...
+    @property
+    def pools(self) -> PoolStore: ...
 
 
 class Stores(Protocol):

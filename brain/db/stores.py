@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from brain.db.engine import PATIENCE_SECONDS, open_engine, sqlite_file
 from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
+from brain.db.pools import SqlPools
 from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes
 from brain.db.telemetry import SqlTelemetry
 from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
@@ -79,6 +80,11 @@ class SqlTransaction:
     def freezes(self) -> SqlFreezes:
         """What is frozen."""
         return SqlFreezes(self._in_turn())
+
+    @property
+    def pools(self) -> SqlPools:
+        """How pools are divided."""
+        return SqlPools(self._in_turn())
 
     def _in_turn(self) -> sa.Connection:
         # Ids are given when rows are inserted, not when they commit: of two open transactions the

@@ -13,6 +13,7 @@ from brain.types.pool import FreezeScope
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
 from brain.types.resources import Resources
+from brain.types.sharing import PoolPolicy, PoolRound
 from brain.types.telemetry import GpuReading, Phase
 from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
 
@@ -376,4 +377,21 @@ freezes = sa.Table(
     sa.Column("by", sa.String, nullable=False),
     sa.Column("why", sa.String, nullable=False),
     sa.Column("at", Instant, nullable=False),
+)
+
+policies = sa.Table(
+    "policies",
+    metadata,
+    sa.Column("pool", Name, primary_key=True),
+    sa.Column("policy", Value[PoolPolicy](PoolPolicy), nullable=False),
+    sa.Column("by", sa.String, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+rounds = sa.Table(
+    "rounds",
+    metadata,
+    sa.Column("pool", Name, primary_key=True),
+    sa.Column("round", Value[PoolRound](PoolRound), nullable=False),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from brain.errors import Unavailable
 from brain.memory.jobs import MemoryJobs, MemoryPlans
+from brain.memory.pools import MemoryPools
 from brain.memory.records import MemoryAccess, MemoryAudit, MemoryEvents, MemoryFreezes
 from brain.memory.rows import Rows
 from brain.memory.telemetry import MemoryTelemetry
@@ -31,14 +32,16 @@ _TABLES = (
     "answers",
     "sealed",
     "freezes",
+    "policies",
+    "rounds",
 )
 
 
 class MemoryTransaction:
     """All stores over one set of tables; nobody else sees what changes until the end."""
 
-    def __init__(self, committed: Mapping[str, Mapping[Any, Any]]) -> None:
-        rows = {name: Rows(table) for name, table in committed.items()}
+    def __init__(self, committed: Mapping[str, dict[Any, Any]]) -> None:
+        rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}
         self._rows = rows
         self.jobs = MemoryJobs(rows["jobs"])
         self.plans = MemoryPlans(rows["plans"], rows["decisions"])
@@ -51,17 +54,19 @@ class MemoryTransaction:
         self.audit = MemoryAudit(rows["audit"])
         self.access = MemoryAccess(rows["tokens"], rows["codes"], rows["answers"], rows["sealed"])
         self.freezes = MemoryFreezes(rows["freezes"])
+        self.pools = MemoryPools(rows)
 
-    def result(self) -> dict[str, Mapping[Any, Any]]:
-        """The tables as they are after this transaction."""
-        return {name: rows.result for name, rows in self._rows.items()}
+    def commit(self) -> None:
+        """Let everybody see what this transaction changed."""
+        for rows in self._rows.values():
+            rows.commit()
 
 
 class MemoryStores:
     """Stores that live and die with the process; transactions run one after another."""
 
     def __init__(self, *, patience_seconds: float = 10.0) -> None:
-        self._committed: dict[str, Mapping[Any, Any]] = {name: {} for name in _TABLES}
+        self._committed: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}
         self._turn = Lock()
         self._patience_seconds = patience_seconds
 
@@ -77,7 +82,7 @@ class MemoryStores:
             transaction = MemoryTransaction(self._committed)
             yield transaction
             if not read_only:
-                self._committed = transaction.result()
+                transaction.commit()
         finally:
             self._turn.release()
 

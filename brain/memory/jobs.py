@@ -1,6 +1,6 @@
 """Jobs, their plans and decisions, on dictionaries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -69,10 +69,12 @@ class MemoryJobs:
 
 
 class MemoryPlans:
-    """``PlanStore`` on a dictionary by job and generation."""
+    """``PlanStore`` on a dictionary by job, of those by generation."""
 
     def __init__(
-        self, rows: Rows[tuple[JobId, int], ScalePlan], decisions: Rows[JobId, Recommendation]
+        self,
+        rows: Rows[JobId, Mapping[int, ScalePlan]],
+        decisions: Rows[JobId, Recommendation],
     ) -> None:
         self._rows = rows
         self._decisions = decisions
@@ -85,7 +87,7 @@ class MemoryPlans:
                 f"{newest.generation}; propose the next one"
             )
         self._only_active(plan)
-        self._rows[plan.job, plan.generation] = plan
+        self._store(plan)
 
     def put(self, plan: ScalePlan) -> ScalePlan:
         known = self.get(plan.job, plan.generation)
@@ -96,24 +98,25 @@ class MemoryPlans:
             )
         self._only_active(plan)
         stored = replace(plan, version=known.version + 1)
-        self._rows[plan.job, plan.generation] = stored
+        self._store(stored)
         return stored
 
     def get(self, job: JobId, generation: int) -> ScalePlan:
         try:
-            return self._rows[job, generation]
+            return self._rows[job][generation]
         except KeyError:
             raise UnknownPlan(f"job {job} has no plan of generation {generation}") from None
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:
-        plans = [plan for (owner, _), plan in self._rows.items() if owner == job]
+        plans = self._rows.get(job, {}).values()
         return sorted(plans, key=lambda plan: plan.generation, reverse=True)
 
     def active(self, job: JobId) -> ScalePlan | None:
         return next((plan for plan in self.of(job) if plan.active), None)
 
     def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
-        plans = [plan for plan in self._rows.values() if after is None or _place(plan) < after]
+        every = (plan for plans in self._rows.values() for plan in plans.values())
+        plans = [plan for plan in every if after is None or _place(plan) < after]
         return sorted(plans, key=_place, reverse=True)[:size]
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
@@ -121,6 +124,9 @@ class MemoryPlans:
 
     def decision(self, job: JobId) -> Recommendation | None:
         return self._decisions.get(job)
+
+    def _store(self, plan: ScalePlan) -> None:
+        self._rows[plan.job] = {**self._rows.get(plan.job, {}), plan.generation: plan}
 
     def _only_active(self, plan: ScalePlan) -> None:
         active = self.active(plan.job) if plan.active else None

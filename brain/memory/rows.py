@@ -1,6 +1,6 @@
 """A dictionary that a transaction may change without anybody else seeing it."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -8,38 +8,54 @@ V = TypeVar("V")
 
 
 class Rows(MutableMapping[K, V]):
-    """Reads from what was committed; the first change makes a copy, which costs one shallow copy
-    of this table and nothing for those that are only read."""
+    """Reads what was committed beneath its own changes, until ``commit`` puts them there.
 
-    __slots__ = ("_rows", "changed")
+    A transaction costs what it changes, however large the table is. Nobody else may read
+    ``committed`` meanwhile; transactions take turns.
+    """
 
-    def __init__(self, committed: Mapping[K, V]) -> None:
-        self._rows: Mapping[K, V] = committed
-        self.changed = False
+    __slots__ = ("_committed", "_gone", "_length", "_new")
+
+    def __init__(self, committed: dict[K, V]) -> None:
+        self._committed = committed
+        self._new: dict[K, V] = {}
+        self._gone: set[K] = set()
+        self._length = len(committed)
 
     def __getitem__(self, key: K) -> V:
-        return self._rows[key]
+        if key in self._new:
+            return self._new[key]
+        if key in self._gone:
+            raise KeyError(key)
+        return self._committed[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._new or (key in self._committed and key not in self._gone)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._rows)
+        yield from (key for key in self._committed if key not in self._gone)
+        yield from (key for key in self._new if self._is_added(key))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._length
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._own()[key] = value
+        self._length += key not in self
+        self._new[key] = value
 
     def __delitem__(self, key: K) -> None:
-        del self._own()[key]
+        if key not in self:
+            raise KeyError(key)
+        self._length -= 1
+        self._new.pop(key, None)
+        if key in self._committed:
+            self._gone.add(key)
 
-    @property
-    def result(self) -> Mapping[K, V]:
-        """What the table is after the transaction."""
-        return self._rows
+    def commit(self) -> None:
+        """Put the changes where everybody reads them."""
+        for key in self._gone:
+            del self._committed[key]
+        self._committed.update(self._new)
 
-    def _own(self) -> dict[K, V]:
-        if not self.changed:
-            self._rows = dict(self._rows)
-            self.changed = True
-        assert isinstance(self._rows, dict)
-        return self._rows
+    def _is_added(self, key: K) -> bool:
+        return key not in self._committed or key in self._gone

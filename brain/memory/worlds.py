@@ -1,6 +1,6 @@
 """What coordinators, scalers and fits left behind, and who holds a pool; on dictionaries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,32 +17,34 @@ LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryWorlds:
-    """``WorldStore`` on dictionaries by (job, epoch) and (job, role, id)."""
+    """``WorldStore`` on dictionaries by job, of those by epoch and (role, id)."""
 
     def __init__(
         self,
-        worlds: Rows[tuple[JobId, int], World],
-        replicas: Rows[tuple[JobId, str, int], Replica],
+        worlds: Rows[JobId, Mapping[int, World]],
+        replicas: Rows[JobId, Mapping[tuple[str, int], Replica]],
     ) -> None:
         self._worlds = worlds
         self._replicas = replicas
 
     def put(self, world: World) -> None:
-        self._worlds[world.job, world.epoch] = world
+        self._worlds[world.job] = {**self._worlds.get(world.job, {}), world.epoch: world}
 
     def latest(self, job: JobId) -> World | None:
-        return next(iter(self.of(job)), None)
+        worlds = self._worlds.get(job)
+        return worlds[max(worlds)] if worlds else None
 
     def of(self, job: JobId) -> Sequence[World]:
-        worlds = [world for (owner, _), world in self._worlds.items() if owner == job]
+        worlds = self._worlds.get(job, {}).values()
         return sorted(worlds, key=lambda world: world.epoch, reverse=True)
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
-        for replica in replicas:
-            self._replicas[job, replica.role, replica.id] = replica
+        news = {(replica.role, replica.id): replica for replica in replicas}
+        if news:
+            self._replicas[job] = {**self._replicas.get(job, {}), **news}
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
-        found = [replica for (owner, *_), replica in self._replicas.items() if owner == job]
+        found = self._replicas.get(job, {}).values()
         return sorted(found, key=lambda replica: (replica.id, replica.role))
 
 
