@@ -158,6 +158,11 @@ class Job:
         return spent
 
     @property
+    def downtime(self) -> float:
+        """Seconds that its last start took, as its agent measures it."""
+        return RESTART_SECONDS[self.application]
+
+    @property
     def batch(self) -> int:
         """Examples per step."""
         return sum(self.shape) * self.local * self.micro
@@ -166,9 +171,7 @@ class Job:
         """See a step's times and gradients; refit where the configuration is new."""
         assert self.kind is not None
         square, variance = table.gradients(self.batch, self.epoch)
-        self.gradients = Gradients(
-            square=square, variance=variance, first_batch=table.first_batch
-        )
+        self.gradients = Gradients(square=square, variance=variance, first_batch=table.first_batch)
         if self.observe is not None:
             self.observe(self._seen(step, sync))
         key = len(self.shape), sum(self.shape), self.local
@@ -198,7 +201,7 @@ class Job:
         chosen = None if self.batching is None else self.batching(self, self.kind, self.shape)
         if chosen is None:
             chosen = self._agents_batch(table)
-        self.local, self.micro = self._fits(table, *chosen)
+        self.local, self.micro = self.cut(self.kind, self.shape, *chosen)
 
     def _agents_batch(self, table: Application) -> tuple[int, int]:
         assert self.kind is not None
@@ -219,9 +222,9 @@ class Job:
         _, local, micros = best(model, self.gradients, len(self.shape), replicas, limits)
         return int(local[0]), int(micros[0])
 
-    def _fits(self, table: Application, local: int, micro: int) -> tuple[int, int]:
+    def cut(self, kind: str, shape: tuple[int, ...], local: int, micro: int) -> tuple[int, int]:
         """The batch cut to what was measured at this size and to the largest in all."""
-        replicas = sum(self.shape)
+        table, replicas = self.tables[kind], sum(shape)
         measured = largest_local_of(table).get(replicas, local)
         return min(local, measured, table.largest_batch // (replicas * micro)), micro
 

@@ -75,7 +75,7 @@ def candidates(
 def best(
     model: Pollux, gradients: Gradients, nodes: ArrayLike, replicas: ArrayLike, limits: Limits
 ) -> tuple[Floats, Floats, Floats]:
-    """Goodput in examples of the first batch per second of each size, local batch, micro-batches."""
+    """Goodput of each size (first-batch examples per second), its local batch, micro-batches."""
     on, count, local, micro = candidates(nodes, replicas, gradients.first_batch, limits)
     seconds = step_seconds(model, on, count, local, micro)
     goodput = gradients.first_batch * gradients.gain(count * local * micro) / seconds
@@ -97,4 +97,6 @@ def step_seconds(
         far + far_more * more,
         np.where(replicas > 1, near + near_more * more, _EPSILON * (1 + more)),
     )
-    return (micro - 1) * compute + np.exp(np.logaddexp(*(gamma * np.log([compute, network]))) / gamma)
+    return (micro - 1) * compute + np.exp(
+        np.logaddexp(*(gamma * np.log([compute, network]))) / gamma
+    )

@@ -1,0 +1,207 @@
+"""Our policies in the original simulator of Sia, whose files stay as they are.
+
+    python -m benchmarks.jct --sia-simulator PATH     PATH: sia-simulator of siasosp23/artifacts
+
+It needs pandas, autograd and rich beside what the benchmark needs, and nothing that solves
+programs: Sia's own solver is not called. What newer libraries no longer have (``DataFrame.append``,
+``np.int``) is put back from outside.
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+import time
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.jct.pollux import Outcome
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Kind, Tables, workload
+from benchmarks.jct.sia.jobs import Grant, Job, Seen
+from benchmarks.jct.sia.model import Gradients
+from benchmarks.jct.sia.run import ROUND_SECONDS, Policy, check, outcome
+from benchmarks.models.peers import Pollux
+from brain.errors import BadInput, Unavailable
+
+#: Modules of the original that our policies do not need, and the class that is asked of each.
+_UNUSED = {"gavel": "GavelPolicy", "sia_fix": "SiaFixPolicy"}
+
+
+def simulate(
+    simulator: Path,
+    file: Path,
+    tables: Mapping[str, Tables],
+    policy: Policy,
+    kinds: Sequence[Kind] = HETEROGENEOUS,
+) -> Outcome:
+    """Run a workload to its end under ``policy`` in the simulator at ``simulator``.
+
+    Raises:
+        BadInput: there is no such simulator.
+        Unavailable: a library that it needs is missing.
+    """
+    original = _loaded(simulator)
+    jobs = {
+        one.name: Job(
+            name=one.name,
+            application=one.application,
+            tables=tables[one.application],
+            submitted=one.seconds,
+            asked_batch=one.batch,
+        )
+        for one in workload(file)
+    }
+    for job in jobs.values():
+        policy.admit(job)
+    cluster, guest = _cluster(original, file, kinds)
+    guest.begin(policy, kinds, jobs, cluster)
+    while not cluster.all_complete():
+        with contextlib.redirect_stdout(io.StringIO()):
+            cluster.step(ROUND_SECONDS)
+        cluster.logs = cluster.logs[-1:]
+    for theirs in cluster.jobs:
+        ours = jobs[theirs.name]
+        ours.finished, ours.gpu_seconds = theirs.completion_time, theirs.attained_service
+        ours.restarts = theirs.num_restarts
+    return outcome(list(jobs.values()), guest.spent)
+
+
+def _loaded(simulator: Path) -> types.ModuleType:
+    """The original's module ``cluster``, with the rest of the original behind it."""
+    if not (simulator / "cluster.py").exists():
+        raise BadInput(
+            f"{simulator} has no cluster.py; give the folder sia-simulator of Sia's artifact"
+        )
+    try:
+        pandas = importlib.import_module("pandas")
+    except ModuleNotFoundError as missing:
+        raise Unavailable(
+            "the original simulator needs pandas, autograd and rich; install them"
+        ) from missing
+    if not hasattr(pandas.DataFrame, "append"):
+        pandas.DataFrame.append = lambda self, other, **options: pandas.concat(
+            [self, other], **options
+        )
+    sys.modules.setdefault("cvxpy", types.ModuleType("cvxpy"))
+    for name, policy in _UNUSED.items():
+        stub = types.ModuleType(name)
+        setattr(stub, policy, type(policy, (), {}))
+        sys.modules.setdefault(name, stub)
+    if str(simulator) not in sys.path:
+        sys.path.insert(0, str(simulator))
+    with contextlib.redirect_stdout(io.StringIO()):
+        return importlib.import_module("cluster")
+
+
+def _cluster(original: types.ModuleType, file: Path, kinds: Sequence[Kind]) -> tuple[Any, Any]:
+    """The original's cluster, and a policy that it takes for its own."""
+    pandas = sys.modules["pandas"]
+    nodes = {kind.name: kind.nodes for kind in kinds}
+    gpus = {kind.name: kind.gpus_per_node for kind in kinds}
+    guest = type("Guest", (Guest, original.SiaPolicy), {})()
+    with contextlib.redirect_stdout(io.StringIO()):
+        cluster = original.Cluster(pandas.read_csv(file), guest, nodes, gpus, nodes)
+    return cluster, guest
+
+
+class Guest:
+    """Answers the original with what one of our policies decides."""
+
+    def __init__(self) -> None:
+        self.spent: list[float] = []
+
+    def begin(
+        self, policy: Policy, kinds: Sequence[Kind], jobs: Mapping[str, Job], cluster: Any
+    ) -> None:
+        """Take over the batches and the ears of the original's jobs."""
+        self.policy, self.kinds, self.jobs, self.cluster = policy, kinds, jobs, cluster
+        self.theirs = {job.name: job for job in cluster.jobs}
+        self.held: dict[str, Grant] = {}
+        for theirs in cluster.jobs:
+            _listen(theirs, jobs[theirs.name])
+            _batches(theirs, jobs[theirs.name])
+
+    def optimize(self, infos: Mapping[str, Any], nodes: Any, base: Any) -> dict[str, Any]:
+        """Decide a round; the original's own arguments say less than its jobs do."""
+        del nodes, base
+        active = [self.jobs[name] for name in infos]
+        for job in active:
+            reflect(self.theirs[job.name], job)
+        held = {name: grant for name, grant in self.held.items() if name in infos}
+        begun = time.process_time()
+        chosen = self.policy.decide(float(self.cluster.current_time), active, self.kinds, held)
+        self.spent.append(1e3 * (time.process_time() - begun))
+        check(chosen, self.kinds)
+        self.held = dict(chosen)
+        return {name: _written(chosen.get(name)) for name in infos}
+
+
+def _written(grant: Grant | None) -> tuple[str | None, Sequence[int]]:
+    if grant is None:
+        return None, ()
+    pairs = zip(grant.nodes, grant.shape, strict=True)
+    return grant.kind, [node for node, gpus in pairs for _ in range(gpus)]
+
+
+def reflect(theirs: Any, ours: Job) -> None:
+    """Copy the state of the original's job to ours."""
+    ours.kind, ours.shape = theirs.current_cluster, tuple(theirs.placement)
+    ours.local, ours.micro = theirs.atomic_bsz, theirs.accum_steps + 1
+    ours.progress, ours.epoch = theirs.progress, theirs.epoch
+    ours.restoring, ours.restarts = theirs.rescale_time, theirs.num_restarts
+    for kind, profile in theirs.profiles.items():
+        if profile:
+            ours.profiles[kind] = profile
+            ours.models[kind] = Pollux()
+            ours.models[kind].parameters = np.array(theirs.perf_params[kind])
+
+
+def _gradients(theirs: Any) -> Gradients:
+    square, variance = theirs.grad_params
+    first = theirs.reference_app.init_batch_size
+    return Gradients(square=square, variance=variance, first_batch=first)
+
+
+def _listen(theirs: Any, ours: Job) -> None:
+    """Tell ours what theirs measures."""
+    before = theirs.update_params
+
+    def update(nodes: int, gpus: int, local: int, step: float, sync: float, *rest: float) -> None:
+        before(nodes, gpus, local, step, sync, *rest)
+        ours.gradients = _gradients(theirs)
+        if ours.observe is not None:
+            ours.observe(
+                Seen(
+                    application=ours.application,
+                    kind=theirs.current_cluster,
+                    shape=tuple(theirs.placement),
+                    local=local,
+                    step_seconds=float(step),
+                    sync_seconds=float(sync),
+                    epoch=theirs.epoch,
+                    gradients=ours.gradients,
+                )
+            )
+
+    theirs.update_params = update
+
+
+def _batches(theirs: Any, ours: Job) -> None:
+    """Let our policy choose the batch where it wants to."""
+    before = theirs.update_local_bsz
+
+    def update(placement: Sequence[int]) -> None:
+        ours.epoch, ours.progress = theirs.epoch, theirs.progress
+        kind, shape = theirs.current_cluster, tuple(filter(None, placement))
+        chosen = None if ours.batching is None else ours.batching(ours, kind, shape)
+        if chosen is None:
+            before(placement)
+        else:
+            theirs.atomic_bsz, micro = ours.cut(kind, shape, *chosen)
+            theirs.accum_steps = micro - 1
+
+    theirs.update_local_bsz = update

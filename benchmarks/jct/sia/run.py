@@ -1,0 +1,106 @@
+"""Rounds of 60 seconds: jobs train, then the policy divides the cluster anew."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.jct.pollux import Outcome
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables
+from benchmarks.jct.sia.jobs import Grant, Job
+
+ROUND_SECONDS = 60.0
+
+#: What each job gets; absent: nothing.
+Division = Mapping[str, Grant]
+
+
+class Policy(Protocol):
+    """What is judged."""
+
+    def admit(self, job: Job) -> None:
+        """Set how a job's batch is chosen and who is told what it measures, before it runs."""
+        ...
+
+    def decide(
+        self, now: float, jobs: Sequence[Job], kinds: Sequence[Kind], current: Division
+    ) -> Division:
+        """Divide the cluster.
+
+        Args:
+            now: Virtual seconds.
+            jobs: Submitted and not done, in the order of the workload.
+            kinds: The cluster.
+            current: What those jobs hold.
+        """
+        ...
+
+
+def simulate(
+    arrivals: Sequence[Arrival],
+    tables: Mapping[str, Tables],
+    policy: Policy,
+    kinds: Sequence[Kind] = HETEROGENEOUS,
+) -> Outcome:
+    """Run a workload to its end under ``policy``."""
+    jobs = [
+        Job(
+            name=one.name,
+            application=one.application,
+            tables=tables[one.application],
+            submitted=one.seconds,
+            asked_batch=one.batch,
+        )
+        for one in arrivals
+    ]
+    for job in jobs:
+        policy.admit(job)
+    now, current, spent = 0.0, dict[str, Grant](), list[float]()
+    while any(job.finished is None for job in jobs):
+        for job in jobs:
+            job.step(ROUND_SECONDS)
+        now += ROUND_SECONDS
+        active = [job for job in jobs if job.submitted <= now and job.finished is None]
+        if not active:
+            continue
+        current = {job.name: current[job.name] for job in active if job.name in current}
+        begun = time.process_time()
+        chosen = policy.decide(now, active, kinds, current)
+        spent.append(1e3 * (time.process_time() - begun))
+        check(chosen, kinds)
+        for job in active:
+            job.place(chosen.get(job.name))
+        current = dict(chosen)
+    return outcome(jobs, spent)
+
+
+def check(division: Division, kinds: Sequence[Kind]) -> None:
+    """Refuse a division that does not fit its nodes.
+
+    Raises:
+        ValueError: more GPUs on a node than it has, or a node that there is not.
+    """
+    used: Counter[tuple[str, int]] = Counter()
+    for grant in division.values():
+        if len(set(grant.nodes)) != len(grant.shape):
+            raise ValueError(f"{grant} names a node twice or too few")
+        for node, gpus in zip(grant.nodes, grant.shape, strict=True):
+            used[grant.kind, node] += gpus
+    room = {(kind.name, node): kind.gpus_per_node for kind in kinds for node in range(kind.nodes)}
+    for place, gpus in used.items():
+        if gpus > room.get(place, 0):
+            raise ValueError(f"{gpus} GPUs on {place}, which has {room.get(place, 0)}")
+
+
+def outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
+    """What became of jobs that all ended."""
+    return Outcome(
+        completion_seconds={job.name: (job.finished or 0.0) - job.submitted for job in jobs},
+        makespan_seconds=max(job.finished or 0.0 for job in jobs),
+        gpu_hours=sum(job.gpu_seconds for job in jobs) / 3600,
+        restarts_per_job=float(np.mean([job.restarts or 0 for job in jobs])),
+        decision_ms_mean=float(np.mean(spent)),
+        decision_ms_max=float(np.max(spent)),
+    )
