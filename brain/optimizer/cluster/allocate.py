@@ -1,30 +1,32 @@
 """A cluster divided among jobs: prices, repair, nodes, reasons."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from brain.optimizer.cluster import refusals
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
-from brain.optimizer.cluster.placement import Floor, Need
+from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
+from brain.optimizer.cluster.grants import grants
+from brain.optimizer.cluster.moves import ordered
+from brain.optimizer.cluster.placement import Floor
 from brain.optimizer.cluster.prices import Market, Problem, clear, taken
-from brain.optimizer.cluster.repair import settle
+from brain.optimizer.cluster.seating import Seating, seat
 from brain.optimizer.cluster.utility import Weights
 from brain.optimizer.cluster.views import (
     NODES,
     REPLICAS,
     ClusterView,
     Floats,
-    Grant,
     JobView,
-    Move,
     NodeView,
-    Outcome,
-    Placement,
     Prices,
     Round,
 )
+
+#: Prices to begin with: of types, of limits, of guarantees.
+Start = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,10 +74,9 @@ def allocate(
     possible &= ~np.isin(flat.job, fixed)
     columns = tabulate(jobs, flat, scene.weights, possible=possible, current=_current(scene, flat))
     problem = _problem(scene, columns, floor, fixed)
-    market = clear(problem, _start(scene, prices))
-    choice = settle(problem, market)
-    placed = _place(scene, problem, choice, floor)
-    return _round(scene, problem, market, choice, placed, refused)
+    market, choice = _divide(problem, _start(scene, prices), scene.weights)
+    seating = seat(jobs, scene.types, problem, market, choice, floor)
+    return _round(scene, seating, refused)
 
 
 def _scene(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Scene:
@@ -125,7 +126,8 @@ def _current(scene: Scene, flat: Flat) -> Flags:
             replicas[index], spread[index] = at.replicas, len(set(at.nodes))
     nodes = flat.rows[:, NODES]
     same = (flat.kind == kind[flat.job]) & (flat.rows[:, REPLICAS] == replicas[flat.job])
-    return same & ((nodes == 0) | (nodes == spread[flat.job]))
+    same &= (nodes == 0) | (nodes == spread[flat.job])
+    return np.asarray(same, dtype=bool)
 
 
 def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int]) -> Problem:
@@ -155,7 +157,7 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
     )
 
 
-def _start(scene: Scene, prices: Prices | None) -> tuple[Floats, Floats, Floats] | None:
+def _start(scene: Scene, prices: Prices | None) -> Start | None:
     """Prices of an earlier round, where it named every type."""
     if prices is None or not set(scene.types) <= set(prices.accelerators):
         return None
@@ -164,98 +166,45 @@ def _start(scene: Scene, prices: Prices | None) -> tuple[Floats, Floats, Floats]
     return accelerators, np.maximum(tenants, 0), np.maximum(-tenants, 0)
 
 
-def _place(scene: Scene, problem: Problem, choice: Ints, floor: Floor) -> dict[int, Placement]:
-    """Nodes for every choice: who stays first, then the largest; takes back what fits nowhere."""
-    columns, jobs = problem.columns, scene.jobs
-    placed: dict[int, Placement] = {}
-    for job in np.flatnonzero(choice >= 0).tolist():
-        at = jobs[job].current
-        if at is not None and columns.current[job, choice[job]]:
-            floor.occupy(at, jobs[job].gpus_per_replica)
-            placed[job] = at
-    rest = [job for job in np.flatnonzero(choice >= 0).tolist() if job not in placed]
-    rest.sort(key=lambda job: (-columns.size[job, choice[job]], job))
-    for job in rest:
-        found = place_one(scene, problem, floor, job, int(choice[job]))
-        if found is None:
-            choice[job] = -1
-        else:
-            placed[job] = found
-    return placed
+def _divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Market, Ints]:
+    """The better division of two, with the better bound."""
+    market = clear(problem, start)
+    choice = settle(problem, market)
+    short = market.bound - worth(problem, choice) > TOLERANCE * abs(market.bound)
+    few = len(problem.tenant) < weights.exact_jobs
+    found = exact(problem) if few and short else None
+    if found is None:
+        return market, choice
+    other, bound = found
+    if worth(problem, other) > worth(problem, choice):
+        choice = other
+    return replace(market, bound=min(market.bound, bound)), choice
 
 
-def place_one(
-    scene: Scene, problem: Problem, floor: Floor, job: int, column: int
-) -> Placement | None:
-    """Find and take nodes for one configuration of one job."""
-    columns, view = problem.columns, scene.jobs[job]
-    need = Need(
-        scene.types[columns.accelerator[job, column]],
-        int(columns.replicas[job, column]),
-        view.gpus_per_replica,
-        int(columns.nodes[job, column]),
-    )
-    return floor.place(need, view.current.nodes if view.current else ())
-
-
-def _round(
-    scene: Scene,
-    problem: Problem,
-    market: Market,
-    choice: Ints,
-    placed: Mapping[int, Placement],
-    refused: Mapping[int, str],
-) -> Round:
-    grants = {}
-    for index, job in enumerate(scene.jobs):
-        stays = job.pinned or index in refused
-        placement = job.current if stays else placed.get(index)
-        worth = 0.0 if choice[index] < 0 else float(problem.columns.utility[index, choice[index]])
-        grants[job.key] = Grant(
-            key=job.key,
-            outcome=Outcome.REFUSED if index in refused else outcome(job.current, placement),
-            placement=placement,
-            before=job.current,
-            utility=worth,
-            because=refused.get(index, "pinned: it may not change now" if job.pinned else ""),
-        )
-    _, tenants = taken(problem, choice)
+def _round(scene: Scene, seating: Seating, refused: Mapping[int, str]) -> Round:
+    problem, market = seating.problem, seating.market
+    made = grants(seating, refused)
+    _, tenants = taken(problem, seating.stock.choice)
     lack = np.maximum(problem.guaranteed - tenants, 0)
-    value = sum(grant.utility for grant in grants.values())
     used = dict.fromkeys(scene.types, 0)
     for job in scene.jobs:
-        if (at := grants[job.key].placement) and at.accelerator in used:
+        if (at := made[job.key].placement) and at.accelerator in used:
             used[at.accelerator] += at.replicas * job.gpus_per_replica
-    moves = [
-        Move(key=key, placement=grant.placement) for key, grant in grants.items() if grant.changes
-    ]
+    quotas = list(scene.cluster.quotas)
     return Round(
-        grants=grants,
-        moves=tuple(moves),
-        value=value - problem.shortfall * float(lack.sum()),
+        grants=made,
+        moves=ordered(scene.jobs, made, scene.nodes),
+        value=sum(grant.utility for grant in made.values()) - problem.shortfall * float(lack.sum()),
         bound=market.bound,
         prices=Prices(
             accelerators=dict(zip(scene.types, market.accelerators.tolist(), strict=True)),
-            tenants=dict(zip(scene.cluster.quotas, market.tenants.tolist(), strict=False)),
+            tenants=dict(zip(quotas, market.tenants.tolist()[:-1], strict=True)),
         ),
         capacity=scene.capacity,
         used=used,
         short={
-            name: int(short)
-            for name, short in zip(scene.cluster.quotas, lack.tolist(), strict=True)
+            name: round(short)
+            for name, short in zip(quotas, lack.tolist(), strict=True)
             if short > 0
         },
     )
-
-
-def outcome(before: Placement | None, after: Placement | None) -> Outcome:
-    """What becomes of a job."""
-    if after is None:
-        return Outcome.WAITS if before is None else Outcome.STOPS
-    if before is None:
-        return Outcome.STARTS
-    if before == after:
-        return Outcome.KEEPS
-    if before.replicas != after.replicas:
-        return Outcome.GROWS if after.replicas > before.replicas else Outcome.SHRINKS
-    return Outcome.MOVES

@@ -1,7 +1,8 @@
 """From job views to one table of configurations, with what cannot be judged left out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class Columns:
     nodes: Ints
     #: Where the job is.
     current: Flags
+    #: What it would be worth if the job had to move there; differs from ``utility`` there only.
+    moved: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,10 +56,14 @@ def flatten(jobs: Sequence[JobView], types: Sequence[str]) -> Flat:
                 lengths.append(len(curve.rows))
                 owners.append(index)
                 kinds.append(kind)
-    job = np.repeat(np.array(owners), lengths)
-    column = np.arange(len(job)) - np.searchsorted(job, job)
-    rows = np.concatenate(parts)
-    return Flat(rows=rows, job=job, kind=np.repeat(np.array(kinds), lengths), column=column)
+    owner = np.repeat(np.array(owners), lengths)
+    first = np.searchsorted(owner, owner, side="left")
+    return Flat(
+        rows=np.concatenate(parts),
+        job=owner,
+        kind=np.repeat(np.array(kinds), lengths),
+        column=np.arange(len(owner)) - first,
+    )
 
 
 def tabulate(
@@ -71,14 +78,13 @@ def tabulate(
     width = int(flat.column.max(initial=-1)) + 1
     shape = len(jobs), max(width, 1)
 
-    def padded(values: NDArray, empty: float = 0) -> NDArray:
+    def padded(values: NDArray[Any], empty: float = 0) -> NDArray[Any]:
         table = np.full(shape, empty, dtype=values.dtype)
         table[flat.job, flat.column] = values
         return table
 
     replicas = padded(flat.rows[:, REPLICAS], 1)
     each = np.array([job.gpus_per_replica for job in jobs], dtype=np.float64)[:, None]
-    allowed = padded(possible)
     terms = Terms(
         speedup=padded(flat.rows[:, GOODPUT] / base_rate(flat, len(jobs))[flat.job], 1),
         deviation=padded(flat.rows[:, DEVIATION]),
@@ -86,9 +92,10 @@ def tabulate(
         current=padded(current),
         **_traits(jobs, weights),
     )
-    worth = np.where(allowed, weights.utility(terms, weights), -np.inf)
+    allowed, elsewhere = padded(possible), replace(terms, current=np.zeros(shape, dtype=bool))
     return Columns(
-        utility=worth,
+        utility=np.where(allowed, weights.utility(terms, weights), -np.inf),
+        moved=np.where(allowed, weights.utility(elsewhere, weights), -np.inf),
         accelerator=padded(flat.kind),
         size=replicas * each,
         replicas=replicas.astype(np.int64),

@@ -1,10 +1,15 @@
-"""Which nodes: unchanged jobs stay, whole nodes first, the rest where it fits best."""
+"""Which nodes: whole ones in one rack for the large, the fullest that fits for the small."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from brain.optimizer.cluster.views import NodeView, Placement
+
+#: Names of nodes in the order they came; a set with an order.
+Names = dict[str, None]
+#: Nodes and how many replicas each gets.
+Shape = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,102 +25,161 @@ class Need:
 
 
 class Floor:
-    """Free accelerators of every healthy node, by type and by how many are free."""
+    """Free accelerators of every healthy node.
+
+    All choices are deterministic: among equals the node of the first path and name.
+    """
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
-        self.nodes = {node.name: node for node in nodes}
-        #: Nodes in the order of their paths: neighbours are close.
-        ordered = sorted(self.nodes.values(), key=lambda node: (node.path, node.name))
+        ordered = sorted(nodes, key=lambda node: (node.path, node.name))
+        self.nodes = {node.name: node for node in ordered}
+        #: Neighbours have neighbouring ranks.
         self.rank = {node.name: index for index, node in enumerate(ordered)}
         self.free = {node.name: node.capacity for node in ordered}
-        #: By type and number of free accelerators: names, in an insertion-ordered set.
-        self.shelves: dict[str, dict[int, dict[str, None]]] = defaultdict(dict)
+        self.largest: dict[str, int] = defaultdict(int)
+        #: By type and number of free accelerators.
+        self._shelves: dict[str, dict[int, Names]] = defaultdict(dict)
+        #: Nodes that nobody uses, by type and path.
+        self._empty: dict[str, dict[tuple[str, ...], Names]] = defaultdict(dict)
         for node in ordered:
-            self._shelve(node.name)
+            self.largest[node.accelerator] = max(self.largest[node.accelerator], node.capacity)
+            self._put(node)
 
-    def _shelve(self, name: str) -> None:
-        kind = self.nodes[name].accelerator
-        self.shelves[kind].setdefault(self.free[name], {})[name] = None
-
-    def take(self, name: str, accelerators: int) -> None:
-        """Take accelerators of a node; below 0 gives them back."""
-        kind = self.nodes[name].accelerator
-        self.shelves[kind][self.free[name]].pop(name)
-        self.free[name] -= accelerators
-        self._shelve(name)
-
-    def occupy(self, placement: Placement, each: int, sign: int = 1) -> None:
-        """Take what a placement needs, where its nodes are known; ``sign`` -1 frees it."""
+    def occupy(self, placement: Placement, each: int, *, sign: int = 1) -> None:
+        """Take what a placement uses on nodes that are known here; ``sign`` -1 gives it back."""
         for name, replicas in Counter(placement.nodes).items():
             if name in self.nodes:
-                self.take(name, sign * replicas * each)
+                self._take(self.nodes[name], sign * replicas * each)
+
+    def release(self, placement: Placement, each: int) -> None:
+        """Give back what ``occupy`` or ``place`` took."""
+        self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
-        """Find and take nodes for ``need``, its own nodes first; None where they do not fit."""
-        found = self._spread(need, own) if need.spread else self._packed(need, own)
+        """Find and take nodes for ``need``, its own before others; None where there is no room."""
+        found = self._find(need, own)
         if found is None:
             return None
-        names = [name for name, replicas in found for _ in range(replicas)]
-        names.sort(key=self.rank.__getitem__)
-        placement = Placement(need.accelerator, tuple(names))
-        self.occupy(placement, need.each)
-        return placement
+        found.sort(key=lambda part: self.rank[part[0]])
+        names = tuple(name for name, replicas in found for _ in range(replicas))
+        for name, replicas in found:
+            self._take(self.nodes[name], replicas * need.each)
+        return Placement(need.accelerator, names)
 
-    def _packed(self, need: Need, own: Sequence[str]) -> list[tuple[str, int]] | None:
-        """Whole nodes, then the rest on the fullest node that has room for it."""
-        shelves = self.shelves[need.accelerator]
-        largest = max((self.nodes[n].capacity for s in shelves.values() for n in s), default=0)
-        per_node = largest // need.each
+    def _take(self, node: NodeView, accelerators: int) -> None:
+        self._shelves[node.accelerator][self.free[node.name]].pop(node.name)
+        if self.free[node.name] == node.capacity:
+            self._empty[node.accelerator][node.path].pop(node.name)
+        self.free[node.name] -= accelerators
+        self._put(node)
+
+    def _put(self, node: NodeView) -> None:
+        free = self.free[node.name]
+        self._shelves[node.accelerator].setdefault(free, {})[node.name] = None
+        if free == node.capacity:
+            self._empty[node.accelerator].setdefault(node.path, {})[node.name] = None
+
+    def _find(self, need: Need, own: Sequence[str]) -> Shape | None:
+        per_node = self.largest[need.accelerator] // need.each
         if per_node == 0:
             return None
-        whole, rest = divmod(need.replicas, per_node)
-        found = [
-            (name, per_node) for name in self._whole(shelves, per_node * need.each, whole, own)
-        ]
-        if len(found) < whole:
-            return None
-        if rest:
-            used = {name for name, _ in found}
-            last = self._fullest(shelves, rest * need.each, used, own)
-            if last is None:
-                return None
-            found.append((last, rest))
-        return found
+        if need.spread > -(-need.replicas // per_node):
+            return self._spread(need, own)
+        if need.replicas <= per_node:
+            one = self._fullest(need.accelerator, need.replicas * need.each, own, frozenset())
+            found = None if one is None else [(one, need.replicas)]
+        else:
+            found = self._whole(need, own)
+        return self._anywhere(need, own) if found is None and not need.spread else found
 
-    def _whole(
-        self, shelves: dict[int, dict[str, None]], room: int, how_many: int, own: Sequence[str]
-    ) -> list[str]:
-        free = [name for size in shelves if size >= room for name in shelves[size]]
-        mine = set(own)
-        free.sort(key=lambda name: (name not in mine, self.rank[name]))
-        return free[:how_many]
+    def _whole(self, need: Need, own: Sequence[str]) -> Shape | None:
+        """Empty nodes, close to each other, and what is left on the fullest with room for it."""
+        found, left = [], need.replicas
+        for name in self._neighbours(need, own):
+            room = self.nodes[name].capacity // need.each
+            if 0 < room <= left:
+                found.append((name, room))
+                left -= room
+            if left < self.largest[need.accelerator] // need.each:
+                break
+        if not left:
+            return found
+        used = frozenset(name for name, _ in found)
+        last = self._fullest(need.accelerator, left * need.each, own, used)
+        return None if last is None else [*found, (last, left)]
+
+    def _neighbours(self, need: Need, own: Sequence[str]) -> Iterable[str]:
+        """Empty nodes: of the smallest rack that holds all of it, else of the largest and on."""
+        racks = {path: names for path, names in self._empty[need.accelerator].items() if names}
+        mine = {self.nodes[name].path for name in own if name in self.nodes}
+        wanted = need.replicas * need.each // self.largest[need.accelerator]
+        enough = [path for path, names in racks.items() if len(names) >= wanted]
+        if enough:
+            first = min(enough, key=lambda path: (path not in mine, len(racks[path]), path))
+        else:
+            first = max(racks, key=lambda path: (len(racks[path]), path in mine), default=())
+        order = sorted(racks, key=lambda path: (-_together(path, first), path))
+        for path in order:
+            names = racks[path]
+            yield from (name for name in dict.fromkeys(own) if name in names)
+            yield from (name for name in list(names) if name not in own)
 
     def _fullest(
-        self,
-        shelves: dict[int, dict[str, None]],
-        room: int,
-        but: set[str],
-        own: Sequence[str],
+        self, kind: str, room: int, own: Sequence[str], used: frozenset[str]
     ) -> str | None:
-        for size in sorted(size for size in shelves if size >= room):
-            names = [name for name in shelves[size] if name not in but]
-            if names:
-                mine = [name for name in names if name in own]
-                return min(mine or names, key=self.rank.__getitem__)
+        """One node with ``room``: an own one, else that with the least to spare."""
+        for name in dict.fromkeys(own):
+            if name not in used and self._has(name, kind) and self.free[name] >= room:
+                return name
+        shelves = self._shelves[kind]
+        for size in sorted(size for size, names in shelves.items() if size >= room and names):
+            for name in shelves[size]:
+                if name not in used:
+                    return name
         return None
 
-    def _spread(self, need: Need, own: Sequence[str]) -> list[tuple[str, int]] | None:
-        """Evenly over exactly ``spread`` nodes, the fullest that have room."""
+    def _spread(self, need: Need, own: Sequence[str]) -> Shape | None:
+        """Evenly over ``spread`` nodes."""
         low, more = divmod(need.replicas, need.spread)
-        if low == 0:
-            return None
-        found: list[tuple[str, int]] = []
-        used: set[str] = set()
+        found: Shape = []
         for index in range(need.spread):
             replicas = low + (index < more)
-            name = self._fullest(self.shelves[need.accelerator], replicas * need.each, used, own)
-            if name is None:
+            used = frozenset(name for name, _ in found)
+            name = self._fullest(need.accelerator, replicas * need.each, own, used)
+            if name is None or not replicas:
                 return None
-            used.add(name)
             found.append((name, replicas))
         return found
+
+    def _anywhere(self, need: Need, own: Sequence[str]) -> Shape | None:
+        """Over whatever is free, the emptiest nodes first so that they are few."""
+        rooms = {
+            name: size // need.each
+            for size, names in self._shelves[need.accelerator].items()
+            for name in names
+            if size >= need.each
+        }
+        found, left = [], need.replicas
+        for name in sorted(rooms, key=lambda n: (-rooms[n], n not in own, self.rank[n])):
+            found.append((name, min(rooms[name], left)))
+            left -= found[-1][1]
+            if not left:
+                return found
+        return None
+
+    def _has(self, name: str, kind: str) -> bool:
+        return name in self.nodes and self.nodes[name].accelerator == kind
+
+
+def _together(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many levels two paths share.
+
+    >>> _together(("zone", "spine", "r1"), ("zone", "spine", "r2"))
+    2
+    """
+    shared = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        shared += 1
+    return shared

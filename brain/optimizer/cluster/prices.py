@@ -127,7 +127,7 @@ def _scale(problem: Problem) -> tuple[float, Floats]:
 def _excess(problem: Problem, market: Market) -> Floats:
     """How far each row is over (above 0) or under its allowance, as a share of it."""
     types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
-    over = types / problem.capacity - 1
+    over = types / np.maximum(problem.capacity, 1) - 1
     limit = np.where(np.isinf(problem.limit), 1.0, problem.limit)
     lack = 1 - tenants / np.maximum(problem.guaranteed, 1)
     return np.concatenate([over, tenants / np.maximum(limit, 1) - 1, lack])
@@ -138,6 +138,7 @@ def taken(problem: Problem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
     jobs = np.flatnonzero(choice >= 0)
     columns, picked = problem.columns, choice[jobs]
     size = columns.size[jobs, picked]
-    types = np.bincount(columns.accelerator[jobs, picked], size, minlength=len(problem.capacity))
-    tenants = np.bincount(problem.tenant[jobs], size, minlength=len(problem.limit) + 1)
+    kind, tenant = columns.accelerator[jobs, picked], problem.tenant[jobs]
+    types: Floats = np.bincount(kind, size, minlength=len(problem.capacity)).astype(np.float64)
+    tenants: Floats = np.bincount(tenant, size, minlength=len(problem.limit) + 1).astype(np.float64)
     return types, tenants[:-1]

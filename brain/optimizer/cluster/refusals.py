@@ -58,7 +58,8 @@ def sound(flat: Flat) -> Flags:
     whole = (replicas == np.floor(replicas)) & (nodes == np.floor(nodes))
     good = np.isfinite(rows).all(axis=1) & whole & (replicas >= 1)
     good &= (rows[:, GOODPUT] > 0) & (rows[:, DEVIATION] >= 0)
-    return good & (nodes >= 0) & (nodes <= replicas)
+    good &= (nodes >= 0) & (nodes <= replicas)
+    return np.asarray(good, dtype=bool)
 
 
 def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int]) -> Floats:
@@ -100,6 +101,6 @@ def impossible(job: JobView, room: Mapping[str, int], quota: Quota | None) -> st
     if quota and quota.limit is not None and needs > quota.limit:
         return f"it needs {needs} accelerators, its tenant {job.tenant} may have {quota.limit}"
     return (
-        f"its smallest configuration is {least[kind]} replicas of {job.gpus_per_replica} on {kind}, "
-        f"which has {room[kind]} accelerators: it is larger than the cluster"
+        f"it is larger than the cluster: it takes {needs} accelerators of {kind} at least, "
+        f"{job.gpus_per_replica} on one node each, of {room[kind]}"
     )

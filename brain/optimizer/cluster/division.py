@@ -1,6 +1,12 @@
-"""From prices to a division that fits: whole configurations, within every capacity and quota."""
+"""Divisions that fit: whole configurations within every capacity and quota.
+
+``settle`` makes one from prices, in time that grows with the number of jobs; ``exact`` asks HiGHS,
+which is the better one for few jobs and takes minutes for thousands.
+"""
 
 import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array, vstack
 
 from brain.optimizer.cluster.columns import Ints
 from brain.optimizer.cluster.prices import Market, Problem, taken
@@ -9,6 +15,8 @@ from brain.optimizer.cluster.views import Floats
 #: Times that what is left over is offered around.
 PASSES = 6
 _SLACK = 1e-9
+#: Share of the value that HiGHS need not find, and branches after which it gives up.
+TOLERANCE, _NODES = 1e-5, 2000
 
 
 class Stock:
@@ -25,7 +33,7 @@ class Stock:
 
     def take(self, job: int, column: int) -> bool:
         """Give ``job`` this column instead of what it has, if there is room."""
-        columns, tenant = self.problem.columns, self.problem.tenant[job]
+        columns, tenant = self.problem.columns, int(self.problem.tenant[job])
         kind, size = columns.accelerator[job, column], columns.size[job, column]
         had = self.choice[job]
         old = columns.size[job, had] if had >= 0 else 0.0
@@ -52,12 +60,12 @@ def settle(problem: Problem, market: Market) -> Ints:
     """A column for each job, or -1: those first to whom accelerators are worth most."""
     stock = Stock(problem, np.full(len(problem.tenant), -1))
     for job in _order(problem, market):
-        stock.take(int(job), int(market.choice[job]))
+        stock.take(job, int(market.choice[job]))
     fill(stock)
     return stock.choice
 
 
-def fill(stock: Stock, banned: frozenset[int] = frozenset()) -> None:
+def fill(stock: Stock) -> None:
     """Offer what is left to whoever gains most by it per accelerator, a few times over."""
     for _ in range(PASSES):
         gain, extra = upgrades(stock)
@@ -65,11 +73,8 @@ def fill(stock: Stock, banned: frozenset[int] = frozenset()) -> None:
         best = rate.argmax(axis=1)
         most = rate[np.arange(len(best)), best]
         wanting = np.flatnonzero(most > _SLACK)
-        taken_any = False
-        for job in wanting[np.argsort(-most[wanting], kind="stable")]:
-            if int(job) not in banned:
-                taken_any |= stock.take(int(job), int(best[job]))
-        if not taken_any:
+        order = wanting[np.argsort(-most[wanting], kind="stable")].tolist()
+        if not any([stock.take(job, int(best[job])) for job in order]):
             return
 
 
@@ -87,19 +92,66 @@ def upgrades(stock: Stock) -> tuple[Floats, Floats]:
     return np.where(fits, columns.utility - value, -np.inf), extra
 
 
-def _order(problem: Problem, market: Market) -> Ints:
+def _order(problem: Problem, market: Market) -> list[int]:
     """Jobs that want something: those of tenants below their guarantee, then the most eager."""
     jobs = np.flatnonzero(market.surplus >= -_SLACK)
     size = problem.columns.size[jobs, market.choice[jobs]]
     kind = problem.columns.accelerator[jobs, market.choice[jobs]]
     eager = market.surplus[jobs] / np.maximum(market.accelerators[kind] * size, 1e-300)
-    rank = jobs[np.argsort(-eager, kind="stable")]
-    owed = np.append(problem.guaranteed, 0.0)
-    if not owed.any():
+    rank: list[int] = jobs[np.argsort(-eager, kind="stable")].tolist()
+    owed = [*problem.guaranteed.tolist(), 0.0]
+    if not any(owed):
         return rank
-    first, rest = [], []
+    first: list[int] = []
+    rest: list[int] = []
     for job in rank:
-        tenant = problem.tenant[job]
+        tenant = int(problem.tenant[job])
         (first if owed[tenant] > 0 else rest).append(job)
-        owed[tenant] -= problem.columns.size[job, market.choice[job]]
-    return np.array(first + rest, dtype=np.int64)
+        owed[tenant] -= float(problem.columns.size[job, market.choice[job]])
+    return first + rest
+
+
+def worth(problem: Problem, choice: Ints) -> float:
+    """Utility of a division less what its guarantees lack."""
+    jobs = np.flatnonzero(choice >= 0)
+    _, tenants = taken(problem, choice)
+    lack = np.maximum(problem.guaranteed - tenants, 0).sum()
+    return float(problem.columns.utility[jobs, choice[jobs]].sum() - problem.shortfall * lack)
+
+
+def exact(problem: Problem) -> tuple[Ints, float] | None:
+    """The best division to within ``TOLERANCE``, and a bound on all; None if it is not found.
+
+    Binary variables, one for each configuration of each job, and what each guarantee lacks.
+    """
+    columns = problem.columns
+    job, column = np.nonzero(np.isfinite(columns.utility))
+    quotas, types = len(problem.limit), len(problem.capacity)
+    if not len(job):
+        return np.full(len(problem.tenant), -1), 0.0
+    size = columns.size[job, column]
+    kind, tenant = columns.accelerator[job, column], problem.tenant[job]
+    owned = np.flatnonzero(tenant < quotas)
+    width = len(job) + quotas
+    index = np.arange(len(job))
+    one = csr_array((np.ones(len(job)), (job, index)), shape=(len(columns.utility), width))
+    by_type = csr_array((size, (kind, index)), shape=(types, width))
+    by_tenant = csr_array((size[owned], (tenant[owned], owned)), shape=(quotas, width))
+    lacks = np.arange(quotas)
+    lacking = csr_array((np.ones(quotas), (lacks, len(job) + lacks)), shape=(quotas, width))
+    top = np.r_[np.ones(len(columns.utility)), problem.capacity, problem.limit]
+    rules = [LinearConstraint(vstack([one, by_type, by_tenant]), -np.inf, top)]
+    rules.append(LinearConstraint(by_tenant + lacking, problem.guaranteed, np.inf))
+    found = milp(
+        -np.r_[columns.utility[job, column], np.full(quotas, -problem.shortfall)],
+        integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
+        bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
+        constraints=rules if quotas else rules[:1],
+        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
+    )
+    if found.x is None:
+        return None
+    choice = np.full(len(problem.tenant), -1)
+    picked = np.flatnonzero(found.x[: len(job)] > 0.5)
+    choice[job[picked]] = column[picked]
+    return choice, -float(found.mip_dual_bound)

@@ -1,0 +1,141 @@
+"""What each job got, what it might have had, and whom it lost that to."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from brain.optimizer.cluster.columns import Ints
+from brain.optimizer.cluster.seating import Seating
+from brain.optimizer.cluster.views import Floats, Grant, JobView, Option, Outcome, Placement
+
+_SLACK = 1e-9
+
+
+def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
+    """A grant for every job, in their order."""
+    worth = utilities(seating)
+    best, gain, cost = runners_up(seating)
+    rivals = _Rivals(seating, worth)
+    columns = seating.problem.columns
+    made = {}
+    for index, job in enumerate(seating.jobs):
+        option, whom = None, None
+        if best[index] >= 0:
+            kind = int(columns.accelerator[index, best[index]])
+            option = Option(
+                accelerator=seating.types[kind],
+                replicas=int(columns.replicas[index, best[index]]),
+                gain=float(gain[index]),
+                cost=float(cost[index]),
+            )
+            whom = rivals.of(index, int(best[index]), option.gain)
+        stays = job.pinned or index in refused
+        placement = job.current if stays else seating.placed.get(index)
+        made[job.key] = Grant(
+            key=job.key,
+            outcome=Outcome.REFUSED if index in refused else outcome(job.current, placement),
+            placement=placement,
+            before=job.current,
+            utility=float(worth[index]),
+            next_best=option,
+            lost_to=whom,
+            because=_because(seating, job, index, refused),
+        )
+    return made
+
+
+def outcome(before: Placement | None, after: Placement | None) -> Outcome:
+    """What becomes of a job."""
+    if after is None:
+        return Outcome.WAITS if before is None else Outcome.STOPS
+    if before is None:
+        return Outcome.STARTS
+    if before == after:
+        return Outcome.KEEPS
+    if before.replicas != after.replicas:
+        return Outcome.GROWS if after.replicas > before.replicas else Outcome.SHRINKS
+    return Outcome.MOVES
+
+
+def utilities(seating: Seating) -> Floats:
+    """What each grant is worth, shape (J,); what has to move is worth that."""
+    columns, choice = seating.problem.columns, seating.stock.choice
+    worth = np.zeros(len(choice))
+    for job, placement in seating.placed.items():
+        stays = placement == seating.jobs[job].current
+        worth[job] = (columns.utility if stays else columns.moved)[job, choice[job]]
+    return worth
+
+
+def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
+    """Each job's best other configuration at the prices of the round (-1: none), how much more it
+    is worth than the grant, and how much more its accelerators cost."""
+    problem, market, choice = seating.problem, seating.market, seating.stock.choice
+    columns, jobs = problem.columns, np.arange(len(choice))
+    price = market.accelerators[columns.accelerator] + market.tenants[problem.tenant][:, None]
+    cost = price * columns.size
+    holds = choice >= 0
+    same = columns.accelerator == columns.accelerator[jobs, choice][:, None]
+    same &= columns.replicas == columns.replicas[jobs, choice][:, None]
+    left = np.where(same & holds[:, None], -np.inf, columns.utility - cost)
+    best = left.argmax(axis=1)
+    known = np.isfinite(left[jobs, best])
+    had, paid = (np.where(holds, table[jobs, choice], 0.0) for table in (columns.utility, cost))
+    gain = np.where(known, columns.utility[jobs, best] - had, 0.0)
+    return np.where(known, best, -1), gain, cost[jobs, best] - paid
+
+
+class _Rivals:
+    """Who holds the accelerators of each type, by what the last of them are worth to them."""
+
+    def __init__(self, seating: Seating, worth: Floats) -> None:
+        self.seating = seating
+        columns, choice = seating.problem.columns, seating.stock.choice
+        self.had = np.where(choice >= 0, columns.size[np.arange(len(choice)), choice], 0.0)
+        holders = np.array(sorted(seating.placed), dtype=np.int64)
+        kinds = columns.accelerator[holders, choice[holders]]
+        self.values = margins(seating, holders)
+        self.kinds: list[tuple[Ints, Floats]] = []
+        for kind in range(len(seating.types)):
+            mine = np.flatnonzero(kinds == kind)
+            order = mine[np.argsort(self.values[mine], kind="stable")]
+            self.kinds.append((holders[order], self.values[order]))
+
+    def of(self, job: int, column: int, gain: float) -> str | None:
+        """Who has what ``job`` would need for ``column``; None where it is free, or not better."""
+        seating = self.seating
+        columns, choice = seating.problem.columns, int(seating.stock.choice[job])
+        kind = int(columns.accelerator[job, column])
+        same = choice >= 0 and columns.accelerator[job, choice] == kind
+        extra = float(columns.size[job, column]) - (float(self.had[job]) if same else 0.0)
+        if gain <= _SLACK or extra <= float(seating.stock.free[kind]):
+            return None
+        holders, values = self.kinds[kind]
+        at = int(np.searchsorted(values, gain / extra))
+        for index in [*range(at, min(at + 2, len(holders))), *range(min(at, 2))]:
+            if holders[index] != job:
+                return seating.jobs[int(holders[index])].key
+        return None
+
+
+def margins(seating: Seating, holders: Ints) -> Floats:
+    """Utility per accelerator that each of ``holders`` loses with the last ones it has."""
+    columns, choice = seating.problem.columns, seating.stock.choice[holders]
+    rows = np.arange(len(holders))
+    size, utility = columns.size[holders], columns.utility[holders]
+    kind = columns.accelerator[holders]
+    fewer = size[rows, choice][:, None] - size
+    smaller = (kind == kind[rows, choice][:, None]) & (fewer > 0)
+    lost = utility[rows, choice][:, None] - utility
+    rate = np.where(smaller, lost / np.where(smaller, fewer, 1), np.inf)
+    whole = utility[rows, choice] / size[rows, choice]
+    least: Floats = np.minimum(rate.min(axis=1, initial=np.inf), whole)
+    return least
+
+
+def _because(seating: Seating, job: JobView, index: int, refused: Mapping[int, str]) -> str:
+    if index in refused:
+        return refused[index]
+    if job.pinned:
+        return "pinned: it may not change now"
+    return seating.squeezed.get(index, "")
