@@ -87,7 +87,8 @@ def admit(stores: Stores, pool: PoolName, now: datetime) -> tuple[JobId, ...]:
     """Start the queued jobs that fit; none where somebody else changed one of them meanwhile."""
     try:
         with stores.transaction() as tx:
-            return tuple(job.id for job in lifecycle.admit(tx, pool, now=now))
+            queue = [job for job in tx.jobs.unfinished(pool) if job.state is JobState.QUEUED]
+            return tuple(job.id for job in lifecycle.admit(tx, queue, now=now))
     except Conflict:
         return ()
 

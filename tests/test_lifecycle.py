@@ -73,7 +73,7 @@ class TestSubmitting:
                 settings=QUICK,
                 now=here.now,
             )
-            lifecycle.admit(tx, job.pool, now=here.now)
+            lifecycle.admit(tx, [job], now=here.now)
             waiting = tx.jobs.get(job.id)
 
         assert (waiting.state, waiting.reason) == (

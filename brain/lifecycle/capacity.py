@@ -5,10 +5,12 @@ nothing is promised twice while a world grows or shrinks.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from brain.lifecycle.wishes import wished
 from brain.ports import Transaction
-from brain.types.job import Job, JobState
+from brain.types.job import Job, JobId, JobState
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaState
 from brain.typeset import quantity
@@ -20,22 +22,121 @@ _GIB = 2**30
 #: Of a job whose replicas reserve nothing, more than anybody would ask for.
 UNLIMITED = 1_000_000
 
+#: Says how many replicas of a job fit its pool, those that it has now included.
+Room = Callable[[Transaction, Job], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one job has of a pool, and what it waits for."""
+
+    job: JobId
+    each: Resources
+    #: Live replicas by node, as observed.
+    live: Mapping[NodeName, int]
+    #: Replicas that it is to have.
+    wished: int
+    #: Kind of node that it needs; None: any.
+    accelerator: str | None = None
+    #: Replicas by node as they were chosen; empty: wherever they fit.
+    chosen: Mapping[NodeName, int] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> int:
+        """Replicas that are wished and not there yet."""
+        return max(0, self.wished - sum(self.live.values()))
+
+
+def holding(tx: Transaction, job: Job) -> Holding:
+    """What ``job`` has and waits for."""
+    live = [r for r in tx.worlds.replicas(job.id) if r.state is not ReplicaState.EXITED]
+    _, target = wished(tx.plans.of(job.id), job)
+    return Holding(
+        job=job.id,
+        each=job.document.resources,
+        live=Counter(replica.node for replica in live),
+        wished=0 if job.state in _IDLE else target.replicas,
+        accelerator=job.document.accelerator,
+        chosen=dict(target.nodes),
+    )
+
+
+class Ledger:
+    """Who holds what of a pool's nodes. Holdings that change are told by ``note``."""
+
+    def __init__(self, nodes: Iterable[Node], holdings: Iterable[Holding]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._free = {name: node.capacity for name, node in self._nodes.items()}
+        self._held: dict[JobId, Mapping[NodeName, int]] = {}
+        self._each: dict[JobId, Resources] = {}
+        for one in holdings:
+            self.note(one)
+
+    @property
+    def free(self) -> Mapping[NodeName, Resources]:
+        """What nobody holds, by node; below 0 where more is held than there is."""
+        return self._free
+
+    def held(self, job: JobId) -> Mapping[NodeName, int]:
+        """Replicas of a job by node: those that are there, and those that it waits for."""
+        return self._held.get(job, {})
+
+    def note(self, holding: Holding) -> None:
+        """Take what a job holds now in the place of what it held before."""
+        self.drop(holding.job)
+        each, held = holding.each, Counter(holding.live)
+        for node, replicas in held.items():
+            self._take(node, each, replicas)
+        for _ in range(holding.missing):
+            fit = self._fit(holding, held)
+            if fit is None:
+                break
+            self._take(fit, each, 1)
+            held[fit] += 1
+        self._held[holding.job], self._each[holding.job] = held, each
+
+    def drop(self, job: JobId) -> None:
+        """Give back whatever a job held."""
+        for node, replicas in self._held.pop(job, {}).items():
+            self._take(node, self._each[job], -replicas)
+
+    def room(self, job: Job) -> int:
+        """How many replicas of ``job`` fit, those that it has now included."""
+        each, mine = job.document.resources, self.held(job.id)
+        usable = {
+            name: self._free[name] + each.times(mine.get(name, 0))
+            for name, node in self._nodes.items()
+            if _usable(node, job)
+        }
+        return _copies(usable, each)
+
+    def _fit(self, holding: Holding, held: Mapping[NodeName, int]) -> NodeName | None:
+        """Where the next replica will come: the node chosen for it, else the first that fits."""
+        chosen = [name for name, n in holding.chosen.items() if held.get(name, 0) < n]
+        for name in (*chosen, *self._free):
+            node = self._nodes.get(name)
+            if node is None or holding.accelerator not in (None, node.accelerator):
+                continue
+            if holding.each.copies_within(self._free[name]) != 0:
+                return name
+        return None
+
+    def _take(self, node: NodeName, each: Resources, replicas: int) -> None:
+        if node in self._free:
+            self._free[node] = self._free[node] - each.times(replicas)
+
 
 def room(tx: Transaction, job: Job) -> int:
     """Return how many replicas of ``job`` fit its pool, those that it has now included."""
+    jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
-    free = {node.name: node.capacity for node in nodes}
-    for other in tx.jobs.unfinished(job.pool):
-        if other.id != job.id:
-            _reserve(tx, other, free)
-    return _copies(free, job.document.resources)
+    return Ledger(nodes, jobs).room(job)
 
 
 def largest(tx: Transaction, job: Job) -> int | None:
     """Return how many replicas fit the empty pool; None where no node has registered yet."""
     nodes = tx.nodes.of(job.pool)
-    usable = {node.name: node.capacity for node in nodes if _usable(node, job)}
-    return _copies(usable, job.document.resources) if nodes else None
+    return Ledger(nodes, ()).room(job) if nodes else None
 
 
 def compared(tx: Transaction, job: Job) -> str:
@@ -61,20 +162,6 @@ def _usable(node: Node, job: Job) -> bool:
     return node.schedulable and (wants is None or wants == node.accelerator)
 
 
-def _copies(free: dict[NodeName, Resources], each: Resources) -> int:
+def _copies(free: Mapping[NodeName, Resources], each: Resources) -> int:
     fits = [each.copies_within(have) for have in free.values()]
     return sum(UNLIMITED if copies is None else copies for copies in fits)
-
-
-def _reserve(tx: Transaction, job: Job, free: dict[NodeName, Resources]) -> None:
-    """Take what ``job`` has from where it is, and what it still waits for from the first fit."""
-    each = job.document.resources
-    live = [r for r in tx.worlds.replicas(job.id) if r.state is not ReplicaState.EXITED]
-    for node, count in Counter(replica.node for replica in live).items():
-        if node in free:
-            free[node] = free[node] - each.times(count)
-    size = 0 if job.state in _IDLE else wished(tx.plans.of(job.id), job)[1].replicas
-    for _ in range(size - len(live)):
-        fit = next((n for n, have in free.items() if each.copies_within(have) != 0), None)
-        if fit is not None:
-            free[fit] = free[fit] - each

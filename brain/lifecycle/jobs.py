@@ -1,10 +1,11 @@
 """Jobs: submitted, admitted, suspended, resumed, cancelled, ended."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, Conflict
-from brain.lifecycle.capacity import compared, largest, room
+from brain.lifecycle.capacity import Room, compared, largest, room
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import acted, happened, move_job
 from brain.lifecycle.wishes import wished
@@ -61,11 +62,15 @@ def submit(
     return job
 
 
-def admit(tx: Transaction, pool: PoolName, *, now: datetime) -> tuple[Job, ...]:
-    """Start what fits, by priority, then age; what does not fit says why. Returns the started."""
-    queue = [job for job in tx.jobs.unfinished(pool) if job.state is JobState.QUEUED]
-    queue.sort(key=lambda job: (-job.document.priority, job.created_at))
-    return tuple(job for job in queue if _admitted(tx, job, now))
+def admit(
+    tx: Transaction, queue: Iterable[Job], *, now: datetime, room: Room = room
+) -> tuple[Job, ...]:
+    """Start what fits of ``queue``, by priority, then age; what does not fit says why.
+
+    Returns the started, as they were before.
+    """
+    order = sorted(queue, key=lambda job: (-job.document.priority, job.created_at))
+    return tuple(job for job in order if _admitted(tx, job, now, room))
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
@@ -156,7 +161,7 @@ def thaw(tx: Transaction, scope: str, target: str, *, by: str, now: datetime) ->
     return True
 
 
-def _admitted(tx: Transaction, job: Job, now: datetime) -> bool:
+def _admitted(tx: Transaction, job: Job, now: datetime, room: Room) -> bool:
     size, fits = wished(tx.plans.of(job.id), job)[1].replicas, room(tx, job)
     if fits >= size:
         move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)

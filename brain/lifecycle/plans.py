@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import Conflict
-from brain.lifecycle.capacity import room
+from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN, happened, move_job, move_plan, told
-from brain.lifecycle.wishes import frozen, may_act, meets, reached, standing
+from brain.lifecycle.wishes import frozen, may_act, meets, moved, reached, standing
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.explanation import Explanation
-from brain.types.job import Intent, Job, JobState
+from brain.types.job import Intent, Job, JobId, JobState, OptimizeMode
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import count, number, quantity, resize
@@ -29,9 +29,18 @@ _DAY = timedelta(hours=24)
 
 
 def propose(
-    tx: Transaction, job: Job, advice: Recommendation, *, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    advice: Recommendation,
+    *,
+    settings: Settings,
+    now: datetime,
+    after: tuple[tuple[JobId, int], ...] = (),
+    room: Room = room,
 ) -> ScalePlan:
     """Store Brain's advice as a plan, and approve it where the policy may.
+
+    ``after`` names the plans that free what it needs; it is approved only with them.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -49,19 +58,47 @@ def propose(
         promised=advice.predicted,
         restart_seconds=advice.restart_seconds,
         payback_seconds=advice.payback_seconds,
+        after=after,
     )
     tx.plans.add(plan)
     told(tx, plan, advice.explanation.reason, now)
-    if not may_act(job, settings):
+    return proceed(tx, job, plan, settings=settings, now=now, room=room)
+
+
+def proceed(
+    tx: Transaction,
+    job: Job,
+    plan: ScalePlan,
+    *,
+    settings: Settings,
+    now: datetime,
+    room: Room = room,
+) -> ScalePlan:
+    """Approve a proposal where the policy may and what it needs is approved, and begin it."""
+    if not may_act(job, settings) or unapproved(tx, plan):
         return plan
     plan = approved(tx, plan, AUTO, now)
-    return begin(tx, plan, settings=settings, now=now)
+    return begin(tx, plan, settings=settings, now=now, room=room)
 
 
-def begin(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
+def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
+    """A plan that frees what ``plan`` needs and that nobody approved yet."""
+    needed = (tx.plans.get(job, generation) for job, generation in plan.after)
+    return next((one for one in needed if one.state is PlanState.PROPOSED), None)
+
+
+def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
+    """A plan that was to free what ``plan`` needs and never will."""
+    needed = (tx.plans.get(job, generation) for job, generation in plan.after)
+    return next((one for one in needed if not one.active and not reached(one)), None)
+
+
+def begin(
+    tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime, room: Room = room
+) -> ScalePlan:
     """Begin applying an approved plan, once; return it unchanged while something is in the way."""
     job = tx.jobs.get(plan.job)
-    if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan):
+    if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
         return plan
     begins = change(plan) if plan.current == plan.target else f"{change(plan)} begins"
     plan = move_plan(tx, plan, PlanState.APPLYING, begins, now)
@@ -74,6 +111,10 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     """Mark a plan in Applying as Applied once the observed world meets its target."""
     world = tx.worlds.latest(plan.job)
     if plan.state is not PlanState.APPLYING or world is None or not meets(world, plan.target):
+        return plan
+    # A change of size is met wherever its replicas are; one that only moves them is not.
+    only_moves = plan.target == plan.current and plan.target.elsewhere(plan.current)
+    if only_moves and not moved(world, plan.target):
         return plan
     outcome = replace(
         plan.outcome,
@@ -89,7 +130,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     return plan
 
 
-def obstacle(tx: Transaction, job: Job, plan: ScalePlan) -> str | None:
+def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
     """What keeps an approved plan from beginning; None where nothing does.
 
     A RESTORE moves nothing to a new size, so neither freeze nor state keeps it.
@@ -155,9 +196,9 @@ def fail(
     return failed
 
 
-def expire(tx: Transaction, plan: ScalePlan, now: datetime) -> ScalePlan:
-    """End a proposal that nobody approved in time."""
-    message = f"nobody approved {change(plan)} in time"
+def expire(tx: Transaction, plan: ScalePlan, now: datetime, *, why: str = "") -> ScalePlan:
+    """End a plan that nobody approved in time, or that cannot begin any more."""
+    message = why or f"nobody approved {change(plan)} in time"
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.EXPIRED, message, now, outcome=outcome)
 
@@ -182,16 +223,22 @@ def judge(
     both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
     if _kept(plan, plan.promised, measured, settings):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
-    if plan.kind is not PlanKind.RESIZE:
+    job = tx.jobs.get(plan.job)
+    if plan.kind is not PlanKind.RESIZE or _made_room(job, plan):
         return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
     outcome = replace(plan.outcome, measured=measured, verdict=Verdict.FELL_SHORT, detail=both)
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
-    job = tx.jobs.get(plan.job)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     count_rollbacks(tx, plan, settings, now)
     return plan
+
+
+def _made_room(job: Job, plan: ScalePlan) -> bool:
+    """Whether others have what the plan gave up: then the next round decides, not this verdict."""
+    smaller = plan.target.replicas < plan.current.replicas
+    return smaller and job.document.optimize_mode is OptimizeMode.CLUSTER
 
 
 def _kept(plan: ScalePlan, promised: Prediction, measured: Prediction, settings: Settings) -> bool:
@@ -342,4 +389,7 @@ def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: d
 
 
 def change(plan: ScalePlan) -> str:
+    if plan.target == plan.current and plan.target.elsewhere(plan.current):
+        to = ", ".join(node for node, _ in plan.target.nodes)
+        return f"{count(plan.target.replicas, 'replica')} to {to}"
     return resize(plan.current.replicas, plan.target.replicas)

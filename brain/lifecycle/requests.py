@@ -9,7 +9,16 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.capacity import room
-from brain.lifecycle.plans import approved, begin, change, count_rollbacks, draft, instead, undoing
+from brain.lifecycle.plans import (
+    approved,
+    begin,
+    change,
+    count_rollbacks,
+    draft,
+    instead,
+    unapproved,
+    undoing,
+)
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.sight import look
 from brain.lifecycle.wishes import effective_mode, standing
@@ -115,7 +124,7 @@ def approve(
         Conflict: it cannot be approved; ``refusal`` says why.
     """
     _expect_version(plan, version)
-    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now)
+    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now) or _alone(tx, plan)
     if why_not:
         raise Conflict(why_not)
     return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
@@ -185,6 +194,18 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
     if effective_mode(job, settings) is PolicyMode.SHADOW:
         return "the policy mode is shadow: plans are recorded, never applied"
     return None
+
+
+def _alone(tx: Transaction, plan: ScalePlan) -> str | None:
+    """Why a plan that needs what another frees cannot be approved without that one."""
+    first = unapproved(tx, plan)
+    if first is None:
+        return None
+    name = tx.jobs.get(first.job).document.name
+    return (
+        f"plan {plan.generation} needs what plan {first.generation} of {name} frees "
+        f"({change(first)}); approve that one first"
+    )
 
 
 def _expect_version(plan: ScalePlan, version: int | None) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from statistics import median
 
-from brain.lifecycle.capacity import room
+from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.wishes import changed_at, effective_mode, standing
 from brain.models.fitting import Point
@@ -29,7 +29,13 @@ _STRAGGLER = 0.2
 
 
 def situate(
-    tx: Transaction, job: Job, sight: Sight, *, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    sight: Sight,
+    *,
+    settings: Settings,
+    now: datetime,
+    room: Room = room,
 ) -> Situation:
     """Gather what a policy may know of a job."""
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)

@@ -1,5 +1,6 @@
 """What a job should have: its standing target, what is being applied, and the wish of both."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from zlib import crc32
@@ -87,6 +88,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
         patience_seconds=settings.patience_seconds,
         frozen=is_frozen,
         restart_limit=document.restarts.limit,
+        nodes=target.nodes if replicas else (),
     )
 
 
@@ -98,6 +100,12 @@ def meets(world: World | None, target: Allocation) -> bool:
         and world.ended_at is None
         and (world.replicas, world.processes) == (target.replicas, target.processes)
     )
+
+
+def moved(world: World, target: Allocation) -> bool:
+    """Whether the world is on the nodes that ``target`` names, if it names any."""
+    found = Counter(member.node for member in world.members)
+    return not target.nodes or found == Counter(dict(target.nodes))
 
 
 def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:

@@ -1,9 +1,9 @@
 """What a job gets: replicas on nodes, with resources."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from brain.types.resources import Resources
+from brain.types.resources import NodeName, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +14,13 @@ class Allocation:
     processes_per_replica: int = 1
     #: Reserved by each replica.
     resources: Resources = Resources()
+    #: Replicas on each node, where that was chosen; empty: wherever they fit. It is no part of the
+    #: size, and does not tell two of them apart.
+    nodes: tuple[tuple[NodeName, int], ...] = field(default=(), compare=False)
+
+    def elsewhere(self, other: "Allocation") -> bool:
+        """Whether both say where their replicas are, and not the same."""
+        return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     @property
     def processes(self) -> int:

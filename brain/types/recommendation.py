@@ -38,4 +38,4 @@ class Recommendation:
     @property
     def hold(self) -> bool:
         """Whether this is a decision not to change."""
-        return self.target == self.current
+        return self.target == self.current and not self.target.elsewhere(self.current)

@@ -130,19 +130,19 @@ class PoolRound:
     decided_at: datetime
     #: True where nothing was proposed: the first round after a start only looks.
     observed_only: bool = False
-    #: What is counted: ``GPU``, or ``mCPU`` in a pool without any.
-    unit: str
+    #: What is counted, by accelerator: ``GPU``, or ``core`` for jobs that reserve none.
+    units: Mapping[str, str] = field(default_factory=dict)
     #: Utility of the division, and a proof that no division has more.
     value: float
     bound: float
     #: Marginal utility of one unit, by accelerator; and on top by project.
     prices: Mapping[str, float] = field(default_factory=dict)
     project_prices: Mapping[str, float] = field(default_factory=dict)
-    #: Units by accelerator: of healthy nodes, and given to the jobs that share.
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    used: Mapping[str, int] = field(default_factory=dict)
+    #: Units by accelerator: what this round divided, and what it gave.
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
     #: Units that guarantees lack, by project.
-    short: Mapping[str, int] = field(default_factory=dict)
+    short: Mapping[str, float] = field(default_factory=dict)
     shares: tuple[JobShare, ...] = ()
 
     @property

@@ -35,6 +35,8 @@ class WorldWish:
     frozen: bool = False
     #: Failures after which the job is given up.
     restart_limit: int
+    #: Replicas on each node, where Brain chose them; empty: wherever they fit.
+    nodes: tuple[tuple[NodeName, int], ...] = ()
 
     @property
     def etag(self) -> str:

@@ -125,7 +125,7 @@ class TestPolicies:
 
 class TestRounds:
     def test_the_latest_of_a_pool_is_kept(self, stores: Stores) -> None:
-        first = PoolRound(pool=POOL, decided_at=NOW, unit="GPU", value=1.0, bound=1.5)
+        first = PoolRound(pool=POOL, decided_at=NOW, units={"T4": "GPU"}, value=1.0, bound=1.5)
         second = replace(
             first,
             decided_at=at(60),
