@@ -20,6 +20,7 @@ from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
 from launcher.extras import events
+from launcher.extras.console import Discreet, say
 from launcher.following import addresses
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
@@ -73,12 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         place.status(generation=intent.generation, address="", phase="starting")
         ended = asyncio.run(_replica(intent, place))
     except BrainError as unusable:
-        _say(str(unusable))
+        say(str(unusable))
         ended = Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
     try:
         place.end(ended.exit, ended.exit_code, ended.detail)
     except OSError as full:
-        _say(f"exit.json cannot be written, the scaler will call this lost: {full}")
+        say(f"exit.json cannot be written, the scaler will call this lost: {full}")
     return ended.exit_code
 
 
@@ -156,14 +157,14 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         rules = Rules(barren_worlds=_BARREN_WORLDS)
         terms = replace(_terms(agent, token, rules), linger_seconds=600.0)
         return Coordinator(
-            terms, place=job, seat=seat, wishes=wishes, reports=reports, say=_say, last=agent.last
+            terms, place=job, seat=seat, wishes=wishes, reports=reports, say=say, last=agent.last
         )
 
     def status(address: str, phase: str) -> None:
         try:
             place.status(generation=intent.generation, address=address, phase=phase)
         except OSError as full:
-            _say(f"state.json cannot be written: {full}")
+            say(f"state.json cannot be written: {full}")
 
     participant = Participant(
         config,
@@ -174,7 +175,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         seat=seat,
         coordinate=coordinate,
         status=status,
-        say=_say,
+        say=say,
         lease_seconds=_lease_seconds(config),
     )
     return await _with_collector(participant, config)
@@ -197,7 +198,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         shape=config.shape,
         spares=True,
     )
-    participant = by_hand(config, scratch, rank=rank, rules=rules, say=_quietly)
+    participant = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet())
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
@@ -205,7 +206,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         try:
             hand_on_error(participant.exits, os.environ)
         except OSError as cannot:  # who started us reads less, the exit code is the same
-            _say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
+            say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
     if ended.exit is ReplicaExit.LEFT and participant.leaving is not None:
         return 128 + participant.leaving
     return ended.exit_code
@@ -276,7 +277,7 @@ def by_hand(
 async def _with_collector(participant: Participant, config: LaunchConfig) -> Ended:
     if config.brain_url is None:  # nobody would be told
         return await participant.run()
-    collecting = asyncio.create_task(keep_collector(config.home, _quietly))
+    collecting = asyncio.create_task(keep_collector(config.home, Discreet()))
     try:
         return await participant.run()
     finally:
@@ -315,7 +316,7 @@ def _check_terms(config: LaunchConfig) -> CheckTerms | None:
         ratio=config.straggler_ratio,
         seconds=_rendezvous(config, "check_timeout", 120.0),
         memory=Path(config.home) / "network_check.json",
-        tell=_say,
+        tell=say,
     )
 
 
@@ -387,17 +388,6 @@ async def _listen(endpoint: str, participant: Participant) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"brain: {text}\n")
-    sys.stderr.flush()
-
-
-def _quietly(text: str) -> None:
-    """By hand the console belongs to the script, unless somebody debugs us."""
-    if os.environ.get("BRAIN_DEBUG"):
-        _say(text)
 
 
 if __name__ == "__main__":

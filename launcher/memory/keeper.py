@@ -33,6 +33,8 @@ LOOK_SECONDS, LOST_SECONDS = 0.25, 1.0
 GIVE_UP_SECONDS = 10.0
 #: Seconds that workers may outlive their agent.
 ORPHANS_SECONDS = 15.0
+#: Where processors are short, what trains, or is about to, comes first; storage is not starved.
+_NICENESS = 5
 
 
 class Keeper:
@@ -222,6 +224,7 @@ def main(root: str) -> None:
     """Keep one directory; its lock came with us, or is free."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
+    os.nice(_NICENESS)
     with contextlib.suppress(FileNotFoundError):  # another one has finished it
         Keeper(root).run()
 

@@ -213,6 +213,8 @@ class Participant:
 
     def _connected(self, connection: Connection) -> None:
         self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
+        if self._coordinator is None:
+            self.say(f"waiting: a place in the world coordinated at {self._search.following}")
         self._search.arrived()
         if self._crew.ready:  # it may have become so between hello and welcome
             connection.send(frames.Ready())
@@ -224,6 +226,8 @@ class Participant:
         """Connect to the coordinator, or become it."""
         began = time.monotonic()
         pause = _SEEK_SECONDS
+        if self._search.seat.home:
+            self.say(f"waiting: an agent of job {self.config.job} at {self._search.seat.home}")
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
@@ -337,6 +341,8 @@ class Participant:
     def _hear(self, frame: frames.Frame) -> None:
         match frame:
             case frames.Run() | frames.Halt() | frames.Prepare() | frames.Discard():
+                if isinstance(frame, frames.Run):
+                    self.say(f"world {frame.world.epoch} begins")
                 self._crew.order(frame)
             case frames.Parked(epoch=epoch, mode=mode):
                 self._crew.park(epoch, Park(mode))
