@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-resources bench-resources web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -16,6 +16,8 @@ help:
 	@echo "make bench-loop  the probe's cost and the loop's latency"
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
+	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
+	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -56,6 +58,12 @@ bench-elastic: $(READY)
 
 bench-models: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models
+
+bench-jct: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct
+
+bench-resources: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build

@@ -291,9 +291,7 @@ def simulate(jobs: Sequence[Job], policy: Policy, rules: Rules | None = None) ->
 
 def _crowded(current: Allocation) -> set[int]:
     """Nodes with more than one distributed job."""
-    spread = Counter(
-        node for held in current.values() if len(set(held)) > 1 for node in set(held)
-    )
+    spread = Counter(node for held in current.values() if len(set(held)) > 1 for node in set(held))
     return {node for node, count in spread.items() if count > 1}
 
 

@@ -6,8 +6,8 @@ It knows true step times and the steps that are left, as in Pollux's evaluation.
 from collections.abc import Sequence
 
 from benchmarks.jct.applications import Application
-from benchmarks.jct.pollux import GPUS_PER_NODE, Allocation, Job, share
 from benchmarks.jct.policies.filling import fill
+from benchmarks.jct.pollux import GPUS_PER_NODE, Allocation, Job, share
 
 
 class Optimus:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.jct.pollux import Allocation, Job
 from benchmarks.jct.policies.filling import fill
+from benchmarks.jct.pollux import Allocation, Job
 
 #: GPU-seconds after which a job yields to those that had less.
 QUEUE_GPU_SECONDS = 16 * 3600

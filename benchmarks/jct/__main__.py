@@ -1,0 +1,41 @@
+"""How long jobs take: Brain beside Pollux, Sia, Tiresias and Optimus in their own simulators.
+
+    make bench-jct
+
+Both simulators are re-implemented from their description (``pollux``, ``sia``). What is ours may
+learn inside a run only; the name of an application is a key to group by, nothing is looked up.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from benchmarks.jct import rows
+from benchmarks.jct.bench import Bench
+from benchmarks.report import Row, markdown, publish
+
+#: In the order of the report; each may be run alone.
+PARTS: dict[str, Callable[[Bench], list[Row]]] = {
+    "faithfulness": rows.faithfulness,
+    "knowledge": rows.knowledge,
+    "loads": rows.loads,
+    "wrong": rows.wrong,
+    "restarts": rows.restarts,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; not published")
+    parser.add_argument("--workloads", nargs="+", type=int, help="workloads to run; not published")
+    arguments = parser.parse_args()
+    bench = Bench(workloads=arguments.workloads, tell=lambda line: print(line, file=sys.stderr))
+    table = [row for part in arguments.only or PARTS for row in PARTS[part](bench)]
+    if arguments.only or arguments.workloads:
+        sys.stdout.write(markdown(table) + "\n")
+        sys.exit(0 if all(row.met for row in table) else 1)
+    publish("jct", "Job completion times in simulation", table)
+
+
+if __name__ == "__main__":
+    main()

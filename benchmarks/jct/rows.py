@@ -1,0 +1,128 @@
+"""What is reported of Pollux's simulator: faithfulness first, then Brain beside Pollux."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.jct.bench import Bench, beside
+from benchmarks.jct.brain import Brain, Knowledge, Settings
+from benchmarks.jct.policies.optimus import Optimus
+from benchmarks.jct.policies.tiresias import Tiresias
+from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
+from benchmarks.report import Row
+
+#: By load: workloads that are given.
+GIVEN = {0.5: (1, 2, 3, 4), 1.0: (1, 3, 6), 1.5: (6,), 2.0: (6,)}
+#: Largest share of Pollux's average, by knowledge.
+_LOAD_ONE = {Knowledge.NONE: 1.00, Knowledge.DECLARED: 0.91, Knowledge.HISTORY: 0.83}
+#: With declared epochs and history, by load.
+_LOADED = {1.5: 0.76, 2.0: 0.72}
+_WRONG, _CHEAP = 0.88, 0.75
+#: What our launcher needs instead of 30 s.
+_CHEAP_SECONDS = 2.0
+_PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": Optimus}
+
+
+def faithfulness(bench: Bench) -> list[Row]:
+    """Our Tiresias and Optimus beside the published averages of theirs."""
+    rows = []
+    for name, make in _PEERS.items():
+        for load, numbers in GIVEN.items():
+            for number in bench.given(numbers):
+                theirs = bench.published[name, load, number].mean_seconds
+                ours = bench.run(name, load, number, _fresh(make)).mean_seconds
+                rows.append(
+                    Row(
+                        metric=f"{name.title()}, load {load:g}, workload {number}: away from "
+                        "the published average",
+                        value=100 * abs(ours / theirs - 1),
+                        unit="%",
+                        bar=1.0,
+                        note=f"{ours:.1f} s",
+                    )
+                )
+    return rows
+
+
+def knowledge(bench: Bench) -> list[Row]:
+    """Load 1.0 at three levels of knowledge, beside Pollux, Tiresias and Optimus."""
+    rows = []
+    for level, share in _LOAD_ONE.items():
+        rows += _beside(bench, f"Brain, {level}", 1.0, Settings(knowledge=level), share)
+    for peer in _PEERS:
+        numbers = bench.given(GIVEN[1.0])
+        theirs = [bench.published[peer, 1.0, number] for number in numbers]
+        ours = [bench.published["pollux", 1.0, number] for number in numbers]
+        rows += beside(
+            f"{peer.title()} (published)",
+            "Pollux (published)",
+            theirs,
+            ours,
+            share=None,
+            p99=None,
+            makespan=None,
+        )
+    return rows
+
+
+def loads(bench: Bench) -> list[Row]:
+    """Crowded clusters, with declared epochs and history."""
+    rows = []
+    for load, share in _LOADED.items():
+        name = f"Brain, {Knowledge.HISTORY}, load {load:g}"
+        rows += _beside(bench, name, load, Settings(knowledge=Knowledge.HISTORY), share)
+    return rows
+
+
+def wrong(bench: Bench) -> list[Row]:
+    """A third of the declarations off by half, up or down."""
+    name = f"Brain, {Knowledge.HISTORY}, a third declared wrong by 50 %"
+    settings = Settings(knowledge=Knowledge.HISTORY)
+    return _beside(bench, name, 1.0, settings, _WRONG, declared=mistaken)
+
+
+def restarts(bench: Bench) -> list[Row]:
+    """Restarts as cheap as our launcher makes them."""
+    name = f"Brain, {Knowledge.HISTORY}, restarts of {_CHEAP_SECONDS:g} s"
+    settings = Settings(knowledge=Knowledge.HISTORY, restart_seconds=_CHEAP_SECONDS)
+    return _beside(bench, name, 1.0, settings, _CHEAP)
+
+
+def _fresh(make: Callable[[], Policy]) -> Callable[[Sequence[Job]], Policy]:
+    return lambda _: make()
+
+
+def mistaken(jobs: Sequence[Job]) -> dict[str, float]:
+    """Factors on what a third of the jobs declare, drawn once for all."""
+    random = np.random.default_rng(0)
+    drawn = random.permutation(len(jobs))[: len(jobs) // 3]
+    return {jobs[index].name: float(random.choice([0.5, 1.5])) for index in drawn}
+
+
+def _beside(
+    bench: Bench,
+    name: str,
+    load: float,
+    settings: Settings,
+    share: float,
+    declared: Callable[[Sequence[Job]], dict[str, float]] = lambda jobs: {},
+) -> list[Row]:
+    numbers = bench.given(GIVEN[load])
+    rules = Rules(restart_seconds=settings.restart_seconds)
+    found: list[Outcome] = [
+        bench.run(name, load, number, lambda jobs: Brain(settings, declared(jobs)), rules)
+        for number in numbers
+    ]
+    if not found:
+        return []
+    theirs = [bench.published["pollux", load, number] for number in numbers]
+    slowest = max(one.decision_ms_max for one in found)
+    calm = np.mean([one.decision_ms_mean for one in found])
+    return beside(
+        name,
+        "Pollux (published)",
+        found,
+        theirs,
+        share=share,
+        note=f"decisions {calm:.0f}, at most {slowest:.0f} ms",
+    )
