@@ -36,7 +36,7 @@ class Scene:
     jobs: Sequence[JobView]
     cluster: ClusterView
     nodes: Sequence[NodeView]
-    #: Accelerators of all healthy nodes by type, names in order.
+    #: Accelerators of all healthy nodes by type, names in order; never empty.
     capacity: Mapping[str, int]
     weights: Weights
 
@@ -81,7 +81,8 @@ def allocate(
 
 def _scene(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Scene:
     nodes = [node for node in cluster.nodes if node.healthy and node.capacity > 0]
-    capacity = dict.fromkeys(sorted({node.accelerator for node in nodes}), 0)
+    kinds = {node.accelerator for node in cluster.nodes} | {k for job in jobs for k in job.curves}
+    capacity = dict.fromkeys(sorted(kinds or {""}), 0)
     for node in nodes:
         capacity[node.accelerator] += node.capacity
     return Scene(jobs=jobs, cluster=cluster, nodes=nodes, capacity=capacity, weights=weights)
@@ -145,14 +146,17 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
     free = dict.fromkeys(scene.types, 0)
     for node in scene.nodes:
         free[node.accelerator] += max(0, floor.free[node.name])
-    tenant = [number.get(job.tenant, len(quotas)) for job in scene.jobs]
+    names = [number.get(job.tenant, len(quotas)) for job in scene.jobs]
+    tenant = np.array(names, dtype=np.int64)
+    largest = np.where(np.isfinite(columns.utility), columns.size, 0).max(axis=1)
+    useful = np.bincount(tenant, largest, minlength=len(quotas) + 1)[:-1]
     most = columns.utility / columns.size
     return Problem(
         columns=columns,
         capacity=np.array([free[name] for name in scene.types], dtype=np.float64),
-        tenant=np.array(tenant, dtype=np.int64),
+        tenant=tenant,
         limit=np.maximum(limit, 0),
-        guaranteed=np.maximum(owed, 0),
+        guaranteed=np.clip(owed, 0, useful),
         shortfall=10 * max(float(most.max(initial=0)), 1e-9),
     )
 

@@ -106,7 +106,7 @@ def clear(problem: Problem, start: tuple[Floats, Floats, Floats] | None = None) 
             step = np.where(sign == before, step * _FASTER, step * _SLOWER)
             step = np.minimum(step, _LARGEST)
         before = sign
-        if step.max() < STILL:
+        if step.max(initial=0) < STILL:
             break
         prices = prices * np.exp(np.clip(4 * excess, -1, 1) * step)
         prices = np.where(idle > 0, 0.0, np.clip(prices, floor, ceiling))
@@ -117,7 +117,7 @@ def clear(problem: Problem, start: tuple[Floats, Floats, Floats] | None = None) 
 def _scale(problem: Problem) -> tuple[float, Floats]:
     """The smallest price worth naming, and prices to begin with."""
     most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
-    usual = max(0.5 * float(most) / float(problem.capacity.sum()), 1e-12)
+    usual = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
     quotas = len(problem.limit)
     return 1e-6 * usual, np.r_[
         np.full(len(problem.capacity), usual), np.full(2 * quotas, 0.01 * usual)

@@ -90,11 +90,12 @@ def unusable(job: JobView) -> str | None:
 def impossible(job: JobView, room: Mapping[str, int], quota: Quota | None) -> str:
     """Why not one sound configuration of ``job`` fits the empty cluster."""
     known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
-    if not room:
+    offered = sorted(name for name, accelerators in room.items() if accelerators)
+    if not offered:
         return "the cluster has no healthy accelerator: bring back or add a node"
     if not known:
         wants = ", ".join(sorted(job.curves)) or "nothing"
-        return f"it can use {wants}; the cluster has {', '.join(sorted(room))}"
+        return f"it can use {wants}; the cluster has {', '.join(offered)}"
     least = {name: int(job.curves[name].rows[:, REPLICAS].min()) for name in known}
     kind = min(least, key=lambda name: (least[name], name))
     needs = least[kind] * job.gpus_per_replica
