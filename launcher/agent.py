@@ -195,6 +195,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         free_seconds=_FREE_SECONDS,
         last_waits=False,
         alone_seconds=_alone_seconds(config),
+        join_seconds=_join_seconds(config),
         shape=config.shape,
         spares=True,
     )

@@ -1,5 +1,6 @@
 """The next world, once no worker runs."""
 
+import math
 from collections.abc import Sequence
 
 from brain.types.job import Intent
@@ -27,9 +28,7 @@ def between(sight: Sight, now: float) -> Action:
     if size < goal and (waiting := _patience(sight, wish, now, goal, size)):
         return waiting
     if size == 0:
-        need = max(wish.minimum, wish.unit)
-        here = extent(available(sight), sight.rules.shape)
-        return Wait(f"{here} of at least {need} {counted(sight)} are here")
+        return _too_few(sight, wish, now)
     if not _may_form(sight, before, now):
         return Wait("members of the last world may still run", sight.lease_until)
     if size < goal and now < (until := settled_at(sight)):
@@ -39,6 +38,19 @@ def between(sight: Sight, now: float) -> Action:
     if preparing is not None and _holds(sight, preparing, form):
         return preparing.form
     return form
+
+
+def _too_few(sight: Sight, wish: WorldWish, now: float) -> Action:
+    need = max(wish.minimum, wish.unit)
+    here = extent(available(sight), sight.rules.shape)
+    too_few = f"{here} of at least {need} {counted(sight)} are here"
+    if sight.world is not None or math.isinf(sight.rules.join_seconds):
+        return Wait(too_few)
+    until = sight.wished_since + sight.rules.join_seconds
+    if now < until:
+        return Wait(too_few, until)
+    waited = f"after {sight.rules.join_seconds:g} s (--rdzv-conf join_timeout=)"
+    return End(ReplicaExit.FAILED, 1, f"{too_few} {waited}")
 
 
 def settled_at(sight: Sight) -> float:

@@ -177,6 +177,8 @@ class Rules:
     #: Seconds that a first world of fewer than all waits: of an earlier one there may be members
     #: that have not found us yet.
     alone_seconds: float = 0.0
+    #: A job whose first world cannot be formed for so many seconds ends.
+    join_seconds: float = math.inf
     #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
     prepare_seconds: float = 60.0
     #: Seconds within which a wished change must find a world that steps.

@@ -77,6 +77,18 @@ def test_fewer_than_the_minimum_never_form() -> None:
     assert isinstance(decide(replace(seen, wish=wish(4, minimum=2)), LATE), Wait)
 
 
+def test_a_first_world_that_cannot_be_formed_is_given_up_in_time() -> None:
+    rules = replace(ORDINARY, join_seconds=600.0)
+    seen = replace(sight(None, 0, wished_since=NOW, rules=rules), wish=wish(4, minimum=2))
+
+    assert decide(seen, NOW + 599) == Wait("1 of at least 2 replicas are here", NOW + 600)
+    assert decide(seen, NOW + 600) == End(
+        ReplicaExit.FAILED,
+        1,
+        "1 of at least 2 replicas are here after 600 s (--rdzv-conf join_timeout=)",
+    )
+
+
 def test_31_replicas_of_unit_4_run_28_and_keep_3_spares() -> None:
     seen = sight(None, *range(31))
     action = decide(replace(seen, wish=wish(32, unit=4, minimum=4)), LATE)
