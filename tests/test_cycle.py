@@ -240,9 +240,9 @@ def test_a_young_job_of_unknown_length_is_not_worth_a_long_restart():
 
 
 def test_a_job_that_is_nearly_done_is_left_alone():
-    laptop = Laptop(scaling_by(0.9), steps=100).start()
+    laptop = Laptop(scaling_by(0.9), steps=150).start()
 
-    laptop.live(60)
+    laptop.live(28)
 
     assert laptop.plans == []
 
@@ -332,12 +332,11 @@ def test_a_turn_tells_what_it_did():
 @pytest.mark.parametrize("exponent", [0.3, 0.6, 1.0])
 def test_it_settles_and_does_not_oscillate(exponent: float):
     laptop = Laptop(scaling_by(exponent), cpus=8, noise=0.02).start()
-    laptop.live(600, every=20)
-    changes = len(laptop.plans)
 
-    laptop.live(600, every=20)
+    laptop.live(1200, every=20)
 
-    assert len(laptop.plans) == changes <= 6
+    sizes = [plan.target.replicas for plan in laptop.plans if plan.kind is PlanKind.RESIZE]
+    assert len(set(sizes)) == len(sizes) <= 4
 
 
 @pytest.mark.parametrize("minutes", [10, -10])

@@ -6,20 +6,25 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import Sight
-from brain.lifecycle.wishes import changed_at, effective_mode, standing
-from brain.models.fitting import Point
+from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
+from brain.lifecycle.work import limits, ratios, still_to_come
+from brain.models.job import Size
+from brain.models.restart import restart_cost
 from brain.optimizer import Situation
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
-from brain.types.world import Cause, World
+from brain.types.world import Cause
 from brain.typeset import change, duration
 
-#: An undeclared end is as far ahead as the beginning is behind, but no further than this.
-_HORIZON_SECONDS = 6 * 3600.0
+#: Brain's own changes of so long ago count towards what a job bears.
+_LATELY_SECONDS = 3600.0
+#: What of its node's CPUs is busy is looked at over so long.
+_BUSY_SECONDS = 60.0
 #: A size that fell short is not tried again for so long.
 _DISAPPOINTED_SECONDS = 6 * 3600.0
 #: Saves older than this say nothing about the script that runs now.
@@ -41,14 +46,21 @@ def situate(
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
     saves = _saves(tx, job, now)
-    downtimes = [
-        world.downtime_seconds
-        for world in worlds
-        if world.cause is Cause.PLAN and world.downtime_seconds is not None
-    ]
+    restart = restart_cost(
+        [
+            world.downtime_seconds
+            for world in reversed(worlds)
+            if world.cause is Cause.PLAN and world.downtime_seconds is not None
+        ],
+        assumed_seconds=settings.restart_seconds,
+    )
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
-    remaining = _remaining(job, sight, worlds)
-    changed = changed_at(worlds, plans)
+    rest = still_to_come(job, sight, worlds, elapsed=elapsed, ratios=ratios(tx, job))
+    changed, lately = changed_at(worlds, plans), _own_changes(plans, now)
+    decided = tx.plans.decision(job.id)
+    sizes = tuple(job.document.replicas.sizes())
+    if sight.model is not None:
+        sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
     declared = job.document.checkpoint
     return Situation(
         job=job,
@@ -58,21 +70,27 @@ def situate(
         present=sight.present,
         model=sight.model,
         unit=sight.unit,
-        sizes=tuple(job.document.replicas.sizes()),
+        sizes=sizes,
         room=room(tx, job),
         telemetry_age_seconds=_age(sight, now),
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
         checkpointed=bool(saves or declared.path or declared.every or declared.signal),
         unsaved_seconds=_since(saves[-1].measured_at, now) if saves else elapsed,
-        restart_seconds=median(downtimes) if downtimes else settings.restart_seconds,
-        restarts_measured=len(downtimes),
+        restart_seconds=restart.seconds,
+        restarts_measured=restart.measured,
         since_change_seconds=None if changed is None else _since(changed, now),
+        changes_lately=len(lately),
+        left_lately=frozenset(plan.current.replicas for plan in lately),
+        since_decision_seconds=_since(decided.decided_at, now) if decided else None,
         elapsed_seconds=elapsed,
-        remaining_seconds=min(elapsed, _HORIZON_SECONDS) if remaining is None else remaining,
-        end_declared=remaining is not None,
+        remaining_seconds=rest.seconds,
+        end_declared=rest.declared,
+        remaining_basis=rest.basis,
+        limits=limits(job, sight, worlds, settings, now),
         disappointed=_disappointed(plans, now),
         straggler=_straggler(sight.samples),
         data_wait_share=_data_wait(sight.samples),
+        cpu_share=_cpu(tx, job, sight, now),
         settings=settings,
         now=now,
     )
@@ -95,13 +113,16 @@ def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
     return hour or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
 
 
-def _remaining(job: Job, sight: Sight, worlds: Sequence[World]) -> float | None:
-    """Seconds to the declared last step at the present pace; None where none is declared."""
-    if job.document.steps is None or not isinstance(sight.present, Point):
-        return None
-    redone = sum(world.steps_redone or 0 for world in worlds)
-    made = sum(point.last_step for point in [*sight.earlier, sight.present]) - redone
-    return max(0, job.document.steps - made) * sight.present.step_seconds
+def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
+    """Plans of Brain's own that changed the world within the last hour."""
+    return [
+        plan
+        for plan in plans
+        if plan.kind in (PlanKind.RESIZE, PlanKind.ROLLBACK)
+        and plan.proposed_by == BRAIN
+        and reached(plan)
+        and _since(plan.updated_at, now) < _LATELY_SECONDS
+    ]
 
 
 def _disappointed(plans: Sequence[ScalePlan], now: datetime) -> frozenset[int]:
@@ -137,3 +158,13 @@ def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
     total = sum(sample.step_seconds_mean * sample.steps for sample in training)
     waited = sum(sample.data_wait_seconds * sample.steps for sample in training)
     return waited / total if total > 0 else None
+
+
+def _cpu(tx: Transaction, job: Job, sight: Sight, now: datetime) -> float | None:
+    """Busy share of the nodes' CPUs; where these train, being busy says nothing, hence None."""
+    newest = sight.samples[-1] if sight.samples else None
+    if newest is None or newest.accelerator == "cpu" or (_data_wait(sight.samples) or 0) <= 0:
+        return None
+    hosts = tx.telemetry.hosts(job.id, since=now - timedelta(seconds=_BUSY_SECONDS))
+    shares = [h.cpu_millis / h.cpu_capacity_millis for h in hosts if h.cpu_capacity_millis > 0]
+    return median(shares) if shares else None

@@ -20,7 +20,7 @@ copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchang
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -102,6 +102,8 @@ class JobModel:
     #: Forecasts of sizes made before their worlds were measured, with what those then did.
     outcomes: tuple[tuple[Prediction, float], ...]
     widening: float
+    #: Sizes that were asked about, with their answers.
+    _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
 
     @property
     def present(self) -> Point:
@@ -162,23 +164,22 @@ class JobModel:
         """
         found = self.curve([Size(replicas=replicas, nodes=nodes, accelerator=accelerator)])[0]
         if isinstance(found, Undetermined):
-            raise found
+            raise Undetermined(str(found), code=found.code)
         return found
 
     def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
         """``predict`` for many sizes in one call; what cannot be known stands as its refusal."""
-        found: dict[int, Prediction | Undetermined] = {}
-        asked: dict[str, list[int]] = defaultdict(list)
-        for at, size in enumerate(sizes):
-            refusal = self._refusal(size)
-            if refusal is None:
-                asked[size.accelerator or self.present.accelerator].append(at)
-            else:
-                found[at] = refusal
-        for kind, places in asked.items():
-            rates = self._rates(kind, [sizes[at] for at in places])
-            found.update(zip(places, rates, strict=True))
-        return [found[at] for at in range(len(sizes))]
+        asked: dict[str, list[Size]] = defaultdict(list)
+        for size in dict.fromkeys(sizes):
+            if size not in self._known:
+                refusal = self._refusal(size)
+                if refusal is None:
+                    asked[size.accelerator or self.present.accelerator].append(size)
+                else:
+                    self._known[size] = refusal
+        for kind, together in asked.items():
+            self._known.update(zip(together, self._rates(kind, together), strict=True))
+        return [self._known[size] for size in sizes]
 
     def goodput(self, size: Size, *, most_examples: float | None = None) -> Goodput:
         """Useful examples per second at a size with its best batch, in examples of the first one.

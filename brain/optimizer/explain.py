@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
-from brain.optimizer.policies import SINGLE_JOB, Policy, worth
-from brain.optimizer.situation import Choice, Situation, chance
+from brain.optimizer.policies import SINGLE_JOB
+from brain.optimizer.situation import Choice, Policy, Situation, chance
+from brain.optimizer.worth import worth
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
@@ -82,10 +83,10 @@ def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidenc
     if situation.data_wait_share is not None:
         found.append(("waiting for data", f"{percent(situation.data_wait_share)} of the step"))
     seen = situation.restarts_measured
-    how = f"median of {count(seen, 'change')}" if seen else "assumed"
+    how = f"from {count(seen, 'change')} of its own" if seen else "assumed"
     found.append(("cost of a restart", f"{duration(situation.restart_seconds)}, {how}"))
-    how = "as declared" if situation.end_declared else "assumed, as long as so far"
-    found.append(("still to come", f"{duration(situation.remaining_seconds)}, {how}"))
+    rest = f"{duration(situation.remaining_seconds)}, {situation.remaining_basis}"
+    found.append(("still to come", rest))
     return [Evidence(label=label, value=value) for label, value in found if value]
 
 

@@ -11,6 +11,11 @@ from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
 from brain.typeset import count, duration, resize
 
+#: Changes by Brain's own advice that a job bears within an hour.
+MOST_CHANGES = 4
+#: Restarts' worth of time for which a job is left alone after a change.
+DWELL_RESTARTS = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
@@ -136,9 +141,40 @@ def unsaved(situation: Situation) -> Hold | None:
     )
 
 
+def returned(situation: Situation) -> Hold | None:
+    """After an outage everything looks new; the first look decides nothing."""
+    since, limit = situation.since_decision_seconds, situation.settings.stale_seconds
+    if since is None or since <= limit:
+        return None
+    return Hold(
+        code="returned",
+        reason=f"nobody looked at it for {duration(since)}, more than {duration(limit)}",
+        short="the first look after an absence decides nothing",
+        next_step="It is decided at the next turn.",
+    )
+
+
+def flapping(situation: Situation) -> Hold | None:
+    """A job that is changed over and over trains less than one that is left at any size."""
+    made = situation.changes_lately
+    if made < MOST_CHANGES:
+        return None
+    return Hold(
+        code="flapping",
+        reason=f"{count(made, 'change')} within the hour, {MOST_CHANGES} are the most",
+        short="it was changed too often lately",
+        next_step="It is decided again when the oldest of them is an hour ago.",
+    )
+
+
 def dwelling(situation: Situation) -> Hold | None:
-    """Two changes must not overlap in the measurements."""
-    since, dwell = situation.since_change_seconds, situation.settings.dwell_seconds
+    """Two changes must not overlap in the measurements, and each is to pay before the next.
+
+    Twice as long after each further change within the hour.
+    """
+    since = situation.since_change_seconds
+    dwell = max(situation.settings.dwell_seconds, DWELL_RESTARTS * situation.restart_seconds)
+    dwell *= 2 ** max(0, situation.changes_lately - 1)
     if since is None or since >= dwell:
         return None
     return Hold(
@@ -172,5 +208,7 @@ ALL = (
     unmeasured,
     straggling,
     unsaved,
+    returned,
+    flapping,
     dwelling,
 )

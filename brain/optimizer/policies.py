@@ -1,73 +1,59 @@
 """Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as what Brain does.
 
 A wrapper narrows the situation before it asks its base, holds without asking, or refuses what
-the base chose.
+the base chose. Formulas and constants: models.md section 5; what was changed against it and why:
+docs/decisions, the record of the one-job policy.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from brain.errors import Undetermined
 from brain.optimizer import guards
-from brain.optimizer.situation import Choice, Situation, deviation
+from brain.optimizer.limits import WithinLimits
+from brain.optimizer.situation import Choice, Policy, Situation, chance, deviation
+from brain.optimizer.worth import EXPONENT, credit, look, score, worth
 from brain.typeset import change, count, duration, percent, quantity, ratio
 
-#: Seconds from which on there is time to explore boldly; the optimism below and above it, and the
-#: share of a declared run after which it ends: measured on the tables of Pollux and Sia.
-_LONG_SECONDS = 3 * 3600.0
-_BOLD, _CAUTIOUS, _LAST = 1.0, 0.5, 0.8
-
-#: Price of replicas in throughput: 0 buys speed alone, 1 the lowest cost per example.
-EXPONENT = 0.5
-
-
-class Policy(Protocol):
-    """Chooses a size for one job."""
-
-    def choose(self, situation: Situation) -> Choice:
-        """Return the size the job should have; never one outside of ``situation.sizes``."""
-        ...
+#: Utility that a change must win, however cheap it is.
+_LEAST_ADVANTAGE = 0.03
+#: What each added replica must bring, in what one replica alone brings.
+_FLOOR = 0.5
+#: A change must keep this share of the goodput, more likely than not.
+_KEPT = 0.9
+#: Gain for which a size is taken again that was left within the hour.
+_BACK = 0.15
+#: Wait for data from which on more replicas are no remedy: where the CPUs are busy, and anyway.
+_HUNGRY, _STARVING, _BUSY = 0.1, 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Efficient:
-    """The size of the largest ``ln throughput - EXPONENT * ln replicas``.
+    """The size of the largest ``ln goodput - EXPONENT * ln replicas``.
 
-    With the exponent 0.5 a doubling must bring 1.41 times the throughput. A larger size that was
-    never measured gets credit for what there is to learn: a share of its uncertainty that falls
-    as the end comes near, where nothing is left to learn it for (models.md section 5: this rule
-    had the least regret on the published tables).
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger size that was
+    never measured gets credit for what there is to learn: a share of its uncertainty that fades
+    as a declared end comes near, where nothing is left to learn it for.
     """
 
     def choose(self, situation: Situation) -> Choice:
         present = situation.replicas
-        scores = {present: self._score(situation, present)}
+        scores = {present: score(situation, present)}
         why_not = list(situation.ruled_out)
         for size in situation.sizes:
             try:
-                scores[size] = self._score(situation, size)
+                scores[size] = score(situation, size)
             except Undetermined as unknown:
                 why_not.append((size, str(unknown)))
+        if situation.untenable and len(scores) > 1:
+            del scores[present]
         best = max(scores, key=lambda size: (scores[size], -size))
         why_not += [(size, self._why_not(situation, size, best)) for size in scores if size != best]
         choice = self._move(situation, best)
         if best == present:
             choice = self._stay(situation, scores)
         return replace(choice, why_not=tuple(pair for pair in why_not if pair[0] != present))
-
-    def utility(self, situation: Situation, size: int) -> float:
-        """Log throughput less the price of its replicas."""
-        rate = situation.predict(size).examples_per_second
-        return math.log(rate) - EXPONENT * math.log(size)
-
-    def _score(self, situation: Situation, size: int) -> float:
-        predicted = situation.predict(size)
-        credit = 0.0
-        if predicted.exploring and size > situation.replicas:
-            credit = _optimism(situation) * min(deviation(predicted), 0.6)
-        return self.utility(situation, size) + credit
 
     def _why_not(self, situation: Situation, size: int, best: int) -> str:
         needed = (size / situation.replicas) ** EXPONENT
@@ -94,7 +80,7 @@ class Efficient:
             replicas=present,
             code="at-best",
             reason=reason,
-            next_step="Brain looks again every turn.",
+            next_step=look(situation, others) or "Brain looks again every turn.",
         )
 
     def _move(self, situation: Situation, best: int) -> Choice:
@@ -102,7 +88,10 @@ class Efficient:
         rate = quantity(predicted.examples_per_second, situation.unit)
         now = quantity(situation.rate, situation.unit)
         share = predicted.examples_per_second / situation.rate
-        if best < situation.replicas:
+        if situation.untenable:
+            code = "keeps-limits"
+            reason = f"{situation.untenable}; {best} replicas keep it at {rate}"
+        elif best < situation.replicas:
             code = "saves-replicas"
             reason = (
                 f"{best} of {situation.replicas} replicas keep {percent(share)}: {rate} of {now}"
@@ -127,7 +116,57 @@ class WithinBounds:
     def choose(self, situation: Situation) -> Choice:
         why = f"{count(situation.room, 'replica')} fit the pool now"
         too_large = [size for size in situation.sizes if size > situation.room]
-        return self.base.choose(_without(situation, too_large, why))
+        return self.base.choose(situation.without(too_large, why))
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """No larger size while workers wait for data: more of them would wait for it, too."""
+
+    base: Policy
+
+    def choose(self, situation: Situation) -> Choice:
+        waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
+        if waits < _STARVING and not (waits > _HUNGRY and busy > _BUSY):
+            return self.base.choose(situation)
+        larger = [size for size in situation.sizes if size > situation.replicas]
+        why = f"workers wait for data {percent(waits)} of each step; that comes first"
+        return self.base.choose(situation.without(larger, why))
+
+
+@dataclass(frozen=True, slots=True)
+class WorthTheirPlace:
+    """Of larger sizes only those whose added replicas bring half of what one alone brings.
+
+    What was never measured is judged with its credit, as when it is chosen; what keeps less than
+    nine tenths of the goodput more likely than not is no change for the better either.
+    """
+
+    base: Policy
+
+    def choose(self, situation: Situation) -> Choice:
+        situation = situation.without_each(self._wasteful)
+        return self.base.choose(situation.without_each(self._losing))
+
+    def _wasteful(self, situation: Situation, size: int) -> str | None:
+        added = size - situation.replicas
+        if added <= 0:
+            return None
+        hoped = situation.useful(size) * math.exp(credit(situation, size))
+        each = (hoped - situation.useful(situation.replicas)) / added
+        alone = situation.useful(1)
+        if each >= _FLOOR * alone:
+            return None
+        return f"each added replica would do {percent(max(0.0, each / alone))} of what one does"
+
+    def _losing(self, situation: Situation, size: int) -> str | None:
+        at_least = _KEPT * situation.rate
+        hoped = situation.predict(size)
+        likely = chance(hoped, at_least) if deviation(hoped) > 0 else 1.0
+        if situation.untenable or size >= situation.replicas or likely >= 0.5:
+            return None
+        share = hoped.examples_per_second / situation.rate
+        return f"keeps {percent(share)} only; {percent(_KEPT)} must be likely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +177,51 @@ class NotInVain:
 
     def choose(self, situation: Situation) -> Choice:
         why = "it fell short of its promise within the last 6 h"
-        return self.base.choose(_without(situation, situation.disappointed, why))
+        return self.base.choose(situation.without(situation.disappointed, why))
+
+
+@dataclass(frozen=True, slots=True)
+class NotBack:
+    """Not back to a size that was left within the hour, but for a gain that noise cannot feign."""
+
+    base: Policy
+
+    def choose(self, situation: Situation) -> Choice:
+        if situation.untenable:
+            return self.base.choose(situation)
+        return self.base.choose(situation.without_each(self._feigned))
+
+    def _feigned(self, situation: Situation, size: int) -> str | None:
+        if size not in situation.left_lately or worth(situation, size) > _BACK:
+            return None
+        return f"it was left within the hour; {change(_BACK)} would bring it back"
 
 
 @dataclass(frozen=True, slots=True)
 class WorthARestart:
     """Keeps the present size unless the gain pays for the restart, soon and with time to spare.
 
-    The gain of a larger size is throughput; that of a smaller one is what its replicas do more,
-    each. A restart loses ``restart_seconds`` of work; the gain must win twice that before the
-    expected end, which for an undeclared one is as far ahead as the beginning is behind.
+    The gain of a larger size is goodput; that of a smaller one is what its replicas do more,
+    each. A restart loses ``restart_seconds`` of work; the expected gain, or the one in score, must
+    win twice that before the end, which undeclared is as far ahead as the beginning is behind. A
+    limit of the owner's is kept whatever that costs.
     """
 
     base: Policy
 
     def choose(self, situation: Situation) -> Choice:
         choice = self.base.choose(situation)
-        if choice.replicas == situation.replicas:
+        if choice.replicas == situation.replicas or choice.code == "keeps-limits":
             return choice
-        limits, gain = situation.settings, worth(situation, choice.replicas)
+        limits, size = situation.settings, choice.replicas
+        hoped = worth(situation, size, credit(situation, size))
+        advantage = math.expm1(score(situation, size) - score(situation, situation.replicas))
+        gain = max(worth(situation, size), advantage)
         cost = duration(situation.restart_seconds)
-        if gain < limits.minimum_gain:
-            why = f"{change(gain)} expected, a restart needs {change(limits.minimum_gain)}"
+        if hoped < limits.minimum_gain:
+            why = f"{change(hoped)} expected, a restart needs {change(limits.minimum_gain)}"
+        elif advantage < _LEAST_ADVANTAGE:
+            why = f"{change(hoped)} with {count(size, 'replica')} is hardly worth them"
         elif situation.restart_seconds / gain > limits.payback_seconds:
             pays = duration(situation.restart_seconds / gain)
             why = f"{change(gain)} pays for a restart of {cost} after {pays}, "
@@ -199,32 +261,10 @@ class Guarded:
         return self.base.choose(situation)
 
 
-def worth(situation: Situation, size: int) -> float:
-    """Gain of a size: in throughput where it is larger, in throughput for its price where smaller.
-
-    0.2 is 20 %.
-    """
-    share = situation.predict(size).examples_per_second / situation.rate
-    price = math.pow(min(1.0, size / situation.replicas), EXPONENT)
-    return share / price - 1
-
-
-def _without(situation: Situation, sizes: Collection[int], why: str) -> Situation:
-    """The situation with ``sizes`` ruled out; the present one always stays."""
-    out = [size for size in situation.sizes if size in sizes and size != situation.replicas]
-    return replace(
-        situation,
-        sizes=tuple(size for size in situation.sizes if size not in out),
-        ruled_out=(*situation.ruled_out, *((size, why) for size in out)),
-    )
-
-
-def _optimism(situation: Situation) -> float:
-    elapsed, rest = situation.elapsed_seconds, situation.remaining_seconds
-    if situation.end_declared and elapsed > _LAST * (elapsed + rest):
-        return 0.0
-    return _BOLD if rest >= _LONG_SECONDS else _CAUTIOUS
-
-
 #: What Brain does for a job that is a pool of its own.
-SINGLE_JOB: Policy = Guarded(WorthARestart(NotInVain(WithinBounds(Efficient()))), by=guards.ALL)
+SINGLE_JOB: Policy = Guarded(
+    WorthARestart(
+        WithinBounds(NotInVain(Fed(WithinLimits(NotBack(WorthTheirPlace(Efficient()))))))
+    ),
+    by=guards.ALL,
+)

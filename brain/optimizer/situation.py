@@ -1,8 +1,10 @@
 """Everything a policy may know of a job when it decides; nothing else enters a decision."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
@@ -12,6 +14,18 @@ from brain.types.allocation import Allocation
 from brain.types.job import Job, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the owner's deadline and budget leave of a run."""
+
+    #: Training to come at the present pace.
+    work_seconds: float
+    #: Until the deadline; None where there is none. Below 0 it has passed.
+    deadline_seconds: float | None = None
+    #: Replicas times seconds that the budget still allows; None where there is none.
+    replica_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,8 @@ class Situation:
     #: Sizes still in question, and those ruled out with the reason.
     sizes: tuple[int, ...]
     ruled_out: tuple[tuple[int, str], ...] = ()
+    #: Why the present size cannot stay, where another is to be taken whatever a restart costs.
+    untenable: str | None = None
     #: Replicas of this job that fit its pool.
     room: int
     #: Age of the newest sample; None before the first in this world.
@@ -47,17 +63,26 @@ class Situation:
     restarts_measured: int = 0
     #: Since a plan last changed the world; None where none ever did.
     since_change_seconds: float | None = None
+    #: Changes by Brain's own advice within the last hour, and the sizes that they left.
+    changes_lately: int = 0
+    left_lately: frozenset[int] = frozenset()
+    #: Since the last decision about this job; None before the first.
+    since_decision_seconds: float | None = None
     #: Trained so far, and expected to come.
     elapsed_seconds: float
     remaining_seconds: float
     #: Whether the owner declared the end, or it is only as far ahead as the beginning is behind.
     end_declared: bool = False
+    #: Why that long, in a few words.
+    remaining_basis: str = "as long as so far"
+    limits: Limits | None = None
     #: Sizes that fell short lately.
     disappointed: frozenset[int] = frozenset()
     #: A rank that is slower than its peers, in one sentence.
     straggler: str | None = None
-    #: Share of the step time that workers wait for data.
+    #: Share of the step time that workers wait for data, and of its node's CPUs that are busy.
     data_wait_share: float | None = None
+    cpu_share: float | None = None
     settings: Settings
     now: datetime
 
@@ -82,12 +107,46 @@ class Situation:
         assert self.model is not None, "a measured world has a model"
         return self.model.predict(replicas)
 
+    def useful(self, replicas: int) -> float:
+        """Predicted goodput at a size: examples/s, each weighed by what it is worth.
+
+        Raises:
+            Undetermined: as ``predict``.
+        """
+        rate = self.predict(replicas).examples_per_second
+        return rate * (self.model.worth(replicas) if self.model else 1.0)
+
     def gain(self, replicas: int) -> float | None:
         """Predicted change of throughput against the present; None where it is undetermined."""
         try:
             return self.predict(replicas).examples_per_second / self.rate - 1
         except Undetermined:
             return None
+
+    def without(self, sizes: Collection[int], why: str) -> "Situation":
+        """The situation with ``sizes`` ruled out; the present one always stays."""
+        return self._ruled_out({size: why for size in self.sizes if size in sizes})
+
+    def without_each(self, objection: "Objection") -> "Situation":
+        """The situation without the sizes that ``objection`` has something to say against.
+
+        What cannot be predicted stays: it is told as such, with what to measure.
+        """
+        out = {}
+        for size in self.sizes:
+            if size != self.replicas and self.gain(size) is not None:
+                why = objection(self, size)
+                if why is not None:
+                    out[size] = why
+        return self._ruled_out(out)
+
+    def _ruled_out(self, why: Mapping[int, str]) -> "Situation":
+        out = {size: reason for size, reason in why.items() if size != self.replicas}
+        return replace(
+            self,
+            sizes=tuple(size for size in self.sizes if size not in out),
+            ruled_out=(*self.ruled_out, *out.items()),
+        )
 
     @property
     def rate(self) -> float:
@@ -106,6 +165,18 @@ class Choice:
     next_step: str
     #: Why each other size was not taken.
     why_not: tuple[tuple[int, str], ...] = ()
+
+
+#: Says why a size is out of the question, in a few words; None where it is not.
+Objection = Callable[[Situation, int], str | None]
+
+
+class Policy(Protocol):
+    """Chooses a size for one job."""
+
+    def choose(self, situation: Situation) -> Choice:
+        """Return the size the job should have; never one outside of ``situation.sizes``."""
+        ...
 
 
 def deviation(prediction: Prediction) -> float:

@@ -4,6 +4,7 @@ Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
        -> Succeeded | Failed | Cancelled
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,8 +108,23 @@ class Batch:
 
     #: Examples per optimizer step over all workers, where the script keeps it fixed.
     global_size: int | None = None
+    #: Largest global batch that training bears; with it goodput may choose one, once the noise of
+    #: gradients is measured.
+    global_max: int | None = None
     local_min: int | None = None
     local_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The most that a run may use, its restarts included; Brain takes no size that would use more.
+
+    A replica counts its GPUs, or its cores where it reserves none.
+    """
+
+    accelerator_hours: float | None = None
+    #: Money, at the installation's ``accelerator_prices``.
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +158,9 @@ class JobDocument:
     name: str
     command: tuple[str, ...] = ()
     image: str | None = None
+    #: Of the script's text, by which jobs that run the same one are known; ``brain submit`` fills
+    #: it in.
+    script_hash: str | None = None
     project: str = "default"
     #: Where the command runs; the submitter's directory when sent by the command line.
     directory: str | None = None
@@ -155,6 +174,10 @@ class JobDocument:
     checkpoint: Checkpoint = Checkpoint()
     epochs: int | None = None
     steps: int | None = None
+    #: Both need the end to be declared (``steps``): nobody else knows what is left to pay for.
+    budget: Budget = Budget()
+    #: Brain takes no size that would end later (at 80 %).
+    deadline: datetime | None = None
     restarts: Restarts = Restarts()
     priority: int = 0
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
@@ -222,6 +245,8 @@ class JobDocument:
         if not self.command and not self.image:
             raise BadInput("command is empty; give what to run", field="command")
         _check_process(self.command, self.environment)
+        _check_limits(self)
+        _check_shape(self)
         for name, value in self.environment.items():
             if isinstance(value, Secret) and (value.from_file is None) == (
                 value.from_secret is None
@@ -230,6 +255,49 @@ class JobDocument:
                     f"environment.{name} needs exactly one of fromFile, fromSecret",
                     field=f"environment.{name}",
                 )
+
+
+def _check_limits(document: JobDocument) -> None:
+    given: dict[str, object] = {
+        "budget.acceleratorHours": document.budget.accelerator_hours,
+        "budget.cost": document.budget.cost,
+        "deadline": document.deadline,
+    }
+    for name, limit in given.items():
+        if isinstance(limit, int | float) and not 0 < limit < math.inf:
+            raise BadInput(
+                f"{name} {limit:g} is no limit; give more than 0, or leave it out", field=name
+            )
+        if isinstance(limit, datetime) and limit.tzinfo is None:
+            raise BadInput(f"{name} {limit.isoformat()} has no time zone; append Z", field=name)
+        if limit is not None and document.steps is None:
+            raise BadInput(
+                f"{name} needs to know how much there is to do; declare steps", field=name
+            )
+
+
+def _check_shape(document: JobDocument) -> None:
+    parallel, batch = document.parallelism, document.batch
+    sizes = {
+        "parallelism.tensor": parallel.tensor,
+        "parallelism.pipeline": parallel.pipeline,
+        "batch.globalSize": batch.global_size,
+        "batch.globalMax": batch.global_max,
+        "batch.localMin": batch.local_min,
+        "batch.localMax": batch.local_max,
+        "steps": document.steps,
+        "epochs": document.epochs,
+    }
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise BadInput(f"{name} {size} must be at least 1, or left out", field=name)
+    for low, high in (
+        ("batch.localMin", "batch.localMax"),
+        ("batch.globalSize", "batch.globalMax"),
+    ):
+        least, most = sizes[low], sizes[high]
+        if least is not None and most is not None and least > most:
+            raise BadInput(f"{low} {least} is more than {high} {most}; lower it", field=low)
 
 
 def _check_process(command: Sequence[str], environment: Mapping[str, str | Secret]) -> None:

@@ -1,14 +1,15 @@
 """What a person may write in a job document, and what is refused with which words."""
 
+import math
 from typing import Any
 
 import pytest
 
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
-from brain.types.job import Secret
+from brain.types.job import Batch, Budget, Parallelism, Secret
 from brain.types.resources import Resources
-from tests.builders import document
+from tests.builders import NOW, document
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,15 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
         ({"environment": {"KEY": "a\0b"}}, "environment.KEY"),
         ({"environment": {"A=B": "1"}}, "environment.A=B"),
         ({"environment": {"": "1"}}, "environment."),
+        ({"budget": Budget(cost=0), "steps": 9}, "budget.cost"),
+        ({"budget": Budget(accelerator_hours=math.nan), "steps": 9}, "budget.acceleratorHours"),
+        ({"budget": Budget(accelerator_hours=4)}, "budget.acceleratorHours"),
+        ({"deadline": NOW.replace(tzinfo=None), "steps": 9}, "deadline"),
+        ({"deadline": NOW}, "deadline"),
+        ({"parallelism": Parallelism(tensor=0)}, "parallelism.tensor"),
+        ({"batch": Batch(local_min=8, local_max=4)}, "batch.localMin"),
+        ({"batch": Batch(global_size=64, global_max=32)}, "batch.globalSize"),
+        ({"steps": 0}, "steps"),
     ],
 )
 def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):

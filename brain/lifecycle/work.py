@@ -1,0 +1,157 @@
+"""How much a run has left to do, and what it may still use for it.
+
+Declared steps are believed once earlier runs of the job's name kept to theirs; until then they
+only shorten what is expected. Each run hands what it learned of its name on to the next.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from brain.errors import BadInput, UnknownJob
+from brain.lifecycle.sight import Sight, points
+from brain.models.fitting import Point
+from brain.models.remaining import Remaining, remaining
+from brain.optimizer.situation import Limits
+from brain.ports import StoredFit, Transaction
+from brain.settings import Settings, prices_of
+from brain.types.job import Job, JobDocument, JobState
+from brain.types.world import World
+
+#: Kind of the stored list of declared over actual steps of earlier runs, oldest first.
+KIND = "declarations/1"
+#: Runs that are handed on.
+_HANDED_ON = 10
+_HOUR = 3600.0
+
+
+def hand_on(tx: Transaction, job: Job, now: datetime) -> None:
+    """Give a job that is being submitted what earlier runs of its name learned.
+
+    Called before the job is stored, while its name still means the run before.
+    """
+    try:
+        before = tx.jobs.get(job.document.name, job.document.project)
+    except UnknownJob:
+        return
+    if not before.finished:
+        return
+    known = [*ratios(tx, before), *_proved(tx, before)][-_HANDED_ON:]
+    if known:
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=json.dumps(known), fitted_at=now))
+
+
+def ratios(tx: Transaction, job: Job) -> tuple[float, ...]:
+    """Declared over actual steps of earlier runs of the job's name, oldest first."""
+    stored = tx.fits.get(job.id, KIND)
+    return tuple(json.loads(stored.parameters)) if stored else ()
+
+
+def _proved(tx: Transaction, run: Job) -> list[float]:
+    """Declared over actual steps of a run that came to its end."""
+    if run.state is not JobState.SUCCEEDED or run.document.steps is None:
+        return []
+    made = steps_made(points(tx, run), tx.worlds.of(run.id))
+    return [run.document.steps / made] if made > 0 else []
+
+
+def steps_made(seen: Sequence[Point], worlds: Sequence[World]) -> int:
+    """Optimizer steps of the script so far; those made again count once."""
+    return sum(p.last_step for p in seen) - sum(world.steps_redone or 0 for world in worlds)
+
+
+def still_to_come(
+    job: Job, sight: Sight, worlds: Sequence[World], *, elapsed: float, ratios: Sequence[float]
+) -> Remaining:
+    """Training time to come at the present pace.
+
+    Where nobody ever kept or broke a declaration of this name, the shorter of what is declared
+    and what the job's age says: neither is worth a restart that only the other one pays for.
+    """
+    by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
+    if job.document.steps is None or not isinstance(sight.present, Point):
+        return by_age
+    declared = remaining(
+        done=steps_made([*sight.earlier, sight.present], worlds),
+        declared=job.document.steps,
+        work_per_second=1 / sight.present.step_seconds,
+        elapsed_seconds=elapsed,
+        ratios=ratios,
+        trusted=not ratios,
+    )
+    if ratios or declared.seconds <= by_age.seconds:
+        return declared
+    return by_age
+
+
+def limits(
+    job: Job, sight: Sight, worlds: Sequence[World], settings: Settings, now: datetime
+) -> Limits | None:
+    """What the owner's deadline and budget leave; None where there is neither, or no measure."""
+    document, present = job.document, sight.present
+    if not isinstance(present, Point):
+        return None
+    hours = _replica_hours(document, settings, present.accelerator)
+    if not hours and document.deadline is None:
+        return None
+    assert document.steps is not None, "limits are refused without declared steps"
+    left = max(0, document.steps - steps_made([*sight.earlier, present], worlds))
+    spent = spent_replica_seconds(worlds, now)
+    return Limits(
+        work_seconds=left * present.step_seconds,
+        deadline_seconds=(document.deadline - now).total_seconds() if document.deadline else None,
+        replica_seconds=min(hours) * _HOUR - spent if hours else None,
+    )
+
+
+def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:
+    """Replicas times seconds that worlds have existed so far."""
+    oldest_first = sorted(worlds, key=lambda world: world.epoch)
+    ends = [after.formed_at for _, after in pairwise(oldest_first)] + [now]
+    total = 0.0
+    for world, end in zip(oldest_first, ends, strict=True):
+        until = min(end, world.ended_at) if world.ended_at else end
+        total += world.replicas * max(0.0, (until - world.formed_at).total_seconds())
+    return total
+
+
+def check_limits(document: JobDocument, settings: Settings, now: datetime) -> None:
+    """Refuse limits that nobody can keep.
+
+    Raises:
+        BadInput: the deadline has passed, or the budget is money and nothing has a price.
+    """
+    if document.deadline is not None and document.deadline <= now:
+        raise BadInput(
+            f"deadline {document.deadline.isoformat()} has passed; give one to come",
+            field="deadline",
+        )
+    if document.budget.cost is None:
+        return
+    prices, kind = prices_of(settings.accelerator_prices), document.accelerator
+    if not (prices if kind is None else {kind, "*"} & set(prices)):
+        raise BadInput(
+            f"budget.cost {document.budget.cost:g} says nothing where accelerators have no price; "
+            "set accelerator_prices, or give budget.acceleratorHours",
+            field="budget.cost",
+        )
+
+
+def accelerators(document: JobDocument) -> float:
+    """Accelerators of a replica; where it reserves none its cores."""
+    each = document.resources
+    return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
+
+
+def _replica_hours(document: JobDocument, settings: Settings, accelerator: str) -> list[float]:
+    """Replica-hours that each given budget allows."""
+    each, budget, found = accelerators(document), document.budget, []
+    if budget.accelerator_hours is not None:
+        found.append(budget.accelerator_hours / each)
+    if budget.cost is not None:
+        prices = prices_of(settings.accelerator_prices)
+        price = prices.get(accelerator, prices.get("*", 0.0))
+        found.append(budget.cost / (price * each) if price > 0 else math.inf)
+    return found
