@@ -84,8 +84,8 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         mean = features @ self.mean_ + across @ self.pull_
         if not return_std:
             return mean
-        alone = np.einsum("ij,jk,ik->i", features, self.spread_, features) + self.amplitude**2
-        known = np.einsum("ij,jk,ik->i", across, self.inverse_, across)
+        alone = np.einsum("ij,ij->i", features @ self.spread_, features) + self.amplitude**2
+        known = np.einsum("ij,ij->i", across @ self.inverse_, across)
         return mean, np.sqrt(np.maximum(alone - known, 0.0) + self.noise**2)
 
     def _features(self, X: Floats) -> Floats:

@@ -142,7 +142,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         times = log_times(self.z_, design(X), self.reference_)
         if not return_std:
             return times.step
-        spread = np.einsum("ij,jk,ik->i", times.by_step, self.covariance_, times.by_step)
+        spread = np.einsum("ij,ij->i", times.by_step @ self.covariance_, times.by_step)
         return times.step, np.sqrt(spread + SIGMA**2)
 
     def predict_compute(self, X: ArrayLike) -> Floats:
