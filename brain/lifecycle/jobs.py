@@ -9,6 +9,7 @@ from brain.lifecycle.capacity import Room, compared, largest, room
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import acted, happened, move_job
 from brain.lifecycle.wishes import wished
+from brain.lifecycle.work import check_limits, hand_on
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobDocument, JobId, JobState, Secret
@@ -40,6 +41,7 @@ def submit(
         NameTaken: an unfinished job of its project has this name.
     """
     document.check()
+    check_limits(document, settings, now)
     job = Job(
         id=job_id,
         document=_without_secrets(document),
@@ -56,6 +58,7 @@ def submit(
             f"empty: {fits} do; {compared(tx, job)}; lower {field} or resources",
             field=field,
         )
+    hand_on(tx, job, now)
     tx.jobs.add(job)
     happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)
     acted(tx, owner, "job.submit", f"job/{job.id}", now=now, after=job.state)

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import pairwise
 
 from brain.errors import BadInput, UnknownJob
 from brain.lifecycle.sight import Sight, points
@@ -109,9 +108,9 @@ def limits(
 def spent_replica_seconds(worlds: Sequence[World], now: datetime) -> float:
     """Replicas times seconds that worlds have existed so far."""
     oldest_first = sorted(worlds, key=lambda world: world.epoch)
-    ends = [after.formed_at for _, after in pairwise(oldest_first)] + [now]
+    ends = [*(after.formed_at for after in oldest_first[1:]), now]
     total = 0.0
-    for world, end in zip(oldest_first, ends, strict=True):
+    for world, end in zip(oldest_first, ends, strict=False):
         until = min(end, world.ended_at) if world.ended_at else end
         total += world.replicas * max(0.0, (until - world.formed_at).total_seconds())
     return total

@@ -145,6 +145,8 @@ class WorthTheirPlace:
     base: Policy
 
     def choose(self, situation: Situation) -> Choice:
+        if situation.untenable:
+            return self.base.choose(situation)
         situation = situation.without_each(self._wasteful)
         return self.base.choose(situation.without_each(self._losing))
 
@@ -163,7 +165,7 @@ class WorthTheirPlace:
         at_least = _KEPT * situation.rate
         hoped = situation.predict(size)
         likely = chance(hoped, at_least) if deviation(hoped) > 0 else 1.0
-        if situation.untenable or size >= situation.replicas or likely >= 0.5:
+        if size >= situation.replicas or likely >= 0.5:
             return None
         share = hoped.examples_per_second / situation.rate
         return f"keeps {percent(share)} only; {percent(_KEPT)} must be likely"

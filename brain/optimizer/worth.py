@@ -89,7 +89,7 @@ def _told(model: JobModel, size: int) -> str | None:
         return None
     one = trial.configuration
     return (
-        f"Two minutes with {count(one.accumulation, 'micro-batch')} of "
+        f"Two minutes with {one.accumulation} micro-batch{'es' * (one.accumulation != 1)} of "
         f"{number(one.local_batch)} examples a step would take {percent(trial.learned)} of the "
         f"doubt about {count(size, 'replica')} away, and cost no restart."
     )

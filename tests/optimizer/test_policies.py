@@ -5,11 +5,23 @@ from typing import Any
 
 import pytest
 
+from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
 from brain.optimizer import recommend
-from brain.optimizer.policies import Efficient, NotInVain, WithinBounds, WorthARestart
-from brain.optimizer.situation import Situation
+from brain.optimizer.limits import WithinLimits
+from brain.optimizer.policies import (
+    SINGLE_JOB,
+    Efficient,
+    Fed,
+    NotBack,
+    NotInVain,
+    WithinBounds,
+    WorthARestart,
+    WorthTheirPlace,
+)
+from brain.optimizer.situation import Limits, Situation
+from brain.optimizer.worth import credit
 from brain.settings import Settings
 from brain.types.job import JobState, PolicyMode
 from tests.builders import NOW, job
@@ -17,19 +29,19 @@ from tests.builders import NOW, job
 HOUR = 3600.0
 
 
-def point(replicas: int, rate: float) -> Point:
-    return Point(
-        epoch=replicas,
-        replicas=replicas,
-        processes=replicas,
-        accelerator="cpu",
-        examples_per_step=64.0,
-        step_seconds=64.0 / rate,
-        relative_error=0.002,
-        steps=200,
-        last_step=200,
-        until=NOW,
-    )
+def point(replicas: int, rate: float, **fields: Any) -> Point:
+    made: dict[str, Any] = {
+        "epoch": replicas,
+        "processes": replicas,
+        "accelerator": "cpu",
+        "examples_per_step": 64.0,
+        "step_seconds": 64.0 / rate,
+        "relative_error": 0.002,
+        "steps": 200,
+        "last_step": 200,
+        "until": NOW,
+    }
+    return Point(replicas=replicas, **(made | fields))
 
 
 def situation(rates: dict[int, float], *, at: int = 1, **fields: Any) -> Situation:
@@ -92,6 +104,21 @@ def test_in_the_last_fifth_of_a_declared_run_there_is_nothing_left_to_learn_it_f
     assert Efficient().choose(late).code == "at-best"
 
 
+def test_the_credit_fades_as_a_declared_end_comes_near():
+    begun = situation({1: 100.0}, end_declared=True, elapsed_seconds=0.0)
+    credits = [
+        credit(replace(begun, elapsed_seconds=passed, remaining_seconds=HOUR - passed), 2)
+        for passed in (0.0, 0.5 * HOUR, 0.7 * HOUR, 0.9 * HOUR)
+    ]
+
+    assert credits == sorted(credits, reverse=True)
+    assert credits[0] > credits[1] > credits[2] > credits[3] == 0.0
+
+
+def test_an_unmeasured_smaller_size_earns_no_credit():
+    assert credit(situation({4: 300.0}, at=4), 2) == 0.0
+
+
 def test_what_does_not_fit_the_pool_is_no_candidate():
     full = situation({1: 100.0}, room=1)
 
@@ -123,6 +150,125 @@ def test_a_restart_must_pay(fields: dict[str, Any], said: str):
 
     assert choice.code == "not-worth-restart"
     assert said in choice.reason
+
+
+def test_a_loader_that_starves_its_workers_is_not_given_more_of_them():
+    hungry = situation({1: 100.0}, data_wait_share=0.6)
+
+    choice = Fed(Efficient()).choose(hungry)
+
+    assert choice.replicas == 1
+    assert "wait for data 60" in dict(choice.why_not)[2]
+
+
+@pytest.mark.parametrize(("busy", "replicas"), [(0.97, 1), (0.4, 2), (None, 2)])
+def test_some_waiting_for_data_counts_where_the_processors_are_busy(
+    busy: float | None, replicas: int
+):
+    rates = {1: 100.0, 2: 190.0}
+    seen = situation(rates, sizes=(1, 2), data_wait_share=0.2, cpu_share=busy)
+
+    assert Fed(Efficient()).choose(seen).replicas == replicas
+
+
+def test_each_added_replica_must_bring_half_of_what_one_alone_does():
+    rates = {1: 100.0, 2: 180.0, 4: 290.0, 8: 430.0}
+    seen = situation(rates, at=4, sizes=(2, 4, 8), room=8)
+
+    assert Efficient().choose(seen).replicas == 8
+    assert WorthTheirPlace(Efficient()).choose(seen).replicas == 4
+
+
+def test_a_smaller_size_must_keep_nine_tenths():
+    seen = situation({2: 130.0, 1: 100.0}, at=2, sizes=(1, 2))
+
+    choice = WorthTheirPlace(Efficient()).choose(seen)
+
+    assert choice.replicas == 2
+    assert "must be likely" in dict(choice.why_not)[1]
+
+
+def test_flapping_a_size_that_was_left_within_the_hour_needs_more_than_noise_to_come_back():
+    rates = {1: 100.0, 2: 102.0}
+    seen = situation(rates, at=2, sizes=(1, 2), left_lately=frozenset({1}))
+    dear = situation({1: 100.0, 2: 75.0}, at=2, sizes=(1, 2), left_lately=frozenset({1}))
+
+    assert NotBack(Efficient()).choose(replace(seen, left_lately=frozenset())).replicas == 1
+    assert NotBack(Efficient()).choose(dear).replicas == 1
+
+
+def limited(rates: dict[int, float], *, at: int = 1, **limits: Any) -> Situation:
+    return situation(rates, at=at, sizes=(1, 2, 4), limits=Limits(work_seconds=2 * HOUR, **limits))
+
+
+RATES = {1: 100.0, 2: 130.0, 4: 160.0}
+
+
+def test_a_deadline_is_kept_by_the_size_that_keeps_it_whatever_it_costs():
+    relaxed = limited(RATES, deadline_seconds=3 * HOUR)
+    pressed = limited(RATES, deadline_seconds=1.4 * HOUR)
+
+    assert SINGLE_JOB.choose(relaxed).replicas == 1
+    choice = SINGLE_JOB.choose(pressed)
+    assert (choice.replicas, choice.code) == (4, "keeps-limits")
+    assert "the deadline is in 1\u202fh 24\u202fmin" in choice.reason
+
+
+def test_a_budget_is_kept_by_a_smaller_size():
+    choice = SINGLE_JOB.choose(limited(RATES, at=4, replica_seconds=4 * HOUR))
+
+    assert choice.replicas == 1
+    assert "the budget has 4\u202fh" in choice.reason
+
+
+def test_a_size_that_would_break_the_budget_is_not_chosen():
+    seen = limited({1: 100.0, 2: 160.0, 4: 210.0}, replica_seconds=2.2 * HOUR)
+
+    choice = WithinLimits(Efficient()).choose(seen)
+
+    assert choice.replicas == 1
+    assert "the budget has" in dict(choice.why_not)[2]
+
+
+@pytest.mark.parametrize(
+    ("limits", "best"), [({"deadline_seconds": 600.0}, 4), ({"replica_seconds": 600.0}, 1)]
+)
+def test_where_no_size_keeps_a_limit_the_one_that_breaks_it_least_is_taken(
+    limits: dict[str, float], best: int
+):
+    assert SINGLE_JOB.choose(limited(RATES, at=2, **limits)).replicas == best
+
+
+def test_a_limit_that_only_an_unknown_size_could_keep_changes_nothing_that_is_known():
+    lonely = limited({1: 100.0}, deadline_seconds=60.0)
+
+    assert SINGLE_JOB.choose(lonely).replicas == 2
+
+
+def test_where_uncertainty_blocks_a_decision_a_free_look_is_proposed():
+    # Steps of 20 ms on a GPU, late in a declared run: 2 might pay, and nothing may be tried.
+    present = point(1, 3200.0, accelerator="T4")
+    unsure = situation(
+        {1: 3200.0},
+        sizes=(1, 2),
+        present=present,
+        model=fit(present, terms=Terms(global_batch=64)),
+        elapsed_seconds=9 * HOUR,
+        remaining_seconds=HOUR,
+        end_declared=True,
+    )
+
+    choice = Efficient().choose(unsure)
+
+    assert choice.code == "at-best"
+    assert "micro-batches" in choice.next_step
+    assert "no restart" in choice.next_step
+
+
+def test_a_size_that_nothing_is_known_of_says_what_to_measure_first():
+    choice = SINGLE_JOB.choose(situation({1: 100.0}))
+
+    assert "measure 2 first" in dict(choice.why_not)[4]
 
 
 def test_advice_says_what_is_measured_promised_and_what_it_rests_on():
@@ -168,3 +314,14 @@ def test_a_job_that_brain_may_only_advise_on_asks_a_person():
     advised = replace(seen, job=replace(seen.job, advise_only="2 rollbacks within 24 h"))
 
     assert "Approve or reject it" in recommend(advised).explanation.next_step
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [Undetermined("no step yet", code="no-steps"), Undetermined("its step time is nan s")],
+)
+def test_what_is_not_measured_is_held_with_the_reason(unknown: Undetermined):
+    held = recommend(situation({1: 100.0}, present=unknown, model=None))
+
+    assert held.hold
+    assert str(unknown) in held.explanation.reason

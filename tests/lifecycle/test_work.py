@@ -1,0 +1,142 @@
+"""What is left to do and to use, and what a run hands on to the next of its name."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from brain import lifecycle
+from brain.errors import BadInput
+from brain.lifecycle.work import KIND, limits, ratios, spent_replica_seconds
+from brain.settings import Settings
+from brain.types.job import Budget, JobState
+from brain.types.resources import Resources
+from tests import builders
+from tests.builders import NOW, at, world
+from tests.virtual import QUICK, Laptop, scaling_by
+
+
+def test_the_cost_of_a_restart_is_learned_from_the_jobs_own_downtimes():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.live(60)
+
+    laptop.live(2)
+
+    evidence = {fact.label: fact.value for fact in laptop.decision.explanation.evidence}
+    assert "from 1\u202fchange of its own" in evidence.get("cost of a restart", "")
+
+
+def test_declared_steps_that_nobody_tested_only_shorten_what_is_expected():
+    short = Laptop(scaling_by(0.9), steps=90, cpus=1).start().train(12)
+    endless = Laptop(scaling_by(0.9), steps=10**9, cpus=1).start().train(12)
+    for laptop in (short, endless):
+        laptop.turn()
+
+    said = [rest(laptop) for laptop in (short, endless)]
+    assert "as declared" in said[0]
+    assert "as long as so far" in said[1]
+
+
+def rest(laptop: Laptop) -> str:
+    return {e.label: e.value for e in laptop.decision.explanation.evidence}["still to come"]
+
+
+def second_run(steps: int) -> Laptop:
+    """A job of which one run took about 200 steps, before its second run begins."""
+    laptop = Laptop(scaling_by(0.9), steps=steps, cpus=1).start()
+    laptop.live(40)
+    with laptop.transaction() as (tx, job):
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", laptop.now)
+    laptop.id = laptop.submit(laptop.document, id="0197f000-0000-7000-8000-000000000002")
+    return laptop
+
+
+def test_a_run_hands_on_how_true_its_declaration_was():
+    laptop = second_run(steps=200)
+
+    with laptop.transaction() as (tx, job):
+        (ratio,) = ratios(tx, job)
+
+    assert ratio == pytest.approx(1.0, rel=0.3)
+
+
+def test_a_name_whose_declarations_proved_true_is_believed():
+    laptop = second_run(steps=200).start().train(12)
+
+    laptop.turn()
+
+    assert "earlier declarations were true" in rest(laptop)
+
+
+def test_a_name_whose_declarations_proved_false_is_expected_to_go_on_as_long_as_it_did():
+    laptop = second_run(steps=20_000).start().train(12)
+
+    laptop.turn()
+
+    assert "off by more than twice" in rest(laptop)
+
+
+def test_a_first_run_inherits_nothing():
+    laptop = Laptop(scaling_by(0.9))
+
+    with laptop.transaction() as (tx, job):
+        assert tx.fits.get(job.id, KIND) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"deadline": at(-1)}, "deadline", "has passed"),
+        ({"budget": Budget(cost=9.0)}, "budget.cost", "set accelerator_prices"),
+    ],
+)
+def test_limits_that_nobody_can_keep_are_refused(fields: dict[str, Any], field: str, said: str):
+    with pytest.raises(BadInput, match=said) as refused:
+        Laptop(scaling_by(0.9), steps=100, **fields)
+
+    assert refused.value.field == field
+
+
+def limits_of(laptop: Laptop, settings: Settings = QUICK) -> Any:
+    sight = laptop.sight
+    with laptop.transaction() as (tx, job):
+        return limits(job, sight, tx.worlds.of(job.id), settings, laptop.now)
+
+
+def test_a_budget_is_counted_in_accelerators_and_in_money():
+    each = {"resources": Resources(cpu_millis=500), "steps": 1000}
+    hours = Laptop(scaling_by(0.9), budget=Budget(accelerator_hours=1), **each).start().train(20)
+    priced = Settings(policy_mode="auto", accelerator_prices="cpu=0.5")
+    money = Laptop(scaling_by(0.9), budget=Budget(cost=1.0), settings=priced, **each)
+    money.start().train(20)
+
+    # Half a core each: a core-hour is two replica-hours, and 1 buys two core-hours.
+    assert limits_of(hours).replica_seconds == pytest.approx(2 * 3600 - 23, abs=1)
+    assert limits_of(money, priced).replica_seconds == pytest.approx(4 * 3600 - 23, abs=1)
+    assert limits_of(hours).work_seconds == pytest.approx(200 - 20, abs=2)
+
+
+def test_a_job_without_limits_has_none():
+    assert limits_of(Laptop(scaling_by(0.9), steps=100).start().train(20)) is None
+
+
+def test_worlds_are_paid_for_until_they_end_or_the_next_one_begins():
+    worlds = [
+        world(3, replicas=4, formed_at=at(100)),
+        world(2, replicas=2, formed_at=at(50), ended_at=at(60)),
+        world(1, replicas=1, formed_at=NOW),
+    ]
+
+    assert spent_replica_seconds(worlds, at(110)) == 1 * 50 + 2 * 10 + 4 * 10
+    assert spent_replica_seconds([], NOW) == 0.0
+
+
+def test_a_deadline_that_one_replica_misses_is_kept_by_more():
+    laptop = Laptop(
+        scaling_by(0.9), steps=3000, deadline=builders.NOW + timedelta(seconds=420)
+    ).start()
+
+    laptop.live(40)
+
+    assert laptop.plans[-1].explanation.code == "keeps-limits"
+    assert laptop.size == 2

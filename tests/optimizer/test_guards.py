@@ -1,0 +1,115 @@
+"""Each guard by the incident that it prevents; they hold, and never shrink."""
+
+from typing import Any
+
+import pytest
+
+from brain.errors import Undetermined
+from brain.optimizer import recommend
+from brain.optimizer.guards import ALL, dwelling
+from brain.settings import Settings
+from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
+from brain.types.plan import PlanState
+from tests.builders import document, job, plan
+from tests.optimizer.test_policies import situation
+
+#: What a job that wastes three of its four replicas looks like: whoever could would shrink it.
+WASTEFUL = {1: 100.0, 2: 100.0, 4: 100.0}
+
+
+def running(**fields: Any) -> Any:
+    return job(state=JobState.RUNNING, **fields)
+
+
+INCIDENTS = [
+    ("stale telemetry never shrinks", {"telemetry_age_seconds": 61.0}, "stale-telemetry"),
+    (
+        "a script that never stepped is not taken from",
+        {"telemetry_age_seconds": None, "world_age_seconds": 61.0},
+        "no-steps",
+    ),
+    ("at most one active plan per job", {"active": plan(3)}, "plan-active"),
+    ("a straggler is not read as bad scaling", {"straggler": "rank 3 needs 2 s"}, "straggler"),
+    ("work that nobody saved is not lost", {"checkpointed": False}, "no-checkpoint"),
+    ("a job is not changed over and over", {"changes_lately": 4}, "flapping"),
+    ("two changes do not overlap", {"since_change_seconds": 299.0}, "dwell"),
+    (
+        "the first look after an outage decides nothing",
+        {"since_decision_seconds": 61.0},
+        "returned",
+    ),
+    ("too few steps decide nothing", {"present": Undetermined("9 steps", code="x")}, "x"),
+    (
+        "a world that is not whole decides nothing",
+        {"job": job(state=JobState.DEGRADED)},
+        "degraded",
+    ),
+    (
+        "a suspended job is left alone",
+        {"job": running(intent=Intent.SUSPEND)},
+        "suspended",
+    ),
+    ("mode off proposes nothing", {"mode": PolicyMode.OFF}, "off"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [pytest.param(f, c, id=incident) for incident, f, c in INCIDENTS]
+)
+def test_guard(fields: dict[str, Any], code: str):
+    decision = recommend(situation(WASTEFUL, at=4, **fields))
+
+    assert decision.hold
+    assert decision.explanation.code == code
+    assert decision.explanation.next_step
+
+
+def test_without_an_incident_the_wasteful_job_would_be_shrunk():
+    assert recommend(situation(WASTEFUL, at=4)).target.replicas == 1
+
+
+def test_manual_jobs_are_left_to_people():
+    manual = running()
+    manual = type(manual)(
+        id=manual.id,
+        document=document(optimize_mode=OptimizeMode.MANUAL),
+        pool=manual.pool,
+        owner=manual.owner,
+        state=manual.state,
+        created_at=manual.created_at,
+        updated_at=manual.updated_at,
+    )
+
+    assert recommend(situation(WASTEFUL, at=4, job=manual)).explanation.code == "manual"
+
+
+@pytest.mark.parametrize(("changes", "seconds"), [(0, 300), (1, 300), (2, 600), (3, 1200)])
+def test_a_job_is_left_alone_twice_as_long_after_each_further_change(changes: int, seconds: float):
+    def held(since: float) -> bool:
+        seen = situation(WASTEFUL, at=4, changes_lately=changes, since_change_seconds=since)
+        return dwelling(seen) is not None
+
+    assert held(seconds - 1)
+    assert not held(seconds)
+
+
+def test_expensive_restarts_are_let_pay_before_the_next():
+    costly = situation(WASTEFUL, at=4, restart_seconds=120.0, since_change_seconds=1199.0)
+
+    hold = dwelling(costly)
+
+    assert hold is not None
+    assert "left alone for 20\u202fmin" in hold.reason
+
+
+def test_a_guard_that_is_not_concerned_says_nothing():
+    calm = situation(WASTEFUL, at=4, settings=Settings())
+
+    assert [guard(calm) for guard in ALL] == [None] * len(ALL)
+
+
+@pytest.mark.parametrize("state", [PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING])
+def test_whatever_a_plan_waits_for_no_second_one_is_made(state: PlanState):
+    decision = recommend(situation(WASTEFUL, at=4, active=plan(2, state=state)))
+
+    assert decision.explanation.code == "plan-active"
