@@ -9,6 +9,7 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call, idempotency_key
+from brain.types.estimate import Estimate, Question
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
@@ -17,6 +18,7 @@ from brain.types.telemetry import Receipt, Sample
 from brain.types.world import ReplicaReport, WorldReport, WorldWish
 from brain.views import (
     Decision,
+    EstimateRequest,
     Health,
     JobDetail,
     JobView,
@@ -38,6 +40,13 @@ V1 = "/api/v1"
 def submit(document: Mapping[str, Any], *, dry_run: bool = False) -> Call[JobView]:
     """Start a job from its document."""
     return _post("/jobs", document, JobView, dry_run=dry_run)
+
+
+def estimate(document: Mapping[str, Any], question: Question | None = None) -> Call[Estimate]:
+    """What a job would need; nothing is started or stored."""
+    body = EstimateRequest(document=document, question=question or Question())
+    call: Call[Estimate] = _post("/jobs:estimate", body, Estimate)
+    return call
 
 
 def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:

@@ -15,7 +15,7 @@ Calling ``turn`` again, at any time and from any number of Brains, is safe.
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from brain import lifecycle
+from brain import estimates, lifecycle
 from brain.errors import Conflict, Undetermined
 from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
@@ -101,6 +101,7 @@ def attend(
     sight = look(tx, job, settings=settings, now=now)
     follow(tx, job, sight, settings, now)
     remember(tx, job, sight, now)
+    estimates.remember(tx, job, sight.world, now)
     decision = decide(tx, tx.jobs.get(job.id), sight, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
     return moved, decision

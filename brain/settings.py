@@ -71,6 +71,11 @@ class Settings:
     shutdown_seconds: float = 5.0
     #: Accept jobs over the network although their commands run on this machine.
     allow_remote_submit: bool = False
+    #: Money per accelerator and hour, ``A100=2.5, cpu=0.04``; a bare number is the price of any
+    #: kind. Where there are no accelerators processors are counted. Empty: no word of money.
+    accelerator_prices: str = ""
+    #: Stands before amounts of money.
+    currency: str = "€"
 
 
 #: Settings that take one of a few words.
@@ -103,6 +108,30 @@ def settings_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {names[key]: value for key, value in environment.items() if key in names}
 
 
+def prices_of(text: str) -> dict[str, float]:
+    """Read ``accelerator_prices``; the key of any kind is ``*``.
+
+    Raises:
+        BadInput: a part is neither ``KIND=NUMBER`` nor a number, or it is below 0.
+
+    >>> prices_of("A100=2.5, cpu=0.04"), prices_of("1")
+    ({'A100': 2.5, 'cpu': 0.04}, {'*': 1.0})
+    """
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        kind, _, price = part.rpartition("=")
+        try:
+            found[kind.strip() or "*"] = float(price)
+        except ValueError:
+            found[kind.strip() or "*"] = math.nan
+        if not 0 <= found[kind.strip() or "*"] < math.inf:
+            raise BadInput(
+                f"price {part!r} is neither KIND=NUMBER nor a number from 0 up; write A100=2.5",
+                field="accelerator_prices",
+            )
+    return found
+
+
 def _typed(key: str, value: Any, kind: type) -> Any:
     if key in _CHOICES and value not in _CHOICES[key]:
         raise BadInput(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}", field=key)
@@ -117,6 +146,8 @@ def _typed(key: str, value: Any, kind: type) -> Any:
         raise BadInput(f"{key} {value!r} is not of type {kind.__name__}", field=key) from bad
     if key == "port" and not 0 <= typed <= 65535:
         raise BadInput(f"port {typed} is no TCP port; give 0 (a free one) to 65535", field=key)
+    if key == "accelerator_prices":
+        prices_of(typed)
     if key.endswith("_seconds") and not 0 <= typed < math.inf:
         raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
     return typed

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from brain.types.estimate import Question
 from brain.types.explanation import Explanation
 from brain.types.job import Intent, JobId, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
@@ -233,6 +234,15 @@ class NodeView:
     schedulable: bool
     #: Names of the jobs with replicas on it.
     jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateRequest:
+    """What a job is that does not run yet, and what is asked: ``POST jobs:estimate``."""
+
+    #: As it would be submitted, camelCase.
+    document: Mapping[str, Any]
+    question: Question = Question()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ OPEN = frozenset({"GET /livez", "POST /api/v1/sign-in"})
 ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs": _READERS | _SCALERS,
     "POST /api/v1/jobs": _SUBMITTERS,
+    "POST /api/v1/jobs:estimate": _READERS,
     "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
     "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS,
     "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS,

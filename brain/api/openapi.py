@@ -21,7 +21,7 @@ from brain.api.routes.fleet import FreezeRequest
 from brain.types.job import JobDocument
 from brain.types.resources import Node
 from brain.types.world import ReplicaReport, WorldReport
-from brain.views import Decision, ResizeRequest
+from brain.views import Decision, EstimateRequest, ResizeRequest
 
 router = APIRouter(prefix="/api/v1", tags=["service"])
 
@@ -30,6 +30,7 @@ _BODIES: Mapping[str, type] = {
     "report_world": WorldReport,
     "report_replicas": ReplicaReport,
     "put_node": Node,
+    "estimate": EstimateRequest,
     "resize": ResizeRequest,
     "approve": Decision,
     "reject": Decision,

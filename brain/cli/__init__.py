@@ -15,6 +15,7 @@ COMMANDS = {
     "up": ("brain.cli.up:up", "Start Brain on this machine."),
     "run": ("brain.cli.programs:run", "Run a script elastically; brain-run, a torchrun superset."),
     "submit": ("brain.cli.jobs:submit", "Start a job from a document or a command."),
+    "estimate": ("brain.cli.estimate:estimate", "Say what a job will need before it runs."),
     "jobs": ("brain.cli.jobs:jobs", "List jobs."),
     "job": ("brain.cli.jobs:job", "Show one job."),
     "cancel": ("brain.cli.jobs:cancel", "End a job for good."),

@@ -1,9 +1,11 @@
 """Commands on jobs."""
 
+import hashlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,7 @@ def submit(
     if (path is None) == (not words):
         raise click.UsageError("give either -f FILE or a command after --")
     document = read_document(path) if path else document_of(words, **options)
-    document.setdefault("directory", os.getcwd())
-    check_script(document)
+    complete(document)
     started = client.send(calls.submit(document, dry_run=dry_run))
     say_dry_run(dry_run, form)
     output.show([started], COLUMNS, form, name=lambda job: job.id)
@@ -120,18 +121,40 @@ def document_of(
     return document
 
 
+def complete(document: dict[str, Any]) -> None:
+    """Add what only this machine knows: the directory, and a hash of the script's text.
+
+    Raises:
+        BadInput: the document names a Python script that is not there.
+    """
+    document.setdefault("directory", os.getcwd())
+    check_script(document)
+    script = _script(document)
+    with suppress(OSError):
+        if script is not None and "scriptHash" not in document:
+            document["scriptHash"] = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+
+
 def check_script(document: dict[str, Any]) -> None:
     """Refuse a Python script that is not there, before anything is started.
 
     Raises:
         BadInput: naming the file and where it was looked for.
     """
-    command = document.get("command") or []
-    if len(command) < 2 or not Path(str(command[0])).name.startswith("python"):
-        return
-    script, directory = str(command[1]), Path(str(document["directory"]))
-    if not script.startswith("-") and not (directory / script).is_file():
-        raise BadInput(f"command: {script} does not exist in {directory}", field="command")
+    script = _script(document)
+    if script is not None and not script.is_file():
+        named, directory = document["command"][1], document["directory"]
+        raise BadInput(f"command: {named} does not exist in {directory}", field="command")
+
+
+def _script(document: dict[str, Any]) -> Path | None:
+    """The file that ``python FILE …`` runs; None where the command is another."""
+    command = document.get("command")
+    if not isinstance(command, list) or len(command) < 2:
+        return None
+    if not Path(str(command[0])).name.startswith("python") or str(command[1]).startswith("-"):
+        return None
+    return Path(str(document["directory"])) / str(command[1])
 
 
 @click.command()

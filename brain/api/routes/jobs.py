@@ -6,17 +6,18 @@ from typing import Annotated, Any
 import uuid_utils
 from fastapi import APIRouter, Query, Response
 
-from brain import errors, lifecycle, wire
+from brain import errors, estimates, lifecycle, wire
 from brain.api import views
-from brain.api.deps import AboutJob, Act, Asking, Here, PageSize, Who, answer, json_body
+from brain.api.deps import AboutJob, Act, Asking, Body, Here, PageSize, Who, answer, json_body
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.errors import BadInput
 from brain.ports import Transaction
+from brain.types.estimate import Estimate
 from brain.types.job import Job, JobDocument, JobId, JobState, Secret
 from brain.types.resources import PoolName
-from brain.views import JobDetail, JobView, Page, Series, WorkerView
+from brain.views import EstimateRequest, JobDetail, JobView, Page, Series, WorkerView
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
@@ -85,6 +86,28 @@ def submit(here: Here, who: Who, act: Act) -> Response:
         return views.job(tx, job, here.settings, now)
 
     return act(submitted, status=201, etag=_version)
+
+
+@router.post(
+    "/jobs:estimate",
+    response_model=Estimate,
+    responses=problems(errors.BadInput, errors.UnknownField, errors.ImpossibleBounds),
+)
+def estimate(here: Here, who: Who, body: Body) -> Response:
+    """What a job would need, from jobs that were alike; nothing is started or stored."""
+    asked = wire.convert(json_body(body), EstimateRequest)
+    document = wire.job_document(asked.document)
+    with here.stores.transaction(read_only=True) as tx:
+        found = estimates.ask(
+            tx,
+            document,
+            asked.question,
+            owner=who.name,
+            pool=LOCAL,
+            settings=here.settings,
+            now=here.clock(),
+        )
+    return answer(found)
 
 
 @router.get("/jobs/{job}", response_model=JobDetail, responses=problems(errors.UnknownJob))

@@ -1,0 +1,201 @@
+"""``brain estimate``: what will it need?"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from brain import calls
+from brain.cli import output
+from brain.cli.connect import with_client
+from brain.cli.jobs import complete, document_of, read_document
+from brain.client import BrainClient
+from brain.errors import BadInput
+from brain.settings import prices_of
+from brain.types.estimate import Band, Estimate, Question, SizeEstimate
+from brain.typeset import count, duration, percent
+
+_GIB, _MIB = 2**30, 2**20
+
+
+def _column(
+    head: str, cell: Callable[[SizeEstimate], str], *, wide: bool = False, right: bool = True
+) -> output.Column[SizeEstimate]:
+    return output.Column(head, cell, right=right, wide=wide)
+
+
+def _band(band: Band | None, scale: float = 1.0) -> str:
+    """``3.2 (2.9–3.6)``; only the value where it is exact."""
+    if band is None:
+        return "—"
+    value, low, high = (output.number(each / scale) for each in (band.value, band.low, band.high))
+    return value if band.low == band.high else f"{value} ({low}–{high})"
+
+
+def _time(band: Band | None) -> str:
+    if band is None:
+        return "—"
+    if band.low == band.high:
+        return duration(band.value)
+    return f"{duration(band.value)} ({duration(band.low)}–{duration(band.high)})"
+
+
+def _note(row: SizeEstimate) -> str:
+    words = [
+        "begin here" if row.chosen else "",
+        "exploring" if row.exploring and not row.undetermined else "",
+        "waits for room" if row.fits and not row.fits_now else "",
+        row.why_not,
+    ]
+    return ", ".join(filter(None, words))
+
+
+def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
+    """The table; bands hold 90 %."""
+    return (
+        _column("REPLICAS", lambda row: str(row.replicas)),
+        _column("ON", lambda row: row.accelerator, right=False),
+        _column("NODES", lambda row: str(row.nodes), wide=True),
+        _column("THROUGHPUT", lambda row: output.rate(row.throughput)),
+        _column("TRAINS FOR", lambda row: _time(row.finish_seconds)),
+        _column("ACCEL-HOURS", lambda row: _band(row.accelerator_hours)),
+        _column(f"COST {currency}", lambda row: _band(row.cost)),
+        _column("NET MiB/s", lambda row: _band(row.network_bytes_per_second, _MIB)),
+        _column("CPU", lambda row: _band(row.cpu_millis, 1000)),
+        _column("MEM GiB", lambda row: _band(row.memory_bytes, _GIB)),
+        _column("DEVICE GiB", lambda row: _band(row.device_memory_bytes, _GIB), wide=True),
+        _column("", _note, right=False),
+    )
+
+
+@click.command()
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.option("-f", "--file", "path", type=click.Path(), help="Job document; - is standard input.")
+@click.option("--name", help="Name of the job; default: that of the script.")
+@click.option("--replicas", default="1", show_default=True, help="MIN:MAX, or one number.")
+@click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
+@click.option("--checkpoint", help="Where the script saves; `none`: it saves nothing.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
+@click.option("--steps", type=int, help="Work of the run, in optimizer steps.")
+@click.option("--examples", type=float, help="Work of the run, in examples.")
+@click.option(
+    "--examples-per-epoch", type=float, help="Examples of an epoch, with the document's `epochs`."
+)
+@click.option(
+    "--price", "prices", multiple=True, metavar="KIND=MONEY", help="Per accelerator and hour."
+)
+@click.option("--deadline", type=float, metavar="HOURS", help="Only sizes that likely end by then.")
+@click.option("--budget", type=float, metavar="MONEY", help="Only sizes that cost no more.")
+@click.option("--probe", is_flag=True, help="First run the script at a few sizes, two minutes.")
+@click.option(
+    "--probe-seconds", type=float, default=120.0, show_default=True, help="For all of the probe."
+)
+@click.option(
+    "--batch-option",
+    metavar="OPTION",
+    help="The script's option for its batch size: the probe doubles it once.",
+)
+@output.output_option
+@with_client
+def estimate(
+    client: BrainClient,
+    words: tuple[str, ...],
+    path: str | None,
+    form: str,
+    probe: bool,
+    probe_seconds: float,
+    batch_option: str | None,
+    checkpoint: str | None,
+    steps: int | None,
+    examples: float | None,
+    examples_per_epoch: float | None,
+    prices: tuple[str, ...],
+    deadline: float | None,
+    budget: float | None,
+    **options: Any,
+) -> None:
+    """Say how long a job will take and what it will need, before it runs.
+
+    From jobs that were alike, or with --probe from two minutes of the script itself.
+
+    \b
+    brain estimate -f job.yaml --price A100=2.5
+    brain estimate --probe --replicas 1:4 --checkpoint last.pt --steps 5000 -- python train.py
+    """
+    if (path is None) == (not words):
+        raise click.UsageError("give either -f FILE or a command after --")
+    declared = checkpoint if checkpoint != "none" else None
+    document = (
+        read_document(path)
+        if path
+        else document_of(words, policy=None, checkpoint=declared, **options)
+    )
+    complete(document)
+    question = Question(
+        steps=steps,
+        examples=examples,
+        examples_per_epoch=examples_per_epoch,
+        prices=_prices(prices),
+        deadline_seconds=None if deadline is None else deadline * 3600,
+        budget=budget,
+    )
+    # Refused before anything is run for minutes.
+    answer = client.send(calls.estimate(document, question))
+    if probe:
+        from brain.cli.probing import probe as run
+
+        run(
+            client,
+            document,
+            answer,
+            seconds=probe_seconds,
+            batch_option=batch_option,
+            saves_nothing=checkpoint == "none",
+            say=lambda sentence: click.echo(sentence, err=True),
+        )
+        answer = client.send(calls.estimate(document, question))
+    show(answer, form)
+
+
+def _prices(given: tuple[str, ...]) -> dict[str, float]:
+    try:
+        return prices_of(",".join(given))
+    except BadInput as bad:
+        raise BadInput(f"--price: {bad}", field="prices") from bad
+
+
+def show(answer: Estimate, form: str) -> None:
+    """Print an answer as ``form`` asks."""
+    if form in ("json", "yaml"):
+        output.dump(answer, form)
+        return
+    output.show(answer.sizes, columns(answer.currency), form, name=lambda row: str(row.replicas))
+    if form == "name":
+        return
+    for line in lines(answer, form):
+        click.echo(line)
+
+
+def lines(answer: Estimate, form: str) -> list[str]:
+    """What stands below the table."""
+    found = [f"Throughput in {answer.unit}, of all replicas; CPU and memory of each. Bands: 90 %."]
+    found.append(f"Rests on {answer.basis}.")
+    if answer.work is not None:
+        found.append(f"Work: {answer.work.basis}.")
+    why = answer.explanation
+    if why is not None:
+        chosen = next(row for row in answer.sizes if row.chosen)
+        sizes = count(chosen.replicas, "replica")
+        found.append(f"Brain would begin with {sizes} on {chosen.accelerator}: {why.reason}.")
+        found += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
+        found.append(f"Next: {why.next_step}")
+    elif not answer.exploring:
+        found.append("No size can be named; the table says why.")
+    if answer.exploring:
+        found.append("Exploring: nothing like it was measured.")
+    found += [f"Missing: {sentence}" for sentence in answer.missing]
+    if form == "wide":
+        found += [
+            f"  {one.name}: {percent(one.likeness)} alike ({one.same})" for one in answer.similar
+        ]
+    return found

@@ -1,0 +1,232 @@
+"""Two minutes of the real script at a few sizes, chosen for what they tell.
+
+Each trial is a job like any other: the local scaler starts it, the probe in its workers measures
+it, and it is cancelled once that is done. What was measured stays in Brain's history, where the
+estimate finds it. The script runs in a directory of its own that shows the job's files but not
+its checkpoint, so that it begins anew and leaves what was trained alone.
+"""
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from brain import calls
+from brain.cli.connect import service_url
+from brain.cli.view import View, apart
+from brain.client import BrainClient
+from brain.errors import BadInput, BrainError, Undetermined
+from brain.types.estimate import Estimate, SizeEstimate
+from brain.types.job import JobState
+from brain.typeset import count, duration, quantity
+from brain.views import JobDetail
+
+#: A trial gets no less than this, or there is no use in starting it.
+_LEAST_SECONDS = 15.0
+#: Steps of a world for at least so long: the readings of processor and memory come every five.
+_READINGS_SECONDS = 12.0
+_CANCEL_SECONDS = 30.0
+_PAUSE_SECONDS = 0.5
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A size to run at, with the script's own batch or twice that."""
+
+    replicas: int
+    doubled: bool = False
+
+
+def probe(
+    client: BrainClient,
+    document: Mapping[str, Any],
+    before: Estimate,
+    *,
+    seconds: float,
+    batch_option: str | None,
+    saves_nothing: bool,
+    say: Say,
+) -> None:
+    """Run the trials one after another, as many as ``seconds`` allow.
+
+    Raises:
+        BadInput: the script's checkpoint cannot be kept apart, or its batch not be doubled.
+        Undetermined: not one trial was measured; it says why.
+    """
+    _expect_local()
+    doubled = None if batch_option is None else twice(document["command"], batch_option)
+    ahead = trials(before.sizes, doubled=doubled is not None)
+    view = View.of(document, saves_nothing=saves_nothing)
+    say(view.promise)
+    deadline = time.monotonic() + seconds
+    measured, why = 0, ""
+    for place, trial in enumerate(ahead):
+        share = (deadline - time.monotonic()) / (len(ahead) - place)
+        if share < _LEAST_SECONDS and place:
+            say(f"{count(len(ahead) - place, 'trial')} left out: no time; raise --probe-seconds")
+            break
+        command = doubled if trial.doubled and doubled else list(document["command"])
+        try:
+            _run(client, document, command, trial, view, share, say)
+            measured += 1
+        except Undetermined as unknown:
+            why = str(unknown)
+            say(f"{_named(trial)}: {why}")
+    if changed := view.changed():
+        say(f"WARNING: {changed} was written although the probe was kept from it")
+    if not measured:
+        raise Undetermined(f"the probe measured nothing: {why}")
+
+
+def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[Trial]:
+    """The sizes that tell most: the smallest, it with twice the batch, a full node, two nodes.
+
+    Four designed looks tell as much as twelve that happen (models.md section 2.6).
+
+    Raises:
+        Undetermined: not even the smallest size fits now.
+    """
+    fits = [row for row in sizes if row.fits_now]
+    if not fits:
+        raise Undetermined(
+            "no size of the job fits the pool beside what runs now; wait, or lower `replicas.min`"
+        )
+    smallest = min(row.replicas for row in fits)
+    found = [Trial(replicas=smallest)]
+    if doubled:
+        found.append(Trial(replicas=smallest, doubled=True))
+    for nodes in (1, 2):
+        most = max((row.replicas for row in fits if row.nodes == nodes), default=smallest)
+        if most > max(trial.replicas for trial in found):
+            found.append(Trial(replicas=most))
+    return found
+
+
+def twice(command: Sequence[str], option: str) -> list[str]:
+    """The command with twice the batch.
+
+    Raises:
+        BadInput: it does not give the option a whole number.
+    """
+    words = list(command)
+    for at, word in enumerate(words):
+        head, equals, value = word.partition("=")
+        if head != option:
+            continue
+        if equals and value.isdigit():
+            words[at] = f"{head}={2 * int(value)}"
+            return words
+        if at + 1 < len(words) and words[at + 1].isdigit():
+            words[at + 1] = str(2 * int(words[at + 1]))
+            return words
+    raise BadInput(
+        f"--batch-option {option}: the command does not give it a number; add `{option} 64`, say",
+        field="batch-option",
+    )
+
+
+def _expect_local() -> None:
+    host = urlsplit(service_url()).hostname
+    if host not in _LOOPBACK:
+        raise BadInput(
+            f"--probe runs the script where Brain's scaler is, which is not here ({host}); run it "
+            "beside `brain up`, or submit the job and ask again in a minute"
+        )
+
+
+def _named(trial: Trial) -> str:
+    return count(trial.replicas, "replica") + (", twice the batch" if trial.doubled else "")
+
+
+def _run(
+    client: BrainClient,
+    document: Mapping[str, Any],
+    command: Sequence[str],
+    trial: Trial,
+    view: View,
+    seconds: float,
+    say: Say,
+) -> None:
+    """Run one trial until it was measured; it has ended when this returns.
+
+    Raises:
+        Undetermined: it was not measured in time; the reason.
+    """
+    with _scratch() as scratch:
+        made = apart(view, document, command, scratch)
+        made |= {
+            "name": f"{str(document['name'])[:40]}-probe-{uuid.uuid4().hex[:6]}",
+            "replicas": {"min": trial.replicas, "max": trial.replicas},
+            "policy": {"mode": "off"},
+            "optimizeMode": "manual",
+            "restarts": {"limit": 0},
+        }
+        job = client.send(calls.submit(made)).id
+        try:
+            say(f"{_named(trial)}: measured {_measured(client, job, trial, seconds)}")
+        finally:
+            _end(client, job)
+
+
+def _measured(client: BrainClient, job: str, trial: Trial, seconds: float) -> str:
+    """Wait until the world of a trial was measured and remembered; return its throughput."""
+    began, stepping = time.monotonic(), None
+    missing = "it did not start"
+    while time.monotonic() - began < seconds:
+        detail = client.send(calls.job(job))
+        if detail.job.finished_at is not None:
+            raise Undetermined(_ended(detail))
+        if stepping is None and detail.world is not None and detail.world.stepping_at is not None:
+            stepping = time.monotonic()
+        scaling = client.send(calls.what_if(job))
+        missing = scaling.basis or missing
+        seen = next((s.measured for s in scaling.sizes if s.replicas == trial.replicas), None)
+        stepped = 0.0 if stepping is None else time.monotonic() - stepping
+        if seen is not None and stepped >= _READINGS_SECONDS:
+            return quantity(seen.examples_per_second, detail.job.unit_of_throughput)
+        time.sleep(_PAUSE_SECONDS)
+    raise Undetermined(f"not measured within {duration(seconds)}: {missing}")
+
+
+def _ended(detail: JobDetail) -> str:
+    """Why a trial ended by itself."""
+    view = detail.job
+    if view.state is JobState.SUCCEEDED:
+        return "the script ended before enough steps were measured; give it more to do"
+    return f"the script {view.state}: {view.reason}; `brain logs {view.id}` shows what it printed"
+
+
+def _end(client: BrainClient, job: str) -> None:
+    """Cancel a trial and wait until nothing of it runs."""
+    deadline = time.monotonic() + _CANCEL_SECONDS
+    if client.send(calls.job(job)).job.finished_at is None:
+        try:
+            client.send(calls.cancel(job))
+        except BrainError as gone:
+            # It may end by itself in between; anything else shows in the wait below.
+            click.echo(f"{job}: {gone}", err=True)
+    while client.send(calls.job(job)).job.finished_at is None:
+        if time.monotonic() > deadline:
+            raise Undetermined(f"trial {job} does not end; look at `brain job {job}`")
+        time.sleep(_PAUSE_SECONDS)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory that is gone afterwards; links in it are removed, what they point to stays."""
+    path = Path(tempfile.mkdtemp(prefix="brain-probe-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,166 @@
+"""A directory that shows a job's files without its checkpoint, for runs that must not touch it.
+
+Files are linked, but for the script (what saves beside itself saves here) and files that look like
+the checkpoint's neighbours, which are copied: a script that writes into a link writes into what it
+points to.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+
+#: Neighbours of a checkpoint are copied up to so much.
+_COPIED_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is shown, and what is kept apart."""
+
+    directory: Path
+    #: Below ``directory``, relative to it; None where it is elsewhere or nothing is saved.
+    inside: Path | None
+    #: As the command or environment names it, where it is not inside.
+    outside: str | None
+    #: (path, modified, size) of what must not change; None where it does not exist.
+    seen: tuple[Path, tuple[int, int] | None] | None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], *, saves_nothing: bool) -> "View":
+        """The view that a document asks for.
+
+        Raises:
+            BadInput: nothing says where the script saves, or it cannot be kept from there.
+        """
+        directory = Path(str(document["directory"])).absolute()
+        said = (document.get("checkpoint") or {}).get("path")
+        if said is None and not saves_nothing:
+            raise BadInput(
+                "checkpoint.path is not declared, so the probe cannot be kept from what was "
+                "trained; give --checkpoint PATH, or --checkpoint none if the script saves nothing",
+                field="checkpoint.path",
+            )
+        if said is None:
+            return cls(directory=directory, inside=None, outside=None, seen=None)
+        path = Path(os.path.normpath(directory / said))
+        seen = (path, _state(path))
+        if path.is_relative_to(directory) and path != directory and not Path(said).is_absolute():
+            inside = path.relative_to(directory)
+            return cls(directory=directory, inside=inside, outside=None, seen=seen)
+        _expect_named(document, said)
+        return cls(directory=directory, inside=None, outside=said, seen=seen)
+
+    @property
+    def promise(self) -> str:
+        """What a person is told before anything runs."""
+        if self.seen is None:
+            return (
+                f"The script runs in a scratch directory that links to {self.directory}. It is "
+                "said to save nothing: a file there that it opens for writing is written to."
+            )
+        return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is left alone."
+
+    def changed(self) -> Path | None:
+        """What changed although it must not; None where nothing did."""
+        if self.seen is None or _state(self.seen[0]) == self.seen[1]:
+            return None
+        return self.seen[0]
+
+
+def apart(
+    view: View, document: Mapping[str, Any], command: Sequence[str], scratch: Path
+) -> dict[str, Any]:
+    """Fill ``scratch`` and return the document that runs there.
+
+    Raises:
+        BadInput: what lies beside the checkpoint is too large to copy.
+    """
+    _show(view.directory, scratch, view.inside)
+    words, environment = list(command), dict(document.get("environment") or {})
+    checkpoint = dict(document.get("checkpoint") or {})
+    if view.outside is not None:
+        aside = str(scratch / ".probe-checkpoint" / Path(view.outside).name)
+        Path(aside).parent.mkdir()
+        words = [word.replace(view.outside, aside) for word in words]
+        environment = {
+            name: value.replace(view.outside, aside) if isinstance(value, str) else value
+            for name, value in environment.items()
+        }
+        checkpoint["path"] = aside
+    made = {key: value for key, value in document.items() if key not in ("budget", "deadline")}
+    return made | {
+        "command": [_moved(word, view.directory, scratch) for word in words],
+        "directory": str(scratch),
+        "environment": environment,
+        "checkpoint": checkpoint,
+    }
+
+
+def _moved(word: str, directory: Path, scratch: Path) -> str:
+    """The word, where it names a script by its full path the one in ``scratch``."""
+    path = Path(word)
+    if path.suffix == ".py" and path.is_absolute() and path.is_relative_to(directory):
+        return str(scratch / path.relative_to(directory))
+    return word
+
+
+def _show(directory: Path, scratch: Path, hidden: Path | None) -> None:
+    """Link what is in ``directory`` into ``scratch``, without ``hidden`` below it."""
+    first = hidden.parts[0] if hidden is not None else None
+    last = hidden is not None and len(hidden.parts) == 1
+    copied = 0
+    for entry in sorted(directory.iterdir()):
+        target = scratch / entry.name
+        if entry.name == first and hidden is not None:
+            if last:
+                if entry.is_dir():
+                    target.mkdir()
+                continue
+            target.mkdir()
+            _show(entry, target, Path(*hidden.parts[1:]))
+        elif entry.is_file() and _is_copied(entry, hidden if last else None):
+            copied += entry.stat().st_size
+            if copied > _COPIED_BYTES:
+                raise BadInput(
+                    f"{directory} holds over 1 GiB of files like the checkpoint {hidden}; let the "
+                    "script save into a directory of its own",
+                    field="checkpoint.path",
+                )
+            shutil.copy2(entry, target)
+        else:
+            target.symlink_to(entry)
+    if hidden is not None and not last:
+        # Not there yet: the script may expect the directory to be.
+        (scratch / hidden.parts[0]).mkdir(exist_ok=True)
+
+
+def _is_copied(entry: Path, checkpoint: Path | None) -> bool:
+    """Whether a file may be saved beside or over: scripts, and what is named like a checkpoint."""
+    if entry.suffix == ".py":
+        return True
+    return checkpoint is not None and bool(entry.suffix) and entry.suffix == checkpoint.suffix
+
+
+def _expect_named(document: Mapping[str, Any], said: str) -> None:
+    values = (document.get("environment") or {}).values()
+    named = [*document.get("command", ()), *(value for value in values if isinstance(value, str))]
+    if not any(said in word for word in named):
+        raise BadInput(
+            f"checkpoint.path {said} is not below the job's directory and the command does not "
+            "name it, so the probe cannot be kept from it; pass it to the script as an option",
+            field="checkpoint.path",
+        )
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written, or anything is added to a directory."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_mtime_ns, known.st_size

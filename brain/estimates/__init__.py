@@ -1,0 +1,11 @@
+"""What a job will need, from the stores: spine, pure, no I/O.
+
+usage      what a running job's replicas use, kept for the time after it
+history    jobs that ran, as the models want them
+asking     document and question -> answer
+"""
+
+from brain.estimates.asking import ask, market_of
+from brain.estimates.usage import remember
+
+__all__ = ["ask", "market_of", "remember"]

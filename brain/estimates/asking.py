@@ -1,0 +1,58 @@
+"""From a document and a question to an answer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from brain.estimates.history import pasts, rooms
+from brain.models.estimate import Market, estimate
+from brain.models.estimate.past import script_of
+from brain.ports import Transaction
+from brain.settings import Settings, prices_of
+from brain.types.estimate import Estimate, Question
+from brain.types.job import JobDocument
+from brain.types.resources import PoolName
+
+
+def ask(
+    tx: Transaction,
+    document: JobDocument,
+    question: Question,
+    *,
+    owner: str,
+    pool: PoolName,
+    settings: Settings,
+    now: datetime,
+) -> Estimate:
+    """Return what a job will need that is not submitted yet; nothing is stored.
+
+    Raises:
+        BadInput: the question cannot be meant; it names the field.
+    """
+    return estimate(
+        document,
+        limited(document, question, now),
+        pasts(tx, script_of(document, owner)),
+        rooms(tx, document, pool, now),
+        market_of(settings, question.prices),
+        owner=owner,
+    )
+
+
+def limited(document: JobDocument, question: Question, now: datetime) -> Question:
+    """The question with the document's deadline and budget where it has none of its own."""
+    budget, deadline = document.budget, document.deadline
+    left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
+    return replace(
+        question,
+        deadline_seconds=question.deadline_seconds or left,
+        budget=question.budget or budget.cost,
+        accelerator_hours=question.accelerator_hours or budget.accelerator_hours,
+    )
+
+
+def market_of(settings: Settings, over: Mapping[str, float]) -> Market:
+    """Prices of the settings, and ``over`` over them."""
+    return Market(
+        prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
+    )

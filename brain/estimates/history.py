@@ -1,0 +1,97 @@
+"""Jobs that ran, as estimates want them, and the room that pools have."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from brain.estimates.usage import KIND, used_by
+from brain.lifecycle.capacity import largest, room
+from brain.lifecycle.sight import points
+from brain.models.estimate import Past, Room, Script
+from brain.models.estimate.past import likeness, script_of
+from brain.ports import Transaction
+from brain.types.job import Job, JobDocument, JobId, JobState
+from brain.types.resources import PoolName
+
+#: Newest jobs whose documents are looked at, and most alike ones whose measurements are read.
+_DOCUMENTS, _READ, _PAGE = 2000, 40, 200
+
+
+def pasts(tx: Transaction, subject: Script) -> list[Past]:
+    """The jobs that are most like ``subject``, newest first."""
+    found = []
+    for job in _newest(tx):
+        how, _ = likeness(subject, script_of(job.document, job.owner))
+        if how > 0:
+            found.append((how, job))
+    found.sort(key=lambda pair: -pair[0])
+    kept = sorted(found[:_READ], key=lambda pair: pair[1].created_at, reverse=True)
+    return [_past(tx, job) for _, job in kept]
+
+
+def _newest(tx: Transaction) -> Iterator[Job]:
+    after: str | None = None
+    for _ in range(_DOCUMENTS // _PAGE):
+        page = tx.jobs.page(after=after, size=_PAGE)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].id
+
+
+def _past(tx: Transaction, job: Job) -> Past:
+    used = used_by(tx.fits.get(job.id, KIND))
+    return Past(
+        job=job.id,
+        name=job.document.name,
+        script=script_of(job.document, job.owner),
+        succeeded=job.state is JobState.SUCCEEDED,
+        points=tuple(points(tx, job)),
+        uses=used.uses,
+        checkpoint_bytes=used.checkpoint_bytes,
+        steps=_steps(tx, job),
+        epochs=job.document.epochs,
+    )
+
+
+def _steps(tx: Transaction, job: Job) -> float | None:
+    """Steps that a job made which ended well; the last half minute of it is not counted."""
+    if job.state is not JobState.SUCCEEDED:
+        return None
+    if job.document.steps is not None:
+        return float(job.document.steps)
+    made = sum(point.last_step for point in points(tx, job))
+    redone = sum(world.steps_redone or 0 for world in tx.worlds.of(job.id))
+    return float(made - redone) if made > redone else None
+
+
+def rooms(tx: Transaction, document: JobDocument, pool: PoolName, now: datetime) -> list[Room]:
+    """Kinds of accelerators of a pool that the document allows, by name."""
+    wanted = document.accelerator
+    kinds = sorted({node.accelerator for node in tx.nodes.of(pool) if node.schedulable})
+    found = []
+    for kind in kinds:
+        if wanted not in (None, kind):
+            continue
+        asked = _asked(replace(document, accelerator=kind), pool, now)
+        each = [
+            document.resources.copies_within(node.capacity)
+            for node in tx.nodes.of(pool)
+            if node.accelerator == kind and node.schedulable
+        ]
+        # Who needs nothing fits any node as often as is asked for.
+        most = [document.replicas.max if copies is None else copies for copies in each]
+        found.append(
+            Room(
+                accelerator=kind,
+                per_node=max(most),
+                largest=largest(tx, asked) or 0,
+                now=room(tx, asked),
+            )
+        )
+    return found
+
+
+def _asked(document: JobDocument, pool: PoolName, now: datetime) -> Job:
+    """A job that is only asked about."""
+    return Job(id=JobId(""), document=document, pool=pool, owner="", created_at=now, updated_at=now)

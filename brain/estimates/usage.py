@@ -1,0 +1,146 @@
+"""What the replicas of a running job use, folded into what is kept when its samples are gone."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from brain import wire
+from brain.models.estimate.past import WorldUse
+from brain.ports import StoredFit, Transaction
+from brain.types.job import Job
+from brain.types.resources import NodeName
+from brain.types.telemetry import HostSample
+from brain.types.world import World
+
+#: Kind of the stored fit; a new shape of ``Used`` gets a new one.
+KIND = "usage/1"
+#: Readings are folded so often, so that a turn seldom pays; the first ones at once, because jobs
+#: of half a minute should leave some.
+_FOLD_SECONDS, _FIRST = 15.0, 6
+#: A first look goes back no further; older readings are folded already, or gone.
+_LOOK_BACK = timedelta(minutes=5)
+#: Worlds that are kept, newest first to stay, and hours of memory maxima.
+_WORLDS, _HOURS = 6, 24
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What is kept of a job's use."""
+
+    uses: tuple[WorldUse, ...] = ()
+    #: Of the newest reading in them.
+    until: datetime | None = None
+    #: Of the newest checkpoint.
+    checkpoint_bytes: float | None = None
+
+
+def remember(tx: Transaction, job: Job, world: World | None, now: datetime) -> None:
+    """Fold the readings since the last time into what is kept; nothing while that is young."""
+    if world is None or world.stepping_at is None:
+        return
+    stored = tx.fits.get(job.id, KIND)
+    used = used_by(stored)
+    young = stored is not None and (now - stored.fitted_at).total_seconds() < _FOLD_SECONDS
+    if young and used.uses[-1].readings >= _FIRST:
+        return
+    since = max(world.stepping_at, now - _LOOK_BACK, (used.until or world.stepping_at) + _INSTANT)
+    readings = tx.telemetry.hosts(job.id, since=since)
+    if readings:
+        saves = tx.telemetry.saves(job.id, since=now - _LOOK_BACK)
+        size = float(saves[-1].size_bytes) if saves else used.checkpoint_bytes
+        kept = replace(folded(used, readings, world), checkpoint_bytes=size)
+        parameters = wire.encode(kept).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
+
+
+def used_by(stored: StoredFit | None) -> Used:
+    """What was kept; nothing where nothing was."""
+    return wire.decode(stored.parameters, Used) if stored is not None else Used()
+
+
+def folded(used: Used, readings: Sequence[HostSample], world: World) -> Used:
+    """``used`` with more readings of ``world``, oldest first."""
+    others = [use for use in used.uses if use.epoch != world.epoch]
+    nodes = Counter(member.node for member in world.members)
+    use = next(
+        (use for use in used.uses if use.epoch == world.epoch),
+        WorldUse(epoch=world.epoch, nodes=max(1, len(nodes)), replicas=world.replicas),
+    )
+    use = _with_cpu(use, readings, nodes)
+    use = _with_memory(use, readings, nodes, used.until)
+    use = _with_network(use, readings)
+    use = _with_devices(use, readings)
+    return replace(
+        used,
+        uses=(*others, replace(use, readings=use.readings + len(readings)))[-_WORLDS:],
+        until=readings[-1].measured_at,
+    )
+
+
+def _share(reading: HostSample, nodes: Mapping[NodeName, int]) -> int:
+    """Replicas that a reading is of; a node that the world does not name has one."""
+    return max(1, nodes.get(reading.node, 1))
+
+
+def _with_cpu(
+    use: WorldUse, readings: Sequence[HostSample], nodes: Mapping[NodeName, int]
+) -> WorldUse:
+    """Only the busiest node counts at each instant: ranks are alike and wait for the slowest."""
+    busiest: dict[int, float] = defaultdict(float)
+    for reading in readings:
+        second = int(reading.measured_at.timestamp()) // 5 * 5
+        millis = reading.job_cpu_millis / _share(reading, nodes)
+        busiest[second] = max(busiest[second], millis)
+    cpu = use.cpu
+    for second, millis in sorted(busiest.items()):
+        cpu = cpu.added([millis], at_seconds=float(second))
+    weights = tuple(round(weight, 4) for weight in cpu.weights)
+    return replace(use, cpu=replace(cpu, weights=weights))
+
+
+def _with_memory(
+    use: WorldUse,
+    readings: Sequence[HostSample],
+    nodes: Mapping[NodeName, int],
+    until: datetime | None,
+) -> WorldUse:
+    hours = list(use.hourly_bytes)
+    last = until.timestamp() // 3600 if until is not None and hours else None
+    peak = use.memory_bytes
+    for reading in readings:
+        each = reading.job_memory_bytes / _share(reading, nodes)
+        peak = max(peak, each)
+        hour = reading.measured_at.timestamp() // 3600
+        if last is None or hour > last:
+            hours.append(each)
+            last = hour
+        else:
+            hours[-1] = max(hours[-1], each)
+    return replace(use, memory_bytes=peak, hourly_bytes=tuple(hours[-_HOURS:]))
+
+
+def _with_network(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
+    before, more = use.readings, len(readings)
+    sent = sum(one.network_send_bytes_per_second for one in readings)
+    received = sum(one.network_receive_bytes_per_second for one in readings)
+    total = before + more
+    return replace(
+        use,
+        sent_bytes_per_second=(use.sent_bytes_per_second * before + sent) / total,
+        received_bytes_per_second=(use.received_bytes_per_second * before + received) / total,
+    )
+
+
+def _with_devices(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
+    seen = [gpu for reading in readings for gpu in reading.gpus]
+    if not seen:
+        return use
+    used = max(gpu.memory_used_bytes for gpu in seen)
+    total = max(gpu.memory_total_bytes for gpu in seen)
+    return replace(
+        use,
+        device_bytes=max(float(used), use.device_bytes or 0.0),
+        device_total_bytes=max(float(total), use.device_total_bytes or 0.0),
+    )

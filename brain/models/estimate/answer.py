@@ -1,0 +1,188 @@
+"""All of an estimate put together, with what is missing and how to get it."""
+
+from collections.abc import Sequence
+
+from brain.errors import BadInput, Undetermined
+from brain.models.estimate import pooled
+from brain.models.estimate.choice import choose
+from brain.models.estimate.needs import Needs
+from brain.models.estimate.past import Neighbour, Past, Room, nearest, script_of
+from brain.models.estimate.sizes import Asked, Market, sizes
+from brain.models.job import JobModel
+from brain.models.terms import SAME_BATCH, terms_of
+from brain.types.estimate import Estimate, Question, SimilarJob, SizeEstimate
+from brain.types.job import JobDocument
+from brain.typeset import count, number
+
+#: Of a question; each is above 0 where it is given.
+_FIGURES = (
+    "steps",
+    "examples",
+    "examples_per_epoch",
+    "deadline_seconds",
+    "budget",
+    "accelerator_hours",
+)
+_PROBE = "`brain estimate --probe` runs it for two minutes"
+
+
+def estimate(
+    document: JobDocument,
+    question: Question,
+    pasts: Sequence[Past],
+    rooms: Sequence[Room],
+    market: Market,
+    *,
+    owner: str,
+) -> Estimate:
+    """What a job will need.
+
+    Args:
+        document: Of the job, checked.
+        question: What is asked beside it.
+        pasts: Jobs that ran, newest first; only those that are alike count.
+        rooms: Kinds of accelerators that it may use, and how much of each there is.
+        market: Prices.
+        owner: Who asks.
+
+    Raises:
+        BadInput: the work is said twice, or a figure is not above 0; names the field.
+    """
+    check(question)
+    neighbours = nearest(script_of(document, owner), pasts)
+    alike = [one for one in neighbours if one.alike]
+    model, unknown = _model(document, alike)
+    work = pooled.work(document, question, alike, model)
+    # Without anything alike the owner's other jobs are a better guess than none (section 3.5).
+    needs = Needs(alike or neighbours)
+    asked = Asked(document=document, model=model, needs=needs, work=work, market=market)
+    unit = model.unit if model is not None else "examples/s"
+    rows, explanation = choose(sizes(asked, rooms), market, question, unit)
+    return Estimate(
+        name=document.name,
+        unit=unit,
+        currency=market.currency,
+        basis=_basis(model, alike),
+        similar=tuple(_shown(one) for one in neighbours),
+        work=work,
+        sizes=tuple(rows),
+        explanation=explanation,
+        missing=tuple(_missing(asked, unknown, question, rows, rooms)),
+        exploring=model is None,
+    )
+
+
+def check(question: Question) -> None:
+    """Refuse a question that cannot be meant.
+
+    Raises:
+        BadInput: naming the field.
+    """
+    if question.steps is not None and question.examples is not None:
+        raise BadInput("steps and examples say the same; give one of them", field="steps")
+    for name in _FIGURES:
+        value = getattr(question, name)
+        # Not a number is not above 0 either.
+        if value is not None and not 0 < value < float("inf"):
+            raise BadInput(f"{name} {value} must be above 0, and finite", field=name)
+    for kind, price in question.prices.items():
+        if not 0 <= price < float("inf"):
+            raise BadInput(
+                f"prices.{kind} {price} must be 0 or more, and finite", field=f"prices.{kind}"
+            )
+
+
+def _model(
+    document: JobDocument, alike: Sequence[Neighbour]
+) -> tuple[JobModel | None, Undetermined | None]:
+    try:
+        return pooled.pooled(alike, terms_of(document)), None
+    except Undetermined as unknown:
+        return None, unknown
+
+
+def _basis(model: JobModel | None, alike: Sequence[Neighbour]) -> str:
+    if model is None:
+        return "defaults: no similar job was measured"
+    used = [one for one in alike if one.past.points]
+    names = ", ".join(dict.fromkeys(one.past.name for one in used[:3]))
+    return f"{model.basis}, in {count(len(used), 'similar job')}: {names}"
+
+
+def _shown(one: Neighbour) -> SimilarJob:
+    return SimilarJob(
+        job=one.past.job, name=one.past.name, likeness=round(one.likeness, 3), same=one.same
+    )
+
+
+def _missing(
+    asked: Asked,
+    unknown: Undetermined | None,
+    question: Question,
+    rows: Sequence[SizeEstimate],
+    rooms: Sequence[Room],
+) -> list[str]:
+    """What is not known and how to get it, a sentence each."""
+    found = []
+    if unknown is not None:
+        found.append(f"Throughput: {unknown}. {_PROBE}, or submit it and ask again in a minute.")
+    if asked.model is not None and asked.work is None:
+        found.append(_no_work(asked, question))
+    if asked.model is not None and _other_batch(asked.model, asked.document):
+        found.append(
+            f"Batch: the similar jobs trained with {number(asked.model.present.examples_per_step)} "
+            f"examples a step, this one declares {asked.document.batch.global_size}; {_PROBE}."
+        )
+    unpriced = [room.accelerator for room in rooms if asked.market.price(room.accelerator) is None]
+    if unpriced:
+        kinds = ", ".join(unpriced)
+        found.append(
+            f"Cost: nobody said what an hour costs on {kinds}; --price {unpriced[0]}=…, or the "
+            "setting accelerator_prices."
+        )
+    found += _untried(asked, rows)
+    if not rooms:
+        found.append("Sizes: no node has registered; start one with `brain up`.")
+    elif asked.model is not None and not asked.needs.gradients_measured:
+        found += _network(rows)
+    return found
+
+
+def _no_work(asked: Asked, question: Question) -> str:
+    """Why there is no time to finish."""
+    assert asked.model is not None, "without a model more is missing than the work"
+    if asked.model.present.examples_per_step is None and question.examples is not None:
+        return "Time: no batch size was seen, so examples are not known; give --steps."
+    return (
+        "Time: the document declares no `steps` and no similar job ended well; give --steps, "
+        "--examples, or `epochs` with --examples-per-epoch."
+    )
+
+
+def _other_batch(model: JobModel, document: JobDocument) -> bool:
+    declared, seen = document.batch.global_size, model.present.examples_per_step
+    if declared is None or seen is None:
+        return False
+    return abs(declared - seen) > SAME_BATCH * seen
+
+
+def _untried(asked: Asked, rows: Sequence[SizeEstimate]) -> list[str]:
+    """Kinds that were never measured: one sentence for each."""
+    if asked.model is None:
+        return []
+    kinds = dict.fromkeys(row.accelerator for row in rows)
+    return [
+        f"{kind}: {rows_of[0].undetermined}."
+        for kind in kinds
+        if (rows_of := [row for row in rows if row.accelerator == kind])
+        and all(row.undetermined for row in rows_of)
+    ]
+
+
+def _network(rows: Sequence[SizeEstimate]) -> list[str]:
+    spread = [row for row in rows if row.nodes > 1 and row.throughput is not None]
+    if not spread:
+        return []
+    known = any(row.network_bytes_per_second is not None for row in spread)
+    said = "taken from the size of the checkpoint" if known else "not known"
+    return [f"Network: no similar job ran over several nodes; what gradients take is {said}."]

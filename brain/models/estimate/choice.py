@@ -1,0 +1,150 @@
+"""The size to begin with, and why: the rule of one job, before it runs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brain.models.estimate.sizes import Market, described, deviation
+from brain.types.estimate import Question, SizeEstimate
+from brain.types.explanation import Alternative, Evidence, Explanation
+from brain.typeset import count, duration, number, quantity, ratio
+
+#: Price of accelerators in throughput; the same as for a job that runs (models.md section 5).
+EXPONENT = 0.5
+#: 80 % quantile of the standard normal: a deadline is met with so much certainty.
+_Z80 = 0.8416
+
+
+def choose(
+    rows: Sequence[SizeEstimate], market: Market, question: Question, unit: str
+) -> tuple[list[SizeEstimate], Explanation | None]:
+    """Mark the size to begin with, say of each other why not, and explain.
+
+        u = ln throughput - 0.5 ln (accelerators * price)
+
+    With the exponent 0.5 a doubling must bring 1.41 times the throughput. Sizes that do not fit
+    the pool, end after the deadline (at 80 %) or cost more than the budget are not in question.
+    Nothing is credited for what there is to learn: Brain looks further once the job runs.
+    """
+    refused = [replace(row, why_not=_refusal(row, question)) for row in rows]
+    left = [row for row in refused if not row.why_not]
+    if not left:
+        return refused, None
+    priced = all(market.price(row.accelerator) for row in left)
+    best = max(left, key=lambda row: (_utility(row, market, priced), -row.replicas))
+    told = [
+        replace(row, chosen=True)
+        if row is best
+        else replace(row, why_not=row.why_not or _why_not(row, best, market, priced))
+        for row in refused
+    ]
+    return told, _explained(best, told, market, unit, priced)
+
+
+def _refusal(row: SizeEstimate, question: Question) -> str:
+    """Why a row is not in question; empty where it is."""
+    if row.why_not or row.undetermined or row.throughput is None:
+        return row.why_not or row.undetermined or "its throughput is not known"
+    if not row.fits:
+        return "it does not fit the pool, even when that is empty"
+    deadline, budget = question.deadline_seconds, question.budget
+    if deadline is not None and row.finish_seconds is not None:
+        likely = row.finish_seconds.value * math.exp(_Z80 * deviation(row.finish_seconds))
+        if likely > deadline:
+            return f"likely done within {duration(likely)}, after the {duration(deadline)} allowed"
+    if budget is not None and row.cost is not None and row.cost.value > budget:
+        return f"{number(row.cost.value)} expected, {number(budget)} is the budget"
+    hours, most = row.accelerator_hours, question.accelerator_hours
+    if most is not None and hours is not None and hours.value > most:
+        return f"{number(hours.value)} accelerator-hours expected, {number(most)} is the budget"
+    return ""
+
+
+def _utility(row: SizeEstimate, market: Market, priced: bool) -> float:
+    assert row.throughput is not None, "a row in question has a throughput"
+    price = (market.price(row.accelerator) or 1.0) if priced else 1.0
+    rate = row.throughput.examples_per_second
+    return math.log(rate) - EXPONENT * math.log(max(row.accelerators, 1e-9) * price)
+
+
+def _why_not(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> str:
+    gain, needed = _gain(row, best), _needed(row, best, market, priced)
+    if gain >= 1:
+        return f"{ratio(gain)} of its throughput, {ratio(needed)} would pay for the accelerators"
+    return f"keeps {ratio(gain)} only; {ratio(needed)} would be worth what it saves"
+
+
+def _gain(row: SizeEstimate, best: SizeEstimate) -> float:
+    assert row.throughput is not None, "a row in question has a throughput"
+    assert best.throughput is not None, "a row in question has a throughput"
+    return row.throughput.examples_per_second / best.throughput.examples_per_second
+
+
+def _needed(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> float:
+    """Factor of throughput that would make a row as good as the best."""
+    difference = _utility(best, market, priced) - _utility(row, market, priced)
+    return _gain(row, best) * math.exp(difference)
+
+
+def _explained(
+    best: SizeEstimate, rows: Sequence[SizeEstimate], market: Market, unit: str, priced: bool
+) -> Explanation:
+    assert best.throughput is not None, "a row in question has a throughput"
+    others = [row for row in rows if not row.chosen]
+    return Explanation(
+        code="exploring" if best.exploring else "estimated",
+        reason=_reason(best, others, market, unit, priced),
+        evidence=tuple(_evidence(best, market)),
+        alternatives=tuple(
+            Alternative(
+                replicas=row.replicas,
+                gain=None if row.throughput is None else _gain(row, best) - 1,
+                why_not=f"on {row.accelerator}: {row.why_not}",
+            )
+            for row in others
+        ),
+        next_step=(
+            f"Submit with `replicas.start: {best.replicas}`; Brain measures it and goes on from "
+            "there."
+            if best.fits_now
+            else f"Submit it; {described(best)} do not fit beside what runs now, so it waits."
+        ),
+    )
+
+
+def _reason(
+    best: SizeEstimate, others: Sequence[SizeEstimate], market: Market, unit: str, priced: bool
+) -> str:
+    assert best.throughput is not None, "a row in question has a throughput"
+    rate = quantity(best.throughput.examples_per_second, unit)
+    larger = [
+        row
+        for row in others
+        if row.accelerator == best.accelerator
+        and row.replicas > best.replicas
+        and row.throughput is not None
+    ]
+    if larger:
+        following = min(larger, key=lambda row: row.replicas)
+        gain, needed = _gain(following, best), _needed(following, best, market, priced)
+        return (
+            f"{rate} with {described(best)}; {following.replicas} would make {ratio(gain)} of "
+            f"that, {ratio(needed)} would pay for them"
+        )
+    return f"{rate} with {described(best)}, the most per price of what can be predicted"
+
+
+def _evidence(best: SizeEstimate, market: Market) -> list[Evidence]:
+    found = []
+    if best.finish_seconds is not None:
+        band = best.finish_seconds
+        text = f"{duration(band.value)} ({duration(band.low)} to {duration(band.high)})"
+        found.append(Evidence(label="training time", value=text))
+    if best.accelerator_hours is not None:
+        hours = number(best.accelerator_hours.value)
+        found.append(Evidence(label="accelerator-hours", value=hours))
+    if best.cost is not None:
+        found.append(Evidence(label="cost", value=f"{market.currency}{number(best.cost.value)}"))
+    if best.nodes > 1:
+        found.append(Evidence(label="spread over", value=count(best.nodes, "node")))
+    return found

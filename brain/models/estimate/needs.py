@@ -1,0 +1,157 @@
+"""Processor, memory and network of one size, from what replicas of similar jobs used."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from brain.errors import Undetermined
+from brain.models.estimate.past import Neighbour, WorldUse
+from brain.models.fitting import Z90, Point
+from brain.models.resources import cpu, host_memory
+from brain.models.resources.gpu_memory import DeviceMemory
+from brain.models.terms import local_batch
+from brain.types.estimate import Band
+
+T = TypeVar("T")
+
+#: Of several neighbours the need is that which four in five stay below (models.md section 3.5).
+_MOST_OF_THEM = 80.0
+#: Weights are between a third of a checkpoint (Adam's two moments beside them) and all of it.
+_CHECKPOINTS = 3.0
+#: Memory is worth a look at its growth from so many hours on.
+_HOURS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What similar jobs used; asked for one size after another."""
+
+    alike: Sequence[Neighbour]
+
+    def cpu_millis(self, replicas: int) -> Band | None:
+        """mCPU that a replica should reserve: from the median use to the worst of a thousandth."""
+        share = cpu.percentile(replicas)
+        return self._over(
+            [one.cpu for one in self._uses() if one.cpu.weights],
+            value=lambda used: cpu.request(used, share=share),
+            low=lambda used: used.quantile(0.5),
+            high=lambda used: cpu.request(used, share=0.999),
+        )
+
+    def memory_bytes(self, seconds: float | None) -> Band | None:
+        """Memory that a replica should reserve that trains for so long."""
+
+        def wanted(use: WorldUse) -> float:
+            return host_memory.request(use.memory_bytes, grows=_growth(use), seconds=seconds or 0.0)
+
+        return self._over(
+            [use for use in self._uses() if use.memory_bytes > 0],
+            value=wanted,
+            low=lambda use: use.memory_bytes,
+            high=lambda use: 1.5 * wanted(use),
+        )
+
+    def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
+        """Peak of a device's memory at a local batch, and what the device has; None is unknown."""
+        seen = [
+            (local_batch(point), use)
+            for point, use in self._worlds()
+            if point.accelerator == accelerator and use.device_bytes and use.device_total_bytes
+        ]
+        if not seen:
+            return None
+        model = DeviceMemory()
+        model.fit([[size] for size, _ in seen], [use.device_bytes for _, use in seen])
+        mean, spread = model.predict([[batch]], return_std=True)
+        half = Z90 * float(spread[0])
+        band = Band(value=float(mean[0]), low=max(0.0, mean[0] - half), high=mean[0] + half)
+        return band, max(use.device_total_bytes or 0.0 for _, use in seen)
+
+    def network(self, nodes: int, step_seconds: float, examples_per_second: float) -> Band | None:
+        """Bytes per second through a node's card, in the busier direction.
+
+        Gradients go around a ring, ``2 (n - 1) / n`` of their volume per node and step (Patarasuk
+        and Yuan, 2009); what is loaded comes on top, as much per example as similar jobs took.
+        """
+        loaded = self._loaded()
+        load = (loaded or 0.0) * examples_per_second / nodes
+        if nodes == 1:
+            return None if loaded is None else Band(value=load, low=load / 2, high=load * 2)
+        volume = self._volume()
+        if volume is None:
+            return None
+        times = 2 * (nodes - 1) / nodes / step_seconds
+        return Band(
+            value=volume.value * times + load,
+            low=volume.low * times + load / 2,
+            high=volume.high * times + load * 2,
+        )
+
+    @property
+    def gradients_measured(self) -> bool:
+        """Whether any similar job ran over several nodes."""
+        return any(point.nodes > 1 and use.sent_bytes_per_second for point, use in self._worlds())
+
+    def _volume(self) -> Band | None:
+        """Bytes of gradients per node and step, as measured, else as the checkpoint tells."""
+        seen = [
+            use.sent_bytes_per_second * point.step_seconds * point.nodes / (2 * (point.nodes - 1))
+            for point, use in self._worlds()
+            if point.nodes > 1 and use.sent_bytes_per_second > 0
+        ]
+        if seen:
+            middle = float(np.median(seen))
+            return Band(value=middle, low=min(middle / 1.25, *seen), high=max(middle * 1.25, *seen))
+        saved = [one.past.checkpoint_bytes for one in self.alike if one.past.checkpoint_bytes]
+        if not saved:
+            return None
+        size = float(np.median(saved))
+        return Band(value=size / math.sqrt(_CHECKPOINTS), low=size / _CHECKPOINTS, high=size)
+
+    def _loaded(self) -> float | None:
+        """Bytes received per example (or step) on one node, where nothing else is exchanged."""
+        seen = [
+            use.received_bytes_per_second / point.rate
+            for point, use in self._worlds()
+            if point.nodes == 1 and point.rate > 0
+        ]
+        return float(np.median(seen)) if seen else None
+
+    def _uses(self) -> list[WorldUse]:
+        return [use for one in self.alike for use in one.past.uses if use.readings]
+
+    def _worlds(self) -> list[tuple[Point, WorldUse]]:
+        pairs = [(p, one.past.use(p)) for one in self.alike for p in one.past.points]
+        return [(point, use) for point, use in pairs if use is not None and use.readings]
+
+    def _over(
+        self,
+        uses: Sequence[T],
+        *,
+        value: Callable[[T], float],
+        low: Callable[[T], float],
+        high: Callable[[T], float],
+    ) -> Band | None:
+        """What most of the neighbours stay below, between the least and the most of any."""
+        if not uses:
+            return None
+        wanted = float(np.percentile([value(use) for use in uses], _MOST_OF_THEM))
+        return Band(
+            value=wanted,
+            low=min(wanted, *(low(use) for use in uses)),
+            high=max(wanted, *(high(use) for use in uses)),
+        )
+
+
+def _growth(use: WorldUse) -> host_memory.Growth | None:
+    if len(use.hourly_bytes) < _HOURS:
+        return None
+    try:
+        return host_memory.growth(
+            use.hourly_bytes, limit_bytes=host_memory.request(use.memory_bytes)
+        )
+    except Undetermined:
+        return None

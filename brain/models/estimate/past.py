@@ -1,0 +1,213 @@
+"""What is kept of a job that ran, and how alike two jobs are."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brain.models.fitting import Point
+from brain.models.resources.cpu import Usage
+from brain.types.job import JobDocument, JobId
+
+#: Measurements of jobs more alike than this count (models.md section 3.5).
+ALIKE = 0.5
+#: Neighbours that are looked at.
+MOST = 10
+#: Likeness by what is the same; what the arguments say takes up to ``_ARGUMENTS`` of it away.
+#: Believed, not measured: their order is what matters (models.md section 3.5).
+_SAME_TEXT, _SAME_NAME, _EDITED = 1.0, 0.9, 0.8
+_SAME_NETWORK, _SAME_IMAGE, _SAME_OWNER = 0.7, 0.6, 0.3
+_OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
+#: Options that name the network.
+_NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
+#: Options that say how long and where to, not what; batches are seen in the measurements.
+_ASIDE = re.compile(r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What a job runs, as far as documents say it."""
+
+    owner: str
+    image: str | None = None
+    #: File or module, without its directory; empty where only an image is named.
+    name: str = ""
+    #: Hash of its text; None where nobody took it.
+    text: str | None = None
+    #: Options with their values, without those of ``_ASIDE``.
+    arguments: frozenset[str] = frozenset()
+
+    @property
+    def network(self) -> str | None:
+        """The option that names the network."""
+        named = sorted(one for one in self.arguments if _NETWORKS.fullmatch(one.split("=")[0]))
+        return named[0] if named else None
+
+
+def script_of(document: JobDocument, owner: str) -> Script:
+    """What a document runs.
+
+    >>> from brain.types.job import JobDocument
+    >>> document = JobDocument(name="x", command=("python", "a/train.py", "--lr", "1"))
+    >>> found = script_of(document, "me")
+    >>> found.name, sorted(found.arguments)
+    ('train.py', ['--lr=1'])
+    """
+    words = list(document.command)
+    at = _place(words)
+    return Script(
+        owner=owner,
+        image=document.image,
+        name=words[at].rpartition("/")[2] if words else "",
+        text=document.script_hash,
+        arguments=frozenset(
+            option for option in _options(words[at + 1 :]) if not _ASIDE.match(option.split("=")[0])
+        ),
+    )
+
+
+def _place(words: Sequence[str]) -> int:
+    """Where in a command the script is."""
+    for at, word in enumerate(words):
+        if word == "-m" and at + 1 < len(words):
+            return at + 1
+        if word.endswith(".py"):
+            return at
+    return 0
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Options as ``--name=value``, however they were written."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("-") or not found or "=" in found[-1] or not found[-1].startswith("-"):
+            found.append(word)
+        else:
+            found[-1] += f"={word}"
+    return found
+
+
+def likeness(one: Script, other: Script) -> tuple[float, str]:
+    """How alike two jobs are, 0 to 1, and in words what is the same.
+
+    The same text counts most, then the script's name, the network that an option names, the
+    image, the owner; other options take away up to three tenths.
+
+    >>> mine = Script(owner="ada", name="train.py", text="a1", arguments=frozenset({"--lr=1"}))
+    >>> likeness(mine, mine)
+    (1.0, 'script, owner, arguments')
+    """
+    same_owner, same_image = one.owner == other.owner, one.image == other.image
+    scripts = bool(one.name) and one.name == other.name
+    networks = one.network is not None and one.network == other.network
+    images = one.image is not None and same_image
+    if not (scripts or networks or images):
+        return (_SAME_OWNER, "owner") if same_owner else (0.0, "nothing")
+    if scripts:
+        known = one.text is not None and other.text is not None
+        level = (_SAME_TEXT if one.text == other.text else _EDITED) if known else _SAME_NAME
+        what = "script" if level == _SAME_TEXT else "name of the script"
+    else:
+        level, what = (_SAME_NETWORK, "network") if networks else (_SAME_IMAGE, "image")
+    level *= 1.0 if same_owner else _OTHER_OWNER
+    level *= 1.0 if same_image else _OTHER_IMAGE
+    if one.network is not None and other.network is not None and not networks:
+        level *= _OTHER_NETWORK
+    shared = _shared(one.arguments, other.arguments)
+    level *= 1 - _ARGUMENTS * (1 - shared)
+    words = [what, *["owner"] * same_owner, *["arguments"] * (shared == 1.0)]
+    return level, ", ".join(words)
+
+
+def _shared(one: frozenset[str], other: frozenset[str]) -> float:
+    """Share of options that both have (Jaccard, 1901); 1 where there are none."""
+    every = one | other
+    return len(one & other) / len(every) if every else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldUse:
+    """What the replicas of one world used."""
+
+    epoch: int
+    nodes: int
+    replicas: int
+    #: mCPU of the busiest replica over time.
+    cpu: Usage = Usage()
+    #: Highest resident memory of a replica, and of each of its last hours.
+    memory_bytes: float = 0.0
+    hourly_bytes: tuple[float, ...] = ()
+    #: Mean through a node's network cards, loopback left out.
+    sent_bytes_per_second: float = 0.0
+    received_bytes_per_second: float = 0.0
+    #: Highest use of an accelerator's memory, and what it has; None without one.
+    device_bytes: float | None = None
+    device_total_bytes: float | None = None
+    #: Readings that it rests on.
+    readings: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What is kept of a job that ran, or runs."""
+
+    job: JobId
+    name: str
+    script: Script
+    succeeded: bool
+    #: One per measured world, oldest first.
+    points: tuple[Point, ...] = ()
+    uses: tuple[WorldUse, ...] = ()
+    #: Of its newest checkpoint.
+    checkpoint_bytes: float | None = None
+    #: Steps that it made in all, where it ended well, and what was declared of epochs.
+    steps: float | None = None
+    epochs: int | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was."""
+        return bool(self.points or self.uses)
+
+    def use(self, point: Point) -> WorldUse | None:
+        """What the world of a point used."""
+        return next((use for use in self.uses if use.epoch == point.epoch), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A job that was measured, and how alike it is."""
+
+    past: Past
+    likeness: float
+    same: str
+
+    @property
+    def alike(self) -> bool:
+        """Whether its measurements count."""
+        return self.likeness > ALIKE
+
+
+def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
+    """The measured jobs that are most alike, at most ten; among equals the newest first.
+
+    Args:
+        subject: What is asked about.
+        pasts: Jobs, newest first.
+    """
+    found = []
+    for past in pasts:
+        how, same = likeness(subject, past.script)
+        if how > 0 and past.measured:
+            found.append(Neighbour(past=past, likeness=how, same=same))
+    return sorted(found, key=lambda one: -one.likeness)[:MOST]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a pool has of one kind of accelerator, in replicas of the job."""
+
+    accelerator: str
+    #: That fit one node of it, the empty pool, and beside what runs now.
+    per_node: int
+    largest: int
+    now: int

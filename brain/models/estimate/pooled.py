@@ -1,0 +1,134 @@
+"""Measurements of jobs that were alike as those of one job, and how much work there is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from brain.errors import Undetermined
+from brain.models.estimate.past import Neighbour, Past
+from brain.models.fitting import Z90, Point
+from brain.models.job import JobModel, fit
+from brain.models.terms import Batching, Terms
+from brain.types.estimate import Band, Question, Work
+from brain.types.job import JobDocument
+from brain.typeset import count, number, ratio
+
+#: Deviation of log step time between runs of one script, and between jobs with nothing in common.
+#: The first is what two worlds of a size differ by twice over; the second is believed.
+_AGAIN, _APART = 0.08, 0.7
+#: Deviation of log work between runs of one script that nobody declared.
+_WORK = 0.5
+
+
+def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
+    """One model out of the points of similar jobs; the less alike, the wider.
+
+    Points keep their age within their job, not between jobs: what another job did a month ago
+    says as much of a new one as what it did yesterday.
+
+    Raises:
+        Undetermined: none of them left a point that fits ``terms``; it says why.
+    """
+    best = max((one.likeness for one in alike), default=0.0)
+    ages = [point.until for one in alike for point in one.past.points]
+    points: list[Point] = []
+    # The most alike comes last: it is the present world of the model.
+    for one in sorted(alike, key=lambda each: each.likeness):
+        apart = _AGAIN + _APART * (1 - one.likeness)
+        for point in one.past.points:
+            counted = _counted(point, terms)
+            if counted is not None:
+                age = one.past.points[-1].until - point.until
+                points.append(
+                    replace(
+                        counted,
+                        until=max(ages) - age,
+                        relative_error=math.hypot(point.relative_error, apart),
+                        foretold=None,
+                    )
+                )
+    if not points:
+        raise Undetermined(
+            "no similar job left a measured world" if best else "no similar job was measured here",
+            code="no-history",
+        )
+    return fit(points[-1], points[:-1], terms=terms)
+
+
+def _counted(point: Point, terms: Terms) -> Point | None:
+    """The point in replicas of the new document; None where its processes are no whole ones."""
+    replicas, rest = divmod(point.processes, terms.processes_per_replica)
+    if rest or not replicas:
+        return None
+    return replace(point, replicas=replicas, nodes=min(point.nodes, replicas))
+
+
+def examples_per_step(model: JobModel, replicas: int) -> float:
+    """Examples of a step at a size, by the script's rule; 1 where no batch was seen."""
+    present = model.present
+    if present.examples_per_step is None:
+        return 1.0
+    if model.batching is not Batching.LOCAL:
+        return present.examples_per_step
+    copies = replicas * model.terms.processes_per_replica
+    return present.examples_per_step * copies / present.processes
+
+
+def work(
+    document: JobDocument,
+    question: Question,
+    alike: Sequence[Neighbour],
+    model: JobModel | None,
+) -> Work | None:
+    """How much there is to do, in the unit of the model; None where nobody said or showed it.
+
+    Steps become examples with the batch of the world that the model counts as present.
+    """
+    batch = model.present.examples_per_step if model is not None else None
+    steps = question.steps or document.steps
+    if question.examples is not None:
+        exact, basis = question.examples, f"{number(question.examples)} examples as asked"
+        return _said(exact, basis) if batch is not None else None
+    if steps is not None and question.examples_per_epoch is None:
+        said = _said(steps * (batch or 1.0), f"{count(steps, 'step')} as declared")
+        return replace(said, in_steps=True)
+    if question.examples_per_epoch is not None and document.epochs:
+        exact = document.epochs * question.examples_per_epoch
+        basis = f"{count(document.epochs, 'epoch')} of {number(question.examples_per_epoch)}"
+        return _said(exact, f"{basis} examples") if batch is not None else None
+    return _as_before(document, alike, batch)
+
+
+def _said(amount: float, basis: str) -> Work:
+    return Work(amount=Band(value=amount, low=amount, high=amount), basis=basis)
+
+
+def _as_before(
+    document: JobDocument, alike: Sequence[Neighbour], batch: float | None
+) -> Work | None:
+    """As much as similar jobs did that ended well, by their epochs where both declare some."""
+    found = []
+    for one in alike:
+        done = _done(one.past, batch is None)
+        if done is not None:
+            epochs = (document.epochs, one.past.epochs)
+            found.append(done * (epochs[0] / epochs[1] if epochs[0] and epochs[1] else 1.0))
+    if not found:
+        return None
+    middle = median(found)
+    misses = sum(math.log(amount / middle) ** 2 for amount in found)
+    factor = math.exp(Z90 * math.sqrt((_WORK**2 + misses) / (1 + len(found))))
+    band = Band(value=middle, low=middle / factor, high=middle * factor)
+    runs = count(len(found), "similar job")
+    return Work(amount=band, basis=f"as much as {runs} did, to within {ratio(factor)}")
+
+
+def _done(past: Past, in_steps: bool) -> float | None:
+    """Work of a job that ended well, in steps or in examples; None where it is not known."""
+    if not past.succeeded or not past.steps:
+        return None
+    batch = past.points[-1].examples_per_step if past.points else None
+    if in_steps:
+        return past.steps
+    return None if batch is None else past.steps * batch

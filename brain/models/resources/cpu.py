@@ -1,0 +1,208 @@
+"""Processor requests: a percentile of recent use, and what percentiles cannot see.
+
+Usage never exceeds its limit, so where it is held down (*censored*) the histogram knows nothing
+of the need; ``raised`` and ``loader_millis`` say what to give then.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.errors import Undetermined
+
+#: Bounds of bucket ``i`` grow by 5 %, as in Kubernetes' vertical autoscaler.
+_GROWTH = 1.05
+#: Upper bound of the lowest bucket.
+_FIRST_MILLIS = 1.0
+#: Samples lose half of their weight in a day (models.md section 3.4).
+HALF_LIFE_SECONDS = 24 * 3600.0
+#: Head-room above the percentile.
+MARGIN = 1.15
+#: Changes of a request smaller than these are not worth a restart.
+UP, DOWN = 1.10, 0.70
+#: Percentile of roles that wait for nobody.
+ASYNCHRONOUS = 0.95
+_TOP = 0.995
+#: Use above this share of the limit, or throttled periods above that one, hide the need.
+_NEAR_LIMIT, _THROTTLED = 0.9, 0.05
+#: A loader must take no longer than this share of the time that the device computes.
+_LOADER_SHARE = 0.85
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Use of a processor over time in buckets of growing width; old samples weigh less.
+
+    A sample at ``t`` weighs ``2^((t - at) / half_life)``: adding one never touches the others
+    (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
+    """
+
+    #: Weight of each bucket from the lowest, as of ``at_seconds``.
+    weights: tuple[float, ...] = ()
+    #: Instant of the newest sample, in seconds since any fixed one.
+    at_seconds: float = 0.0
+    half_life_seconds: float = HALF_LIFE_SECONDS
+
+    def added(self, millis: Iterable[float], at_seconds: float) -> Self:
+        """Return the usage with samples taken at ``at_seconds``, not earlier than the newest.
+
+        What is not finite or below 0 was not measured, and is left out.
+        """
+        seen = np.array([one for one in millis if math.isfinite(one) and one >= 0], dtype=float)
+        if not len(seen):
+            return self
+        buckets = _bucket(seen)
+        now = max(at_seconds, self.at_seconds) if self.weights else at_seconds
+        weights = np.zeros(max(len(self.weights), int(buckets.max()) + 1))
+        weights[: len(self.weights)] = self.weights
+        weights *= 0.5 ** ((now - self.at_seconds) / self.half_life_seconds)
+        np.add.at(weights, buckets, 1.0)
+        return type(self)(
+            weights=tuple(weights.tolist()),
+            at_seconds=now,
+            half_life_seconds=self.half_life_seconds,
+        )
+
+    def quantile(self, share: float) -> float:
+        """Upper bound, in mCPU, of the bucket below which ``share`` of the weight is.
+
+        Raises:
+            Undetermined: nothing was measured.
+
+        >>> used = Usage().added([100.0] * 9 + [400.0], at_seconds=0)
+        >>> round(used.quantile(0.5)), round(used.quantile(0.95))
+        (104, 408)
+        """
+        reached = np.cumsum(self.weights)
+        if not len(reached) or reached[-1] <= 0:
+            raise Undetermined("no processor use was measured", code="no-usage")
+        # Sums of decayed weights are not exact; the last bucket is reached by every share.
+        index = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
+        return _FIRST_MILLIS * _GROWTH ** min(index, len(reached) - 1)
+
+
+def _bucket(millis: Floats) -> NDArray[np.int64]:
+    """Index of the bucket that holds a use: the lowest takes all up to its bound."""
+    above = np.log(np.maximum(millis, _FIRST_MILLIS) / _FIRST_MILLIS) / math.log(_GROWTH)
+    return np.ceil(above - 1e-9).astype(np.int64)
+
+
+def percentile(replicas: int) -> float:
+    """Share of the time in which a rank of ``replicas`` must not want more than it has.
+
+        q = 1 - 0.02 / sqrt(N),    at most 0.995
+
+    All ranks wait for the one that is throttled, so the more there are, the rarer it must be.
+
+    >>> percentile(1), percentile(4), percentile(64)
+    (0.98, 0.99, 0.995)
+    """
+    return min(_TOP, 1 - 0.02 / math.sqrt(max(1, replicas)))
+
+
+def request(
+    usage: Usage, *, share: float, present: float | None = None, recent_peak: float | None = None
+) -> float:
+    """What a replica should reserve, in mCPU.
+
+    The percentile of its use with a margin; with ``recent_peak`` no less than the last hour's
+    highest. What it has stays as long as that is within 10 % above and 30 % below.
+
+    Args:
+        usage: Of the busiest replica of the role: ranks are alike.
+        share: The percentile, of ``percentile`` or ``ASYNCHRONOUS``.
+        present: What it reserves now; None for a new one.
+        recent_peak: Highest use within the last hour.
+
+    Raises:
+        Undetermined: nothing was measured.
+
+    >>> used = Usage().added([1000.0] * 20, at_seconds=0)
+    >>> round(request(used, share=0.98)), request(used, share=0.98, present=1100.0)
+    (1172, 1100.0)
+    """
+    wanted = MARGIN * usage.quantile(share)
+    if recent_peak is not None:
+        wanted = max(wanted, recent_peak)
+    if present is not None and DOWN * present <= wanted <= UP * present:
+        return present
+    return wanted
+
+
+def censored(usage: Usage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
+    """Whether the limit holds use down, so that use says nothing of the need.
+
+    >>> full = Usage().added([980.0] * 20, at_seconds=0)
+    >>> censored(full, limit_millis=1000), censored(full, limit_millis=2000)
+    (True, False)
+    """
+    return throttled_share > _THROTTLED or usage.quantile(0.95) > _NEAR_LIMIT * limit_millis
+
+
+def raised(limit_millis: float, loader: float | None = None) -> float:
+    """What to give where the limit holds use down: half as much again, or what the loader needs."""
+    return max(1.5 * limit_millis, loader or 0.0)
+
+
+def loader_millis(
+    *, used_millis: float, idle_millis: float, step_seconds: float, device_seconds: float
+) -> float:
+    """Processor that lets loading hide behind computing.
+
+        k = (used - idle) T / m   processor time of an example,    c* = m k / (0.85 T_device)
+
+    The batch cancels out.
+
+    Args:
+        used_millis: Use while training.
+        idle_millis: Of it, what is not loading.
+        step_seconds: Of a step as it is.
+        device_seconds: Of it, what the device would take without waiting for data.
+
+    Raises:
+        Undetermined: a time is not above 0.
+
+    >>> round(loader_millis(used_millis=2000, idle_millis=100, step_seconds=1.0,
+    ...                     device_seconds=0.5))
+    4471
+    """
+    if not (step_seconds > 0 and device_seconds > 0):
+        raise Undetermined("step and device seconds must be above 0", code="no-usage")
+    return max(0.0, used_millis - idle_millis) * step_seconds / (_LOADER_SHARE * device_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderSigns:
+    """What hints at a job that waits for its data; None is not known."""
+
+    #: Share of a step spent waiting for data.
+    data_wait_share: float | None = None
+    #: Median utilisation of the device, and what it would be without waiting.
+    device_share: float | None = None
+    expected_device_share: float | None = None
+    #: Whether the limit holds processor use down (``censored``).
+    censored: bool | None = None
+    #: Step time above what the model expects, as a share, where it goes with processor use.
+    slower_with_cpu: float | None = None
+
+
+def loader_bound(signs: LoaderSigns) -> bool:
+    """Whether at least two signs say that the job waits for its data (models.md section 3.4).
+
+    Such a job needs processor before replicas, and its step times say nothing of scaling.
+    """
+    found: Sequence[bool] = (
+        signs.data_wait_share is not None and signs.data_wait_share > 0.10,
+        signs.device_share is not None
+        and signs.expected_device_share is not None
+        and signs.device_share < 0.70 < 0.85 < signs.expected_device_share,
+        bool(signs.censored),
+        signs.slower_with_cpu is not None and signs.slower_with_cpu > 0.20,
+    )
+    return sum(found) >= 2

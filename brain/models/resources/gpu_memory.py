@@ -1,0 +1,186 @@
+"""Memory of a device: a fixed part and one per example, out of few peaks and failures."""
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from brain.errors import Undetermined
+
+Floats = NDArray[np.float64]
+
+#: Deviation of a measured peak around the line, as a share of it (models.md section 3.6).
+_NOISE = 0.03
+#: Deviation of log bytes per example between similar jobs, and of the fixed part as it was read
+#: before the first step (models.md section 3.1).
+_EXAMPLE_DEVIATION, _FIXED_DEVIATION = 0.7, 0.10
+#: Where neither is known: half of the largest peak each, to within a factor of some five.
+_UNKNOWN_DEVIATION = 1.5
+#: Points of the grid in each direction, how often it is laid anew around what it found, and its
+#: half width then, in deviations.
+_GRID, _PASSES, _WIDE = 101, 3, 5.0
+#: Share of a device that may be planned for: the rest fragments.
+USABLE = 0.92
+#: One run in a hundred may fail.
+_Z99 = 2.33
+#: A larger batch is tried in steps, unless it is well known; never nearer to one that failed.
+_STEP, _KNOWN, _FENCE = 1.5, 0.03, 1.1
+
+
+class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Peak bytes of a device over the local batch.
+
+        peak(m) = F + c m,    ln F, ln c normal before anything was seen
+
+    A run that failed for want of memory is a *censored* observation: its peak was above the
+    capacity (Tobin, 1958). The posterior over (F, c) is taken on a grid, so that one peak, a
+    reading before the first step or a failure alone are used for what they are worth.
+
+    Args:
+        fixed_bytes: Reading before the first step, or a declared F; None where neither is known.
+        example_bytes: c of similar jobs; None where there are none.
+
+    Attributes:
+        fixed_, per_example_: Posterior means of F and c.
+        largest_seen_: Largest batch that was measured; 0 where none was.
+        fence_: Batches from here on failed; infinite where none did.
+
+    Raises:
+        Undetermined: from ``fit``, where nothing says how large anything is.
+        ValueError: from ``fit`` and ``predict``, where batches or bytes are none.
+    """
+
+    def __init__(
+        self, *, fixed_bytes: float | None = None, example_bytes: float | None = None
+    ) -> None:
+        self.fixed_bytes = fixed_bytes
+        self.example_bytes = example_bytes
+
+    def fit(self, X: ArrayLike, y: ArrayLike, failed: ArrayLike | None = None) -> Self:
+        """Fit to what was seen.
+
+        Args:
+            X: Local batches, one column.
+            y: Peak bytes of each; where ``failed``, the capacity that did not suffice.
+            failed: Whether the run ended for want of memory; none did if None.
+        """
+        batches, peaks = _column(X), np.asarray(y, dtype=float)
+        if peaks.shape != batches.shape or not (np.isfinite(peaks).all() and (peaks > 0).all()):
+            raise ValueError("y needs one positive number of bytes per batch")
+        out = np.zeros(len(peaks), bool) if failed is None else np.asarray(failed, bool)
+        seen = list(zip(batches, peaks, out, strict=True))
+        self._believe(batches, peaks, out)
+        center, half = self._start(out)
+        for _ in range(_PASSES):
+            self._weigh(seen, center, half)
+            center, half = self._around()
+        self.fixed_ = float((self._weight * self._fixed).sum())
+        self.per_example_ = float((self._weight * self._each).sum())
+        self.largest_seen_ = float(batches[~out].max(initial=0.0))
+        self.fence_ = float(batches[out].min(initial=math.inf))
+        self.n_features_in_ = 1
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Peak bytes at local batches, with their standard deviation if asked for."""
+        check_is_fitted(self)
+        batches = _column(X)
+        weight = self._weight.ravel()
+        lines = self._fixed.ravel()[None, :] + batches[:, None] * self._each.ravel()[None, :]
+        mean = lines @ weight
+        if not return_std:
+            return mean
+        spread = np.maximum(0.0, (lines**2) @ weight - mean**2)
+        return mean, np.sqrt(spread + (_NOISE * mean) ** 2)
+
+    def largest(self, capacity_bytes: float) -> int:
+        """Largest local batch that fits with a risk of one in a hundred; 0 where none does.
+
+        Not above 1.5 times the largest that was seen, unless what it needs is known to 3 % of
+        the device; and clear of any batch that failed.
+        """
+        check_is_fitted(self)
+        top = min(self.fence_ / _FENCE, 2**31)
+        seen = self.largest_seen_
+        low, high = 0, int(min(top, max(1.0, USABLE * capacity_bytes / self.per_example_)))
+        while low < high:
+            middle = (low + high + 1) // 2
+            mean, spread = self.predict([[middle]], return_std=True)
+            safe = mean[0] + _Z99 * spread[0] <= USABLE * capacity_bytes
+            near = middle <= _STEP * max(1.0, seen) or spread[0] < _KNOWN * capacity_bytes
+            low, high = (middle, high) if safe and near else (low, middle - 1)
+        return low if low < top else max(0, math.ceil(top) - 1)
+
+    def _believe(self, batches: Floats, peaks: Floats, out: NDArray[np.bool_]) -> None:
+        """Means and deviations of ln F and ln c before the peaks, and where the grid is fine."""
+        if not len(peaks) and (self.fixed_bytes is None or self.example_bytes is None):
+            raise Undetermined(
+                "no peak was measured; run a step and read the memory", code="no-usage"
+            )
+        known = np.where(out, -1.0, batches) if len(batches) and not out.all() else batches
+        at = int(known.argmax()) if len(batches) else 0
+        self._batch = float(batches[at]) if len(batches) else 1.0
+        half = float(peaks[at]) / 2 if len(peaks) else 1.0
+        fixed, each = self.fixed_bytes, self.example_bytes
+        self._means = math.log(fixed or half), math.log(each or half / self._batch)
+        self._deviations = (
+            _UNKNOWN_DEVIATION if fixed is None else _FIXED_DEVIATION,
+            _UNKNOWN_DEVIATION if each is None else _EXAMPLE_DEVIATION,
+        )
+
+    def _start(self, out: NDArray[np.bool_]) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Center and half width of the first grid, in total and share."""
+        fixed, each = math.exp(self._means[0]), math.exp(self._means[1]) * self._batch
+        measured = len(out) > 0 and not out.all()
+        return (math.log(fixed + each), 0.0), (2.0 if measured else 5.0, 8.0)
+
+    def _weigh(
+        self,
+        seen: list[tuple[float, float, bool]],
+        center: tuple[float, float],
+        half: tuple[float, float],
+    ) -> None:
+        """Posterior over the log of the total at one batch and the logit of the fixed part's share.
+
+        Volumes are those of (ln F, ln c): the change of variables has determinant 1.
+        """
+        axes = [np.linspace(c - h, c + h, _GRID) for c, h in zip(center, half, strict=True)]
+        self._total, self._share = np.meshgrid(*axes, indexing="ij")
+        log_fixed = self._total - np.logaddexp(0, -self._share)
+        log_each = self._total - np.logaddexp(0, self._share) - math.log(self._batch)
+        score = np.zeros_like(log_fixed)
+        for value, mean, wide in zip(
+            (log_fixed, log_each), self._means, self._deviations, strict=True
+        ):
+            score -= (value - mean) ** 2 / (2 * wide**2)
+        self._fixed, self._each = np.exp(log_fixed), np.exp(log_each)
+        for batch, peak, censored in seen:
+            away = (self._fixed + self._each * batch - peak) / (_NOISE * peak)
+            score += log_ndtr(away) if censored else -(away**2) / 2
+        weight = np.exp(score - score.max())
+        self._weight: Floats = weight / weight.sum()
+
+    def _around(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Center and half width of a finer grid: where the weight is."""
+        found = []
+        for value in (self._total, self._share):
+            mean = float((self._weight * value).sum())
+            wide = math.sqrt(float((self._weight * (value - mean) ** 2).sum()))
+            cell = float(np.ptp(value)) / (_GRID - 1)
+            found.append((mean, _WIDE * max(wide, cell)))
+        (total, total_half), (share, share_half) = found
+        return (total, share), (total_half, share_half)
+
+
+def _column(X: ArrayLike) -> Floats:
+    """Local batches out of a table of one column."""
+    found = np.asarray(X, dtype=float)
+    if found.ndim != 2 or found.shape[1] != 1:
+        raise ValueError(f"X has shape {found.shape}; it needs one column, the local batch")
+    if not (np.isfinite(found).all() and (found > 0).all()):
+        raise ValueError("local batches are finite and above 0")
+    return found[:, 0]

@@ -1,0 +1,153 @@
+"""From what a pool measured to what another job will need."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from brain import estimates, lifecycle
+from brain.estimates.usage import KIND, Used, folded, used_by
+from brain.types.allocation import Bounds
+from brain.types.estimate import Estimate, Question
+from brain.types.job import Budget, JobDocument, JobState
+from brain.types.resources import Resources
+from tests import builders
+from tests.virtual import POOL, QUICK, Laptop, scaling_by
+
+MIB = 2**20
+
+
+def measured(**fields: object) -> Laptop:
+    """A job that was measured with one replica, then two."""
+    laptop = Laptop(scaling_by(0.9), script_hash="a1", **fields).start()
+    laptop.live(60)
+    return laptop
+
+
+def ask(laptop: Laptop, question: Question | None = None, **fields: object) -> Estimate:
+    given = {"replicas": Bounds(min=1, max=2), "resources": Resources(cpu_millis=1000)}
+    document: JobDocument = builders.document(script_hash="a1", **(given | fields))
+    with laptop.stores.transaction(read_only=True) as tx:
+        return estimates.ask(
+            tx,
+            document,
+            question or Question(steps=1000),
+            owner="ada",
+            pool=POOL,
+            settings=replace(QUICK, accelerator_prices="cpu=2"),
+            now=laptop.now,
+        )
+
+
+def test_a_job_is_estimated_from_one_that_runs():
+    answer = ask(measured())
+    one, two = answer.sizes
+    assert one.finish_seconds is not None
+    assert one.finish_seconds.value == pytest.approx(200, rel=0.1)
+    assert two.finish_seconds is not None
+    assert two.finish_seconds.value == pytest.approx(200 / 2**0.9, rel=0.1)
+    assert two.chosen
+
+
+def test_money_is_that_of_the_settings_unless_asked_otherwise():
+    laptop = measured()
+    usual = ask(laptop).sizes[0].cost
+    other = ask(laptop, Question(steps=1000, prices={"cpu": 4.0})).sizes[0].cost
+    assert usual is not None
+    assert other is not None
+    assert other.value == pytest.approx(2 * usual.value)
+
+
+def test_a_budget_of_the_document_counts_like_one_of_the_question():
+    answer = ask(measured(), steps=1000, budget=Budget(cost=0.0001))
+    assert not any(size.chosen for size in answer.sizes)
+    assert all("budget" in size.why_not for size in answer.sizes)
+
+
+def test_a_deadline_of_the_document_is_counted_from_now():
+    laptop = measured()
+    answer = ask(laptop, steps=1000, deadline=laptop.now + timedelta(seconds=30))
+    assert all("allowed" in size.why_not for size in answer.sizes)
+
+
+def test_an_empty_pool_has_no_sizes_and_says_why():
+    laptop = measured()
+    document = builders.document(script_hash="a1")
+    with laptop.stores.transaction(read_only=True) as tx:
+        answer = estimates.ask(
+            tx,
+            document,
+            Question(steps=10),
+            owner="ada",
+            pool=type(POOL)("elsewhere"),
+            settings=QUICK,
+            now=laptop.now,
+        )
+    assert answer.sizes == ()
+    assert any("no node has registered" in sentence for sentence in answer.missing)
+
+
+def test_what_was_done_by_a_job_that_ended_well_is_the_work_of_the_next():
+    laptop = measured(steps=400)
+    with laptop.stores.transaction() as tx:
+        job = tx.jobs.get(laptop.id)
+        lifecycle.end(tx, job, JobState.SUCCEEDED, "done", laptop.now)
+    answer = ask(laptop, Question())
+    assert answer.work is not None
+    assert answer.work.amount.value == 400 * 64
+
+
+def test_nothing_is_stored_by_asking():
+    laptop = measured()
+    with laptop.stores.transaction(read_only=True) as tx:
+        before = tx.events.last_id()
+    ask(laptop)
+    with laptop.stores.transaction(read_only=True) as tx:
+        assert tx.events.last_id() == before
+
+
+def test_readings_are_shared_among_the_replicas_of_a_node():
+    world = builders.world(replicas=2, stepping_at=builders.NOW)
+    use = folded(Used(), [builders.host(n) for n in range(3)], world).uses[0]
+    assert use.memory_bytes == 2_000_000_000
+    assert 500 <= use.cpu.quantile(0.98) <= 530
+    assert use.received_bytes_per_second == 10.0
+
+
+def test_two_worlds_are_kept_apart_and_old_ones_let_go():
+    used = Used()
+    for epoch in range(1, 9):
+        used = folded(used, [builders.host(epoch)], builders.world(epoch))
+    assert [use.epoch for use in used.uses] == [3, 4, 5, 6, 7, 8]
+
+
+def test_hours_have_a_maximum_each():
+    world = builders.world()
+    used = folded(Used(), [builders.host(0, job_memory_bytes=9)], world)
+    later = builders.host(1, measured_at=builders.at(3600), job_memory_bytes=5)
+    assert folded(used, [later], world).uses[0].hourly_bytes == (9, 5)
+
+
+def test_a_running_job_leaves_what_it_used():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.train(10)
+    with laptop.stores.transaction() as tx:
+        seconds = [laptop.now - timedelta(seconds=2 - n) for n in range(3)]
+        readings = [builders.host(n, measured_at=at) for n, at in enumerate(seconds)]
+        tx.telemetry.add(readings, received_at=laptop.now)
+    laptop.turn()
+    with laptop.stores.transaction(read_only=True) as tx:
+        used = used_by(tx.fits.get(laptop.id, KIND))
+    assert used.uses[0].readings == 3
+
+
+def test_readings_are_counted_once():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.train(10)
+    with laptop.stores.transaction() as tx:
+        tx.telemetry.add([builders.host(0, measured_at=laptop.now)], received_at=laptop.now)
+    laptop.turn()
+    laptop.wait(20).turn()
+    with laptop.stores.transaction(read_only=True) as tx:
+        used = used_by(tx.fits.get(laptop.id, KIND))
+    assert used.uses[0].readings == 1
