@@ -8,6 +8,7 @@ import numpy as np
 from brain.optimizer.cluster import refusals
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
 from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
+from brain.optimizer.cluster.exchange import exchange
 from brain.optimizer.cluster.grants import grants
 from brain.optimizer.cluster.moves import ordered
 from brain.optimizer.cluster.placement import Floor
@@ -75,7 +76,8 @@ def allocate(
     columns = tabulate(jobs, flat, scene.weights, possible=possible, current=_current(scene, flat))
     problem = _problem(scene, columns, floor, fixed)
     market, choice = _divide(problem, _start(scene, prices), scene.weights)
-    seating = seat(jobs, scene.types, problem, market, choice, floor)
+    seating = seat(jobs, scene.types, problem, market, choice, floor, scene.weights.movable)
+    exchange(seating)
     return _round(scene, seating, refused)
 
 

@@ -13,9 +13,8 @@ _SLACK = 1e-9
 
 def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
     """A grant for every job, in their order."""
-    worth = utilities(seating)
     best, gain, cost = runners_up(seating)
-    rivals = _Rivals(seating, worth)
+    rivals = _Rivals(seating)
     columns = seating.problem.columns
     made = {}
     for index, job in enumerate(seating.jobs):
@@ -36,7 +35,7 @@ def grants(seating: Seating, refused: Mapping[int, str]) -> dict[str, Grant]:
             outcome=Outcome.REFUSED if index in refused else outcome(job.current, placement),
             placement=placement,
             before=job.current,
-            utility=float(worth[index]),
+            utility=seating.worth.get(index, 0.0),
             next_best=option,
             lost_to=whom,
             because=_because(seating, job, index, refused),
@@ -55,16 +54,6 @@ def outcome(before: Placement | None, after: Placement | None) -> Outcome:
     if before.replicas != after.replicas:
         return Outcome.GROWS if after.replicas > before.replicas else Outcome.SHRINKS
     return Outcome.MOVES
-
-
-def utilities(seating: Seating) -> Floats:
-    """What each grant is worth, shape (J,); what has to move is worth that."""
-    columns, choice = seating.problem.columns, seating.stock.choice
-    worth = np.zeros(len(choice))
-    for job, placement in seating.placed.items():
-        stays = placement == seating.jobs[job].current
-        worth[job] = (columns.utility if stays else columns.moved)[job, choice[job]]
-    return worth
 
 
 def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
@@ -88,7 +77,7 @@ def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
 class _Rivals:
     """Who holds the accelerators of each type, by what the last of them are worth to them."""
 
-    def __init__(self, seating: Seating, worth: Floats) -> None:
+    def __init__(self, seating: Seating) -> None:
         self.seating = seating
         columns, choice = seating.problem.columns, seating.stock.choice
         self.had = np.where(choice >= 0, columns.size[np.arange(len(choice)), choice], 0.0)

@@ -56,14 +56,24 @@ class Floor:
         self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
-        """Find and take nodes for ``need``, its own before others; None where there is no room."""
-        found = self._find(need, own)
+        """Find and take nodes as ``need`` says, its own before others; None where it cannot be."""
+        return self._seize(need, self._find(need, own))
+
+    def squeeze(self, need: Need) -> Placement | None:
+        """The same on as many nodes as asked for, however unevenly."""
+        return self._seize(need, self._level(need))
+
+    def scatter(self, need: Need, own: Sequence[str] = ()) -> Placement | None:
+        """The same whatever the shape, on as few nodes as can be."""
+        return self._seize(need, self._anywhere(need, own))
+
+    def _seize(self, need: Need, found: Shape | None) -> Placement | None:
         if found is None:
             return None
         found.sort(key=lambda part: self.rank[part[0]])
-        names = tuple(name for name, replicas in found for _ in range(replicas))
         for name, replicas in found:
             self._take(self.nodes[name], replicas * need.each)
+        names = tuple(name for name, replicas in found for _ in range(replicas))
         return Placement(need.accelerator, names)
 
     def _take(self, node: NodeView, accelerators: int) -> None:
@@ -84,13 +94,11 @@ class Floor:
         if per_node == 0:
             return None
         if need.spread > -(-need.replicas // per_node):
-            return self._spread(need, own)
-        if need.replicas <= per_node:
-            one = self._fullest(need.accelerator, need.replicas * need.each, own, frozenset())
-            found = None if one is None else [(one, need.replicas)]
-        else:
-            found = self._whole(need, own)
-        return self._anywhere(need, own) if found is None and not need.spread else found
+            return self._spread(need)
+        if need.replicas > per_node:
+            return self._whole(need, own)
+        one = self._fullest(need.accelerator, need.replicas * need.each, own, frozenset())
+        return None if one is None else [(one, need.replicas)]
 
     def _whole(self, need: Need, own: Sequence[str]) -> Shape | None:
         """Empty nodes, close to each other, and what is left on the fullest with room for it."""
@@ -138,34 +146,56 @@ class Floor:
                     return name
         return None
 
-    def _spread(self, need: Need, own: Sequence[str]) -> Shape | None:
-        """Evenly over ``spread`` nodes."""
+    def _spread(self, need: Need) -> Shape | None:
+        """Evenly over ``spread`` nodes, the fullest that have room."""
         low, more = divmod(need.replicas, need.spread)
         found: Shape = []
-        for index in range(need.spread):
+        for index in range(need.spread if low else 0):
             replicas = low + (index < more)
             used = frozenset(name for name, _ in found)
-            name = self._fullest(need.accelerator, replicas * need.each, own, used)
-            if name is None or not replicas:
+            name = self._fullest(need.accelerator, replicas * need.each, (), used)
+            if name is None:
                 return None
             found.append((name, replicas))
-        return found
+        return found or None
+
+    def _level(self, need: Need) -> Shape | None:
+        """Over exactly ``spread`` nodes, the emptiest, as evenly as their room allows."""
+        rooms = self._rooms(need)
+        names = sorted(rooms, key=lambda name: (-rooms[name], self.rank[name]))[: need.spread]
+        if not need.spread or len(names) < need.spread:
+            return None
+        if sum(rooms[name] for name in names) < need.replicas or need.replicas < need.spread:
+            return None
+        shares, left, level = dict.fromkeys(names, 1), need.replicas - need.spread, 2
+        while left:
+            for name in names:
+                if left and shares[name] < min(rooms[name], level):
+                    shares[name] += 1
+                    left -= 1
+            level += 1
+        return list(shares.items())
 
     def _anywhere(self, need: Need, own: Sequence[str]) -> Shape | None:
         """Over whatever is free, the emptiest nodes first so that they are few."""
-        rooms = {
-            name: size // need.each
-            for size, names in self._shelves[need.accelerator].items()
-            for name in names
-            if size >= need.each
-        }
-        found, left = [], need.replicas
+        rooms = self._rooms(need)
+        found: Shape = []
+        left = need.replicas
         for name in sorted(rooms, key=lambda n: (-rooms[n], n not in own, self.rank[n])):
             found.append((name, min(rooms[name], left)))
             left -= found[-1][1]
             if not left:
                 return found
         return None
+
+    def _rooms(self, need: Need) -> dict[str, int]:
+        """How many of the replicas each node could take."""
+        return {
+            name: size // need.each
+            for size, names in self._shelves[need.accelerator].items()
+            for name in names
+            if size >= need.each
+        }
 
     def _has(self, name: str, kind: str) -> bool:
         return name in self.nodes and self.nodes[name].accelerator == kind

@@ -1,7 +1,7 @@
 """A division brought to nodes: who stays, who goes where, and what to do where nothing fits."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,12 +11,21 @@ from brain.optimizer.cluster.placement import Floor, Need
 from brain.optimizer.cluster.prices import Market, Problem
 from brain.optimizer.cluster.views import Floats, JobView, Placement
 
-#: Share of a type's accelerators that may be moved in one round to make room for others.
-MOVABLE = 0.1
-#: Configurations of one job that are tried after the first one found no room.
+#: Configurations of one job that are tried after its first one found no room.
 _TRIES = 8
 #: Waiting jobs in a row that fit nowhere before the rest is not asked.
 _MISSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to spread a size over nodes."""
+
+    column: int
+    #: 0: as few nodes as possible.
+    spread: int
+    #: What it is worth to a job that has to go there.
+    utility: float
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -29,15 +38,31 @@ class Seating:
     market: Market
     stock: Stock
     floor: Floor
-    placed: dict[int, Placement]
-    #: Jobs whose first configuration found no room, and what was said about it.
-    squeezed: dict[int, str]
-    #: Accelerators that may still be moved, by type.
+    placed: dict[int, Placement] = field(default_factory=dict)
+    #: What each placement is worth.
+    worth: dict[int, float] = field(default_factory=dict)
+    #: Jobs that did not get the configuration that prices allowed, and why.
+    squeezed: dict[int, str] = field(default_factory=dict)
+    #: Accelerators that stay with their jobs but may still be moved, by type.
     movable: dict[str, float]
+    _forms: dict[tuple[int, int, int], list[Form]] = field(default_factory=dict)
 
-    def stays(self, job: int) -> bool:
-        """Whether the job's choice is what it has."""
-        return bool(self.problem.columns.current[job, self.stock.choice[job]])
+    def forms(self, job: int, kind: int, replicas: int) -> list[Form]:
+        """The shapes of one size of a job, the best first."""
+        found = self._forms.get((job, kind, replicas))
+        if found is None:
+            columns, moved = self.problem.columns, self.problem.columns.moved[job]
+            same = (columns.accelerator[job] == kind) & (columns.replicas[job] == replicas)
+            same &= np.isfinite(columns.utility[job])
+            found = [
+                Form(
+                    int(column), int(columns.nodes[job, column]), float(columns.moved[job, column])
+                )
+                for column in np.flatnonzero(same)
+            ]
+            found.sort(key=lambda form: (-form.utility, form.spread))
+            self._forms[job, kind, replicas] = found
+        return found
 
     def need(self, job: int, column: int) -> Need:
         """What a configuration asks of nodes."""
@@ -49,17 +74,50 @@ class Seating:
             int(columns.nodes[job, column]),
         )
 
-    def place(self, job: int, column: int) -> bool:
-        """Find nodes for a configuration, those that the job has before others."""
+    def now(self, job: int) -> tuple[int, float] | None:
+        """The column of what the job has, and its worth; None where it has nothing."""
+        columns = self.problem.columns
+        found = np.flatnonzero(columns.current[job] & np.isfinite(columns.utility[job]))
+        return (int(found[0]), float(columns.utility[job, found[0]])) if len(found) else None
+
+    def stays(self, job: int) -> bool:
+        """Whether the job is where it was."""
+        return self.placed.get(job) == self.jobs[job].current
+
+    def settle(self, job: int, column: int, placement: Placement, worth: float) -> None:
+        """Note nodes that were taken for a job."""
+        self.placed[job], self.worth[job] = placement, worth
+        self.stock.choice[job] = column
+
+    def keep(self, job: int, column: int, worth: float) -> None:
+        """Leave a job where it is."""
         at = self.jobs[job].current
-        found = self.floor.place(self.need(job, column), at.nodes if at else ())
-        if found is not None:
-            self.placed[job] = found
-        return found is not None
+        assert at is not None, "only a job that runs can stay"
+        self.floor.occupy(at, self.jobs[job].gpus_per_replica)
+        self.settle(job, column, at, worth)
 
     def unplace(self, job: int) -> None:
-        """Give back the nodes of a job."""
+        """Give back the nodes of a job, not its share."""
         self.floor.release(self.placed.pop(job), self.jobs[job].gpus_per_replica)
+        del self.worth[job]
+
+    def place(self, job: int, column: int) -> bool:
+        """Find nodes for a size of a job: in its best shape that there is room for."""
+        columns, at = self.problem.columns, self.jobs[job].current
+        kind, replicas = int(columns.accelerator[job, column]), int(columns.replicas[job, column])
+        own, forms = at.nodes if at else (), self.forms(job, kind, replicas)
+        for form in forms:
+            need = self.need(job, form.column)
+            found = self.floor.place(need, own) or self.floor.squeeze(need)
+            if found is not None:
+                self.settle(job, form.column, found, form.utility)
+                return True
+        found = self.floor.scatter(self.need(job, column), own)
+        if found is not None:
+            spread = len(set(found.nodes))
+            near = min(forms, key=lambda form: (abs(form.spread - spread), form.spread))
+            self.settle(job, near.column, found, near.utility)
+        return found is not None
 
 
 def seat(
@@ -69,13 +127,15 @@ def seat(
     market: Market,
     choice: Ints,
     floor: Floor,
+    movable: float,
 ) -> Seating:
     """Bring ``choice`` to the nodes of ``floor``.
 
-    Who keeps its configuration keeps its nodes. The others are placed largest first. Where one
-    finds no room, jobs that stay are moved if that pays; else the configuration is out of question
-    for it and the job takes its next best.
+    Who keeps its configuration keeps its nodes. The others are placed, those with most replicas
+    on a node first, then the largest. Where the best shape of a size finds no room the next best
+    is taken, and jobs that would stay are moved if together that pays.
     """
+    capacity = zip(types, problem.capacity.tolist(), strict=True)
     seating = Seating(
         jobs=jobs,
         types=types,
@@ -83,52 +143,58 @@ def seat(
         market=market,
         stock=Stock(problem, choice),
         floor=floor,
-        placed={},
-        squeezed={},
-        movable={
-            kind: MOVABLE * capacity
-            for kind, capacity in zip(types, problem.capacity.tolist(), strict=True)
-        },
+        movable={kind: movable * accelerators for kind, accelerators in capacity},
     )
-    chosen: list[int] = np.flatnonzero(choice >= 0).tolist()
-    for job in chosen:
-        at = jobs[job].current
-        if at is not None and seating.stays(job):
-            floor.occupy(at, jobs[job].gpus_per_replica)
-            seating.placed[job] = at
-    rest = [job for job in chosen if job not in seating.placed]
-    size = problem.columns.size[rest, choice[rest]]
-    for index in np.argsort(-size, kind="stable").tolist():
-        _seat_one(seating, rest[index])
+    chosen = np.flatnonzero(choice >= 0)
+    staying = problem.columns.current[chosen, choice[chosen]]
+    for job in chosen[staying].tolist():
+        column = int(choice[job])
+        seating.keep(job, column, float(problem.columns.utility[job, column]))
+    for job in _largest_first(seating, chosen[~staying]):
+        _seat_one(seating, job)
     _offer_rest(seating)
     return seating
 
 
+def _largest_first(seating: Seating, jobs: Ints) -> list[int]:
+    columns, choice = seating.problem.columns, seating.stock.choice[jobs]
+    size, spread = columns.size[jobs, choice], columns.nodes[jobs, choice]
+    largest = np.array([seating.floor.largest[kind] for kind in seating.types], dtype=np.float64)
+    fewest = np.ceil(size / np.maximum(largest[columns.accelerator[jobs, choice]], 1))
+    on_one = size / np.maximum(spread, fewest)
+    order: list[int] = jobs[np.lexsort((jobs, -size, -on_one))].tolist()
+    return order
+
+
 def _seat_one(seating: Seating, job: int) -> None:
     column = int(seating.stock.choice[job])
-    if seating.place(job, column):
+    wished = float(seating.problem.columns.utility[job, column])
+    if not seating.place(job, column):
+        _take_less(seating, job, column)
+    found = seating.worth.get(job, 0.0)
+    if found < wished and _make_room(seating, job, column, wished - found):
         return
-    seating.stock.drop(job)
-    others = _ranked(seating, job, but=column)
-    second = next((other for other in others if _fits(seating, job, other)), None)
-    utility = seating.problem.columns.utility[job]
-    loss = float(utility[column] - (0.0 if second is None else utility[second]))
-    seating.stock.take(job, column)
-    if _make_room(seating, job, column, loss):
-        return
-    seating.stock.drop(job)
+    _rather_stay(seating, job)
+
+
+def _take_less(seating: Seating, job: int, column: int) -> None:
+    """Give a job the best other size that there is room for."""
     need = seating.need(job, column)
     seating.squeezed[job] = f"{need.replicas} on {need.accelerator} fit on no nodes that are free"
-    if second is not None and seating.stock.take(job, second):
-        seating.place(job, second)
+    seating.stock.drop(job)
+    for other in _ranked(seating, job):
+        if other != column and seating.stock.take(job, other):
+            if seating.place(job, other):
+                return
+            seating.stock.drop(job)
 
 
-def _ranked(seating: Seating, job: int, but: int = -1) -> list[int]:
+def _ranked(seating: Seating, job: int) -> list[int]:
     """Configurations worth something, the best at the prices of the round first."""
     left = _reduced(seating.problem, seating.market, job)
     utility = seating.problem.columns.utility[job]
     order: list[int] = np.argsort(-left, kind="stable").tolist()
-    return [column for column in order if utility[column] > 0 and column != but][:_TRIES]
+    return [column for column in order if utility[column] > 0][:_TRIES]
 
 
 def _reduced(problem: Problem, market: Market, job: int) -> Floats:
@@ -138,97 +204,132 @@ def _reduced(problem: Problem, market: Market, job: int) -> Floats:
     return left
 
 
-def _fits(seating: Seating, job: int, column: int) -> bool:
-    """Whether a job that has nothing could have this, nodes included."""
-    stock = seating.stock
-    if not stock.take(job, column):
-        return False
-    stock.drop(job)
-    if not seating.place(job, column):
-        return False
-    seating.unplace(job)
-    return True
+def _rather_stay(seating: Seating, job: int) -> None:
+    """Where what was found is worth no more than what the job has: it keeps that, if it is free."""
+    had, at = seating.now(job), seating.jobs[job].current
+    if had is None or at is None or had[1] < seating.worth.get(job, 0.0):
+        return
+    placed, paid = seating.placed.get(job), seating.worth.get(job, 0.0)
+    before = int(seating.stock.choice[job])
+    if placed is not None:
+        seating.unplace(job)
+    if _is_free(seating, job, at) and seating.stock.take(job, had[0]):
+        seating.keep(job, *had)
+    elif placed is not None:
+        seating.floor.occupy(placed, seating.jobs[job].gpus_per_replica)
+        seating.settle(job, before, placed, paid)
+
+
+def _is_free(seating: Seating, job: int, placement: Placement) -> bool:
+    each = seating.jobs[job].gpus_per_replica
+    free = seating.floor.free
+    names = set(placement.nodes)
+    return all(name in free and free[name] >= each * placement.nodes.count(name) for name in names)
 
 
 def _offer_rest(seating: Seating) -> None:
     """What fragments left over goes to those who wait."""
     columns, stock = seating.problem.columns, seating.stock
     waiting = np.flatnonzero(stock.choice < 0)
-    fits = (columns.utility[waiting] > 0) & (
-        columns.size[waiting] <= stock.free[columns.accelerator[waiting]]
-    )
-    density = np.where(fits, columns.utility[waiting] / columns.size[waiting], 0).max(
-        axis=1, initial=0
-    )
+    fits = columns.utility[waiting] > 0
+    fits &= columns.size[waiting] <= stock.free[columns.accelerator[waiting]]
+    density = np.where(fits, columns.utility[waiting] / columns.size[waiting], 0)
+    most = density.max(axis=1, initial=0)
     misses = 0
-    for index in np.argsort(-density, kind="stable").tolist():
-        if density[index] <= 0 or misses > _MISSES:
+    for index in np.argsort(-most, kind="stable").tolist():
+        if most[index] <= 0 or misses > _MISSES:
             return
         job = int(waiting[index])
-        misses += 1
-        for column in _ranked(seating, job):
-            if stock.take(job, column):
-                if seating.place(job, column):
-                    misses = 0
-                    break
-                stock.drop(job)
+        misses = 0 if _serve(seating, job) else misses + 1
+
+
+def _serve(seating: Seating, job: int) -> bool:
+    """Give a waiting job the best that there is room for."""
+    for column in _ranked(seating, job):
+        if seating.stock.take(job, column):
+            if seating.place(job, column):
+                return True
+            seating.stock.drop(job)
+    return False
 
 
 def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
     """Move jobs that would stay, if together they lose less than ``gain``; undo it if it fails."""
     need = seating.need(job, column)
     guests = _cheapest(seating, need)
-    if guests is None:
+    if not guests or job in guests:
         return False
-    columns, choice = seating.problem.columns, seating.stock.choice
-    sizes = {guest: float(columns.size[guest, choice[guest]]) for guest in guests}
-    if sum(sizes.values()) > seating.movable[need.accelerator]:
+    sizes = {guest: _size(seating, guest) for guest in guests}
+    moved = sum(sizes.values())
+    if moved > seating.movable[need.accelerator]:
         return False
     if sum(_loss(seating, guest) for guest in guests) >= gain:
         return False
-    before = {guest: seating.placed[guest] for guest in guests}
-    for guest in guests:
-        seating.unplace(guest)
     order = [job, *sorted(guests, key=lambda guest: (-sizes[guest], guest))]
-    done: list[int] = []
-    for one in order:
-        if not seating.place(one, int(choice[one])):
+    columns = [column, *(int(seating.stock.choice[guest]) for guest in order[1:])]
+    if not rearrange(seating, order, columns):
+        return False
+    seating.squeezed.pop(job, None)
+    seating.movable[need.accelerator] -= moved
+    return True
+
+
+def rearrange(seating: Seating, jobs: Sequence[int], columns: Sequence[int]) -> bool:
+    """Place ``jobs`` anew, in this order, if together they are worth more then; else undo it."""
+    stock = seating.stock
+    before = [(job, int(stock.choice[job]), seating.placed.get(job)) for job in jobs]
+    worth = [seating.worth.get(job, 0.0) for job in jobs]
+    for job, _, placed in before:
+        if placed is not None:
+            seating.unplace(job)
+        stock.drop(job)
+    done = 0
+    for job, column in zip(jobs, columns, strict=True):
+        if not stock.take(job, column):
             break
-        done.append(one)
-    if len(done) == len(order):
-        seating.movable[need.accelerator] -= sum(sizes.values())
+        if not seating.place(job, column):
+            stock.drop(job)
+            break
+        done += 1
+    if done == len(jobs) and sum(seating.worth[job] for job in jobs) > sum(worth) + 1e-12:
         return True
-    for one in done:
-        seating.unplace(one)
-    for guest, placement in before.items():
-        seating.floor.occupy(placement, seating.jobs[guest].gpus_per_replica)
-        seating.placed[guest] = placement
+    for job in jobs[:done]:
+        seating.unplace(job)
+        stock.drop(job)
+    for (job, column, placed), paid in zip(before, worth, strict=True):
+        if placed is not None:
+            stock.take(job, column)
+            seating.floor.occupy(placed, seating.jobs[job].gpus_per_replica)
+            seating.settle(job, column, placed, paid)
     return False
+
+
+def _size(seating: Seating, job: int) -> float:
+    return float(seating.problem.columns.size[job, seating.stock.choice[job]])
 
 
 def _loss(seating: Seating, guest: int) -> float:
     """What moving a job that stays costs it."""
-    column = seating.stock.choice[guest]
-    columns = seating.problem.columns
+    column, columns = seating.stock.choice[guest], seating.problem.columns
     return float(columns.utility[guest, column] - columns.moved[guest, column])
 
 
 def _cheapest(seating: Seating, need: Need) -> list[int] | None:
     """Jobs on one node each whose going makes room for ``need`` at the least loss."""
     floor = seating.floor
-    residents = _residents(seating, need.accelerator)
     per_node = floor.largest[need.accelerator] // need.each
     if per_node == 0 or need.spread > -(-need.replicas // per_node):
         return None
+    residents = _residents(seating, need.accelerator)
     whole, rest = divmod(need.replicas, per_node)
     chosen: list[int] = []
     used: set[str] = set()
     for room in [*[per_node * need.each] * whole, *([rest * need.each] if rest else [])]:
         offers = [
             (*offer, name)
-            for name in residents
+            for name, guests in residents.items()
             if name not in used
-            and (offer := _evict(seating, residents[name], room - floor.free[name])) is not None
+            and (offer := _evict(seating, guests, room - floor.free[name])) is not None
         ]
         if not offers:
             return None
@@ -238,7 +339,7 @@ def _cheapest(seating: Seating, need: Need) -> list[int] | None:
     return chosen
 
 
-def _residents(seating: Seating, kind: str) -> dict[str, list[int]]:
+def _residents(seating: Seating, kind: str) -> Mapping[str, list[int]]:
     """Jobs that stay and could be moved, by node: those that are on this node alone."""
     found: dict[str, list[int]] = {
         name: [] for name, node in seating.floor.nodes.items() if node.accelerator == kind
@@ -251,7 +352,6 @@ def _residents(seating: Seating, kind: str) -> dict[str, list[int]]:
 
 def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, list[int]] | None:
     """The cheapest guests that hold ``lack`` accelerators, and what they lose."""
-    columns, choice = seating.problem.columns, seating.stock.choice
     going: list[int] = []
     loss = 0.0
     for guest in sorted(guests, key=lambda guest: (_loss(seating, guest), guest)):
@@ -259,5 +359,5 @@ def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, l
             break
         going.append(guest)
         loss += _loss(seating, guest)
-        lack -= int(columns.size[guest, choice[guest]])
+        lack -= int(_size(seating, guest))
     return (loss, going) if lack <= 0 else None

@@ -1,0 +1,43 @@
+"""Two jobs change places where both together gain: shapes that found no room, found one so."""
+
+from brain.optimizer.cluster.seating import Seating, rearrange
+
+#: Pairs that are tried in one round: each takes about 40 µs.
+BUDGET = 600
+#: Share of its utility that a job must lack to look for better nodes.
+_CONTENT = 0.005
+
+
+def exchange(seating: Seating, budget: int = BUDGET) -> None:
+    """Let every job whose shape is not its best one swap with another, the worst off first."""
+    for job in _unhappy(seating):
+        rivals = [one for one in sorted(seating.placed) if _might(seating, job, one)]
+        for rival in [job, *rivals]:
+            if budget <= 0:
+                return
+            budget -= 1
+            pair = [job] if rival == job else [job, rival]
+            if rearrange(seating, pair, [int(seating.stock.choice[one]) for one in pair]):
+                break
+
+
+def _unhappy(seating: Seating) -> list[int]:
+    """Jobs in a shape that is not the best of their size."""
+    lacks = []
+    for job in seating.placed:
+        lack = best(seating, job) - seating.worth[job]
+        if lack > _CONTENT * seating.worth[job]:
+            lacks.append((-lack, job))
+    return [job for _, job in sorted(lacks)]
+
+
+def best(seating: Seating, job: int) -> float:
+    """What a job's size would be worth in its best shape."""
+    columns, column = seating.problem.columns, seating.stock.choice[job]
+    kind, replicas = int(columns.accelerator[job, column]), int(columns.replicas[job, column])
+    return max(form.utility for form in seating.forms(job, kind, replicas))
+
+
+def _might(seating: Seating, job: int, rival: int) -> bool:
+    here, there = seating.placed[job], seating.placed[rival]
+    return job != rival and here.accelerator == there.accelerator
