@@ -1,0 +1,283 @@
+"""``brain simulate``: a workload on a cluster that does not exist, under one policy or several."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from brain import wire
+from brain.errors import BadInput
+from brain.settings import Settings, settings_from
+from brain.simulator import run as running
+from brain.simulator.applications import CATALOGUE, Application
+from brain.simulator.report import page
+from brain.simulator.report.page import MEASURES
+from brain.simulator.run import NAMES, Outcome, Progress
+from brain.simulator.spec import Spec, read_spec
+from brain.simulator.tables import measured
+from brain.simulator.workload import Arrival, read_workload
+from brain.types.job import JobDocument, OptimizeMode
+from brain.typeset import duration, number
+
+#: Settings that virtual time needs otherwise: nobody is there to approve.
+VIRTUAL = {"policy_mode": "auto"}
+_MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
+
+
+@click.command()
+@click.argument("workload", type=click.Path(path_type=Path))
+@click.option(
+    "--cluster", "cluster", required=True, type=click.Path(path_type=Path), help="Cluster (YAML)."
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(NAMES),
+    default=("brain",),
+    show_default=True,
+    help="Who decides; several are compared.",
+)
+@click.option(
+    "--applications",
+    type=click.Path(path_type=Path),
+    help="Directory of measured applications, a folder of tables each.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of faults and measurement noise.")
+@click.option(
+    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A setting of Brain; see config."
+)
+@click.option(
+    "--mode",
+    type=click.Choice([str(mode) for mode in _MODES]),
+    default=str(OptimizeMode.CLUSTER),
+    show_default=True,
+    help="Over what Brain optimizes.",
+)
+@click.option("--declared", is_flag=True, help="Owners declare how long their jobs train.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    default=Path("simulation.html"),
+    show_default=True,
+    help="Page with plots; - writes none.",
+)
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
+def simulate(
+    workload: Path,
+    cluster: Path,
+    policies: tuple[str, ...],
+    applications: Path | None,
+    seed: int,
+    given: tuple[str, ...],
+    mode: str,
+    declared: bool,
+    report: Path,
+    form: str,
+) -> None:
+    """Run a workload (CSV) on a cluster in virtual time and say what comes of it.
+
+    \b
+    brain simulate workload.csv --cluster cluster.yaml
+    brain simulate workload.csv --cluster cluster.yaml --policy brain --policy tiresias
+
+    The workload has a line per job: name, time (seconds), application, and more if you like
+    (docs/guides/simulator.md). Brain's own loop decides, on stores in memory; the same seed gives
+    the same result.
+    """
+    spec = read_spec(read_yaml(cluster))
+    known = applications_of(spec, applications, read_text(workload))
+    arrivals = read_workload(
+        read_text(workload).splitlines(),
+        spec,
+        known,
+        documents=lambda path: _document(workload.parent / path),
+        declared=declared,
+    )
+    settings = settings_from(VIRTUAL, chosen(given))
+    outcomes = [
+        run(arrivals, spec, known, policy, settings, seed=seed, mode=OptimizeMode(mode))
+        for policy in dict.fromkeys(policies)
+    ]
+    if form == "json":
+        click.echo(json.dumps([plain(outcome) for outcome in outcomes], indent=2))
+    else:
+        show(outcomes)
+    if str(report) != "-":
+        title = f"{workload.name} on {cluster.name}"
+        write_page(report, page(outcomes, title=title, styles=styles()))
+        click.echo(f"Report: {report}", err=form == "json")
+
+
+def run(
+    arrivals: Sequence[Arrival],
+    spec: Spec,
+    applications: Mapping[str, Application],
+    policy: str,
+    settings: Settings,
+    *,
+    seed: int,
+    mode: OptimizeMode,
+) -> Outcome:
+    """One policy, with a progress bar where somebody looks."""
+    with bar(policy, len(arrivals)) as progress:
+        return running.simulate(
+            arrivals,
+            spec,
+            applications,
+            policy=policy,
+            settings=settings,
+            seed=seed,
+            mode=mode,
+            stopwatch=time.perf_counter,
+            progress=progress,
+        )
+
+
+@contextmanager
+def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
+    """A bar of finished jobs on a terminal; nothing anywhere else."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:10}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} jobs, virtual {task.fields[now]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(policy, total=jobs, now="0")
+        yield lambda finished, now: progress.update(task, completed=finished, now=duration(now))
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """Print the figures, a column per policy."""
+    rows = [("", [outcome.policy for outcome in outcomes])]
+    rows += [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
+    rows.append(("A decision, mean (longest)", [_time(outcome) for outcome in outcomes]))
+    wide = max(len(cell) for _, cells in rows for cell in cells)
+    for label, cells in rows:
+        click.echo(f"{label:30}" + "".join(f"  {cell:>{wide}}" for cell in cells))
+
+
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """An outcome for programs; only ``policy_seconds`` differs from run to run."""
+    return {
+        "policy": outcome.policy,
+        "seed": outcome.seed,
+        "summary": asdict(outcome.summary),
+        "jobs": [
+            {
+                "name": job.name,
+                "application": job.application,
+                "submitted_seconds": job.submitted,
+                "started_seconds": job.started,
+                "finished_seconds": job.finished,
+                "jct_seconds": job.jct,
+                "accelerator_seconds": job.accelerator_seconds,
+                "restarts": job.restarts,
+                "rho": job.unfairness,
+            }
+            for job in outcome.jobs
+        ],
+        "policy_seconds": asdict(outcome.time),
+    }
+
+
+def _time(outcome: Outcome) -> str:
+    taken = outcome.time
+    return f"{number(taken.mean * 1000)} ms ({number(taken.longest * 1000)} ms)"
+
+
+def chosen(given: Sequence[str]) -> dict[str, str]:
+    """Settings out of NAME=VALUE.
+
+    Raises:
+        BadInput: one of them is no such pair.
+    """
+    pairs = [item.partition("=") for item in given]
+    for item, (name, sign, _) in zip(given, pairs, strict=True):
+        if not name or not sign:
+            raise BadInput(f"--set {item!r} is not NAME=VALUE; see `brain config`", field="set")
+    return {name: value for name, _, value in pairs}
+
+
+def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[str, Application]:
+    """Those of the catalogue, of the cluster's document, and of a directory that rows name.
+
+    Raises:
+        BadInput: the directory or one of its tables cannot be used.
+    """
+    known: dict[str, Application] = {**CATALOGUE, **spec.applications}
+    if tables is None:
+        return known
+    if not tables.is_dir():
+        raise BadInput(f"--applications {tables} is no directory; name one that has a folder each")
+    for folder in sorted(tables.iterdir()):
+        if folder.is_dir() and f",{folder.name}" in workload:
+            texts = {file.name: read_text(file) for file in sorted(folder.glob("*.csv"))}
+            known[folder.name] = measured(folder.name, texts, list(spec.nodes))
+    return known
+
+
+def read_text(path: Path) -> str:
+    """Read a file.
+
+    Raises:
+        BadInput: it cannot be read, or is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as missing:
+        raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+    except UnicodeDecodeError as bad:
+        raise BadInput(f"{path} is no UTF-8 text; save it as such") from bad
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        BadInput: it cannot be read, or is no YAML.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(read_text(path))
+    except yaml.YAMLError as bad:
+        raise BadInput(f"{path} is no YAML: {bad}") from bad
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a report.
+
+    Raises:
+        BadInput: it cannot be written there.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as bad:
+        raise BadInput(f"--report {path} cannot be written: {bad.strerror}; name another") from bad
+
+
+def styles() -> str:
+    """The design's tokens and the page's rules: inside the package once built, else beside it."""
+    package = Path(__file__).parents[1]
+    shipped = package / "_tokens.css"
+    tokens = shipped if shipped.exists() else package.parent / "web/src/styles/tokens.css"
+    rules = package / "simulator" / "report" / "page.css"
+    return tokens.read_text() + rules.read_text()
+
+
+def _document(path: Path) -> JobDocument:
+    return wire.job_document(read_yaml(path))

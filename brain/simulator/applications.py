@@ -1,0 +1,250 @@
+"""How a script scales and what its examples are worth: the truth that no policy is told."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from brain.errors import BadInput
+from brain.models.efficiency import efficiency
+
+#: Replicas per node, one entry per node.
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A kind of node as a script feels it."""
+
+    name: str
+    #: Compute speed, 1 being the device that profiles are given for.
+    speed: float = 1.0
+    #: Speed of the network between nodes, likewise.
+    network: float = 1.0
+
+
+class Application(Protocol):
+    """A script that can be trained with any number of replicas."""
+
+    @property
+    def first_batch(self) -> int:
+        """Global batch that work is counted in."""
+        ...
+
+    @property
+    def largest_batch(self) -> int:
+        """Largest global batch that it was trained with."""
+        ...
+
+    @property
+    def largest_local(self) -> int:
+        """Largest micro-batch that a device holds."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of a whole run, as its owner would declare them."""
+        ...
+
+    @property
+    def examples(self) -> float:
+        """Work of a whole run: examples of batches as small as the first."""
+        ...
+
+    @property
+    def restart_seconds(self) -> float | None:
+        """What a change of its world costs; None: what the cluster says."""
+        ...
+
+    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+        """Seconds of one optimizer step."""
+        ...
+
+    def noise(self, share: float, batch: int) -> float:
+        """Gradient noise scale in examples once ``share`` of the work is done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A made-up application: the physical step-time model of ``brain.models.step_time``.
+
+        T_c = (step + example m) / speed
+        T_n = network (1 + growth log2(N / 2)) (N / n)^contention     over nodes
+              bus (1 + growth log2(N / 2))                            within one
+        T   = (T_c^overlap + T_n^overlap)^(1 / overlap) + (a - 1) T_c
+
+    The noise scale grows geometrically from ``noise_first`` to ``noise_last`` as work is done.
+    """
+
+    #: Work of a whole run, in examples.
+    examples: float
+    first_batch: int
+    largest_batch: int
+    largest_local: int
+    #: Seconds of a micro-batch apart from its examples, and of each example.
+    step_seconds: float
+    example_seconds: float
+    #: Seconds to exchange gradients between two nodes, and between two devices of one.
+    network_seconds: float = 0.05
+    bus_seconds: float = 0.01
+    growth: float = 0.25
+    contention: float = 0.2
+    overlap: float = 2.0
+    #: Gradient noise scale in examples at the beginning and at the end.
+    noise_first: float = 1000.0
+    noise_last: float = 1000.0
+    epochs: int = 10
+    restart_seconds: float | None = None
+
+    def check(self, name: str) -> None:
+        """Refuse what no script can be.
+
+        Raises:
+            BadInput: a value that must be above 0 is not, or the batches contradict each other.
+        """
+        above = ("examples", "first_batch", "largest_local", "example_seconds", "overlap")
+        for field in (*above, "noise_first", "noise_last", "epochs"):
+            _above_zero(f"applications.{name}.{field}", getattr(self, field), or_zero=False)
+        for field in ("step_seconds", "network_seconds", "bus_seconds", "growth", "contention"):
+            _above_zero(f"applications.{name}.{field}", getattr(self, field), or_zero=True)
+        if self.restart_seconds is not None:
+            _above_zero(f"applications.{name}.restartSeconds", self.restart_seconds, or_zero=True)
+        if self.largest_batch < self.first_batch:
+            raise BadInput(
+                f"applications.{name}.largestBatch {self.largest_batch} is below firstBatch "
+                f"{self.first_batch}; raise it",
+                field=f"applications.{name}.largestBatch",
+            )
+
+    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+        """Seconds of one optimizer step."""
+        compute = (self.step_seconds + self.example_seconds * local) / device.speed
+        exchange = self._exchange(device, len(shape), sum(shape))
+        overlapped = float((compute**self.overlap + exchange**self.overlap) ** (1 / self.overlap))
+        return overlapped + (accumulation - 1) * compute
+
+    def _exchange(self, device: Device, nodes: int, replicas: int) -> float:
+        if replicas < 2:
+            return 0.0
+        grown = 1 + self.growth * math.log2(replicas / 2)
+        if nodes == 1:
+            return self.bus_seconds * grown
+        crowded = float((replicas / nodes) ** self.contention)
+        return self.network_seconds / device.network * grown * crowded
+
+    def noise(self, share: float, batch: int) -> float:
+        """Gradient noise scale in examples once ``share`` of the work is done."""
+        return float(self.noise_first * (self.noise_last / self.noise_first) ** share)
+
+
+#: Made-up applications that workloads may name without any data, of the sizes that published
+#: workloads have: seconds of a recommender to days of a large classifier on one device.
+CATALOGUE: Mapping[str, Profile] = {
+    "recommender": Profile(
+        examples=4e6,
+        first_batch=256,
+        largest_batch=32768,
+        largest_local=32768,
+        step_seconds=0.006,
+        example_seconds=2e-6,
+        network_seconds=0.03,
+        bus_seconds=0.01,
+        noise_first=5e3,
+        noise_last=5e4,
+    ),
+    "classifier": Profile(
+        examples=4e6,
+        first_batch=128,
+        largest_batch=4096,
+        largest_local=1024,
+        step_seconds=0.02,
+        example_seconds=4e-4,
+        network_seconds=0.06,
+        bus_seconds=0.01,
+        noise_first=300.0,
+        noise_last=4e3,
+        epochs=80,
+    ),
+    "speech": Profile(
+        examples=4e5,
+        first_batch=20,
+        largest_batch=640,
+        largest_local=80,
+        step_seconds=0.12,
+        example_seconds=0.018,
+        network_seconds=0.25,
+        bus_seconds=0.06,
+        noise_first=60.0,
+        noise_last=600.0,
+        epochs=40,
+    ),
+    "language": Profile(
+        examples=5e5,
+        first_batch=12,
+        largest_batch=384,
+        largest_local=12,
+        step_seconds=0.08,
+        example_seconds=0.03,
+        network_seconds=0.5,
+        bus_seconds=0.08,
+        noise_first=200.0,
+        noise_last=800.0,
+        epochs=2,
+    ),
+    "detector": Profile(
+        examples=4e5,
+        first_batch=16,
+        largest_batch=512,
+        largest_local=16,
+        step_seconds=0.05,
+        example_seconds=0.045,
+        network_seconds=0.3,
+        bus_seconds=0.08,
+        noise_first=80.0,
+        noise_last=600.0,
+        epochs=50,
+    ),
+    "large-classifier": Profile(
+        examples=2.5e7,
+        first_batch=200,
+        largest_batch=12800,
+        largest_local=200,
+        step_seconds=0.05,
+        example_seconds=0.006,
+        network_seconds=0.2,
+        bus_seconds=0.04,
+        noise_first=3e3,
+        noise_last=3e4,
+        epochs=30,
+    ),
+}
+
+
+def split(batch: int, replicas: int, largest_local: int) -> tuple[int, int]:
+    """Local batch and micro-batches per step of a global batch that a script keeps.
+
+    >>> split(128, 2, 32), split(128, 3, 1024)
+    ((32, 2), (43, 1))
+    """
+    share = -(-batch // replicas)
+    accumulation = -(-share // largest_local)
+    return max(1, -(-share // accumulation)), accumulation
+
+
+def progress(
+    application: Application, device: Device, shape: Shape, batch: int, share: float
+) -> float:
+    """Work done per second with a global batch, at ``share`` of the run."""
+    local, accumulation = split(batch, sum(shape), application.largest_local)
+    seconds = application.seconds(device, shape, local, accumulation)
+    worth = efficiency(
+        batch, first_batch=application.first_batch, noise=application.noise(share, batch)
+    )
+    return batch / seconds * float(worth)
+
+
+def _above_zero(field: str, value: float, *, or_zero: bool) -> None:
+    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
+        bound = "at least 0" if or_zero else "above 0"
+        raise BadInput(f"{field} {value:g} must be {bound}; correct it", field=field)

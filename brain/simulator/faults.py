@@ -1,0 +1,72 @@
+"""What befalls nodes and when: the same for every policy under one seed."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from brain.simulator.spec import Spec, Trouble
+
+_DAY = 86_400.0
+
+
+class Blow(StrEnum):
+    """What happens to a node."""
+
+    SLOW = "slow"
+    EVEN = "even"
+    DOWN = "down"
+    UP = "up"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing that happens to one node."""
+
+    at_seconds: float
+    node: int
+    blow: Blow
+
+
+class Faults:
+    """The endless sequence of faults of a cluster, each node's independent of all others.
+
+    Times between troubles and their lengths are exponential; a node's next trouble of a kind
+    comes after the last one ended.
+    """
+
+    def __init__(self, spec: Spec, nodes: int, seed: int) -> None:
+        self._next: list[tuple[Fault, int]] = []
+        self._streams: list[Iterator[Fault]] = []
+        kinds = ((spec.stragglers, Blow.SLOW, Blow.EVEN), (spec.failures, Blow.DOWN, Blow.UP))
+        for order, (trouble, begins, ends) in enumerate(kinds):
+            if trouble.per_node_day <= 0:
+                continue
+            for node in range(nodes):
+                generator = np.random.default_rng([seed, 1 + order, node])
+                self._streams.append(_stream(trouble, node, begins, ends, generator))
+                self._draw(len(self._streams) - 1)
+
+    def until(self, seconds: float) -> Fault | None:
+        """The next fault, where it is due by ``seconds``; it is not told again."""
+        if not self._next or self._next[0][0].at_seconds > seconds:
+            return None
+        fault, stream = heapq.heappop(self._next)
+        self._draw(stream)
+        return fault
+
+    def _draw(self, stream: int) -> None:
+        heapq.heappush(self._next, (next(self._streams[stream]), stream))
+
+
+def _stream(
+    trouble: Trouble, node: int, begins: Blow, ends: Blow, generator: np.random.Generator
+) -> Iterator[Fault]:
+    at = 0.0
+    while True:
+        at += float(generator.exponential(_DAY / trouble.per_node_day))
+        yield Fault(at, node, begins)
+        at += float(generator.exponential(60 * trouble.minutes))
+        yield Fault(at, node, ends)

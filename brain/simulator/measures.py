@@ -1,0 +1,171 @@
+"""What came of a simulation, in the numbers that schedulers are compared by."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from brain.simulator.applications import progress
+from brain.simulator.placing import place, shape
+from brain.simulator.world import Run, Stay, World
+
+#: Pieces of a run that its time alone is added up from: noise grows as it goes.
+_PIECES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """One job's way through a simulation; seconds from the beginning."""
+
+    name: str
+    application: str
+    project: str
+    submitted: float
+    started: float
+    finished: float
+    accelerator_seconds: float
+    #: Changes of its placement after the first, and those that lost nodes forced.
+    restarts: int
+    lost: int
+    #: Share of its work that was done twice.
+    redone: float
+    #: Seconds that it would have taken with an equal share of the cluster for itself.
+    alone_seconds: float
+    stays: tuple[Stay, ...]
+
+    @property
+    def jct(self) -> float:
+        """Seconds from submission to completion."""
+        return self.finished - self.submitted
+
+    @property
+    def unfairness(self) -> float:
+        """Finish-time fairness ρ: time taken over time with an equal share; 1 is fair."""
+        return self.jct / self.alone_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A simulation in one row; the same seed gives the same to the last digit."""
+
+    jobs: int
+    jct_mean: float
+    jct_p50: float
+    jct_p99: float
+    makespan: float
+    accelerator_hours: float
+    #: Share of the accelerators' time, until the last job ended, that was held.
+    utilization: float
+    restarts_per_job: float
+    #: Finish-time fairness, mean and largest, and the share of jobs that were worse off than
+    #: with an equal share.
+    rho_mean: float
+    rho_max: float
+    unfair: float
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTime:
+    """Seconds that decisions took here; never the same twice."""
+
+    rounds: int
+    mean: float
+    longest: float
+
+
+def summary(jobs: Sequence[JobResult], accelerators: int) -> Summary:
+    """Add up finished jobs."""
+    times = np.array([job.jct for job in jobs])
+    rhos = [job.unfairness for job in jobs]
+    began = min(job.submitted for job in jobs)
+    makespan = max(job.finished for job in jobs) - began
+    held = sum(job.accelerator_seconds for job in jobs)
+    return Summary(
+        jobs=len(jobs),
+        jct_mean=float(times.mean()),
+        jct_p50=float(np.percentile(times, 50)),
+        jct_p99=float(np.percentile(times, 99)),
+        makespan=makespan,
+        accelerator_hours=held / 3600,
+        utilization=held / (accelerators * makespan),
+        restarts_per_job=fmean(job.restarts for job in jobs),
+        rho_mean=fmean(rhos),
+        rho_max=max(rhos),
+        unfair=fmean(rho > 1 for rho in rhos),
+        lost=sum(job.lost for job in jobs),
+    )
+
+
+def results(world: World) -> tuple[JobResult, ...]:
+    """Every job of a world that is over, in the order of arrival."""
+    shares = _company(world.runs)
+    return tuple(_result(world, run, shares[run.name]) for run in world.runs)
+
+
+def _result(world: World, run: Run, company: float) -> JobResult:
+    assert run.started_at is not None, "it has run"
+    assert run.finished_at is not None, "the world is over"
+    return JobResult(
+        name=run.name,
+        application=run.arrival.application,
+        project=run.arrival.project,
+        submitted=run.arrival.at_seconds,
+        started=run.started_at,
+        finished=run.finished_at,
+        accelerator_seconds=run.held,
+        restarts=run.restarts,
+        lost=run.lost,
+        redone=run.redone / run.work,
+        alone_seconds=_alone(world, run, company),
+        stays=tuple(run.stays),
+    )
+
+
+def _company(runs: Sequence[Run]) -> Mapping[str, float]:
+    """Mean number of jobs that were there while each one was, itself among them."""
+    spans = {run.name: (run.arrival.at_seconds, run.finished_at or 0.0) for run in runs}
+    edges = np.array(sorted({instant for span in spans.values() for instant in span}))
+    began = np.searchsorted(edges, [span[0] for span in spans.values()])
+    ended = np.searchsorted(edges, [span[1] for span in spans.values()])
+    steps = np.zeros(len(edges))
+    np.add.at(steps, began, 1)
+    np.add.at(steps, ended, -1)
+    area = np.concatenate([[0.0], np.cumsum(np.cumsum(steps)[:-1] * np.diff(edges))])
+    present = (area[ended] - area[began]) / np.maximum(edges[ended] - edges[began], 1e-9)
+    return dict(zip(spans, (float(value) for value in present), strict=True))
+
+
+def _alone(world: World, run: Run, company: float) -> float:
+    """Seconds with one ``company``-th of the cluster for itself: of each kind of node, at the size
+    within its bounds and on the kind that serve it best, started once."""
+    best = min(
+        _whole(world, run, name, size)
+        for name, kind in world.spec.nodes.items()
+        for size in _affordable(run, kind.count * kind.gpus / max(1.0, company))
+    )
+    return world.restart_seconds(run) + best
+
+
+def _affordable(run: Run, share: float) -> list[int]:
+    """Allowed sizes within a share, at most eight of them; the smallest where none is."""
+    sizes = list(run.arrival.bounds.sizes())
+    within = [size for size in sizes if size <= share] or sizes[:1]
+    step = max(1, len(within) // 8)
+    return sorted({*within[::step], within[-1]})
+
+
+def _whole(world: World, run: Run, kind: str, size: int) -> float:
+    pace = pace_of(world, run, kind, size)
+    return sum(run.work / _PIECES / pace((piece + 0.5) / _PIECES) for piece in range(_PIECES))
+
+
+def pace_of(world: World, run: Run, kind: str, size: int) -> Callable[[float], float]:
+    """Work per second on empty nodes of one kind, by share of the run; as few nodes as will do."""
+    spec = world.spec.nodes[kind]
+    placement = place(dict.fromkeys(range(spec.count), spec.gpus), size)
+    if placement is None:
+        return lambda share: 1e-12
+    where, device = shape(placement), world.device(kind)
+    return lambda share: progress(run.application, device, where, run.arrival.batch, share)

@@ -1,0 +1,25 @@
+"""First come, first served, at the size that was asked for."""
+
+from collections.abc import Mapping, Sequence
+
+from brain.simulator.placing import Machine, Placement
+from brain.simulator.policies.rounds import Contender, Room
+
+
+class Fifo:
+    """Jobs start in the order of priority and arrival and keep what they have; who does not fit
+    makes all behind it wait."""
+
+    def allot(
+        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+    ) -> Mapping[str, Placement]:
+        """Return the placement of each job that shall run."""
+        room = Room(machines)
+        chosen = {job.key: job.placement for job in jobs if room.keep(job.placement)}
+        waiting = [job for job in jobs if job.key not in chosen]
+        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrived_seconds)):
+            found = room.take(job.wanted)
+            if found is None:
+                break
+            chosen[job.key] = found
+        return chosen

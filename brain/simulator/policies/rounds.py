@@ -1,0 +1,81 @@
+"""What a policy sees in a round, and how whole jobs are packed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from brain.simulator.placing import Machine, Placement, of_kind, place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A job in a round."""
+
+    key: str
+    arrived_seconds: float
+    #: Accelerators that its owner asked for, and sizes that it may have.
+    wanted: int
+    sizes: tuple[int, ...]
+    #: Nodes that it has now.
+    placement: Placement = ()
+    #: Accelerator-seconds that it held.
+    attained: float = 0.0
+    priority: int = 0
+    #: Seconds to its end at a size and on a kind of node; exact, where the policy may know that.
+    seconds_left: Callable[[int, str], float]
+
+
+class Policy(Protocol):
+    """Decides a whole round."""
+
+    def allot(
+        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+    ) -> Mapping[str, Placement]:
+        """Return the placement of each job that shall run; all others stop."""
+        ...
+
+
+class Room:
+    """What is free while a round is put together, by kind of node."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._kind = {machine.index: machine.kind for machine in machines}
+        free = {machine.index: machine.capacity for machine in machines}
+        self._free = of_kind(machines, free)
+
+    def keep(self, placement: Placement) -> bool:
+        """Take the nodes that a job has; False where one of them is gone or full."""
+        if not placement or any(node not in self._kind for node in placement):
+            return False
+        free = self._free[self._kind[placement[0]]]
+        if any(free[node] < placement.count(node) for node in set(placement)):
+            return False
+        self._take(placement)
+        return True
+
+    def take(self, wanted: int, kind: str | None = None) -> Placement | None:
+        """Take so many of one kind: the first in the order of nodes that has them all."""
+        for name, free in self._free.items():
+            if kind in (None, name):
+                found = place(free, wanted)
+                if found is not None:
+                    self._take(found)
+                    return found
+        return None
+
+    def has(self, wanted: int) -> bool:
+        """Whether some kind has so many."""
+        return any(sum(free.values()) >= wanted for free in self._free.values())
+
+    def count(self) -> dict[str, int]:
+        """Free accelerators by kind."""
+        return {kind: sum(free.values()) for kind, free in self._free.items()}
+
+    def kind(self, placement: Placement) -> str | None:
+        """Kind of the nodes of a placement; None where they are gone."""
+        return self._kind.get(placement[0]) if placement else None
+
+    def _take(self, placement: Placement) -> None:
+        free = self._free[self._kind[placement[0]]]
+        for node in placement:
+            free[node] -= 1

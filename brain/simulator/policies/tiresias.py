@@ -1,0 +1,39 @@
+"""Least attained service first, in two queues (Gu et al., *Tiresias*, NSDI 2019)."""
+
+from collections.abc import Mapping, Sequence
+
+from brain.simulator.placing import Machine, Placement
+from brain.simulator.policies.rounds import Contender, Room
+
+#: Accelerator-seconds after which a job falls into the second queue: 16 accelerator-hours.
+THRESHOLD = 16 * 3600.0
+
+
+class Tiresias:
+    """Discretised two-dimensional least attained service, without knowledge of durations.
+
+    Who has held less than ``THRESHOLD`` goes before who has held more; within a queue first come,
+    first served. Jobs have the size that was asked for and are stopped where others go before.
+    """
+
+    def allot(
+        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+    ) -> Mapping[str, Placement]:
+        """Return the placement of each job that shall run."""
+        chosen = _admitted(jobs, Room(machines))
+        room = Room(machines)
+        placed = {job.key: job.placement for job in chosen if room.keep(job.placement)}
+        for job in chosen:
+            if job.key not in placed:
+                found = room.take(job.wanted)
+                if found is not None:
+                    placed[job.key] = found
+        return placed
+
+
+def _admitted(jobs: Sequence[Contender], room: Room) -> list[Contender]:
+    """Who would run if nobody did yet: stopping costs nothing in this rule."""
+    order = sorted(
+        jobs, key=lambda job: (-job.priority, job.attained >= THRESHOLD, job.arrived_seconds)
+    )
+    return [job for job in order if room.keep(job.placement) or room.take(job.wanted) is not None]

@@ -1,0 +1,163 @@
+"""The loop: time passes, something decides, until every job has finished."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from brain.errors import Undetermined
+from brain.settings import Settings
+from brain.simulator.applications import Application
+from brain.simulator.measures import JobResult, PolicyTime, Summary, pace_of, results, summary
+from brain.simulator.policies import POLICIES, Contender, Policy
+from brain.simulator.service import Service
+from brain.simulator.spec import Spec
+from brain.simulator.workload import Arrival
+from brain.simulator.world import Happening, Run, World
+from brain.types.job import OptimizeMode
+from brain.typeset import duration
+
+#: Scatter of measured step times, as a deviation of their logarithm.
+NOISE = 0.02
+#: Without any work done for so long nothing will ever happen again.
+_STALLED_SECONDS = 7 * 86_400.0
+#: Time passes between two decisions.
+_LEAST_SECONDS = 1.0
+
+#: Policies by name on the command line, Brain's own first.
+NAMES = ("brain", *POLICIES)
+
+Stopwatch = Callable[[], float]
+#: Is told how many jobs have finished, and the virtual time.
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A policy's way through a workload."""
+
+    policy: str
+    seed: int
+    spec: Spec
+    jobs: tuple[JobResult, ...]
+    summary: Summary
+    time: PolicyTime
+
+
+class Governor(Protocol):
+    """Decides who runs where."""
+
+    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> tuple[float, bool]:
+        """Act on the world; return the seconds that deciding took, and whether accelerators were
+        let go of that only another round can give away."""
+        ...
+
+
+class Direct:
+    """A policy that says for each job where it runs."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        self._world, self._policy = world, policy
+
+    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> tuple[float, bool]:
+        """Ask the policy, and do what it says: first who stops or moves, then who starts."""
+        world = self._world
+        contenders = [self._contender(run) for run in world.present]
+        began = stopwatch()
+        chosen = self._policy.allot(contenders, world.machines)
+        took = stopwatch() - began
+        changed = [run for run in world.present if chosen.get(run.name, ()) != run.placement]
+        for run in changed:
+            world.place(run, ())
+        for run in changed:
+            world.place(run, chosen.get(run.name, ()))
+        return took, False
+
+    def _contender(self, run: Run) -> Contender:
+        arrival, world = run.arrival, self._world
+
+        def seconds_left(size: int, kind: str) -> float:
+            return run.left / pace_of(world, run, kind, size)(min(1.0, run.done / run.work))
+
+        return Contender(
+            key=run.name,
+            arrived_seconds=arrival.at_seconds,
+            wanted=arrival.wanted,
+            sizes=tuple(arrival.bounds.sizes()),
+            placement=run.placement,
+            attained=run.held,
+            priority=arrival.priority,
+            seconds_left=seconds_left,
+        )
+
+
+def simulate(
+    workload: Sequence[Arrival],
+    spec: Spec,
+    applications: Mapping[str, Application],
+    *,
+    policy: str,
+    settings: Settings,
+    stopwatch: Stopwatch,
+    seed: int = 0,
+    mode: OptimizeMode = OptimizeMode.CLUSTER,
+    noise: float = NOISE,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a workload to its end.
+
+    Args:
+        policy: One of ``NAMES``.
+        settings: Brain's; policies of others have none.
+        stopwatch: Rising seconds, by which deciding is timed.
+        seed: Of faults and of the scatter of measurements.
+        mode: Over what Brain optimizes.
+
+    Raises:
+        Undetermined: nothing moves any more and jobs still wait; it names one of them.
+    """
+    world = World(spec, workload, applications, seed=seed)
+    if policy == "brain":
+        governor: Governor = Service(world, settings, mode=mode, seed=seed, noise=noise)
+    else:
+        governor = Direct(world, POLICIES[policy]())
+    took = _live(world, governor, stopwatch, progress or (lambda finished, now: None))
+    jobs = results(world)
+    return Outcome(
+        policy=policy,
+        seed=seed,
+        spec=spec,
+        jobs=jobs,
+        summary=summary(jobs, spec.accelerators),
+        time=PolicyTime(rounds=len(took), mean=sum(took) / len(took), longest=max(took)),
+    )
+
+
+def _live(
+    world: World, governor: Governor, stopwatch: Stopwatch, progress: Progress
+) -> list[float]:
+    spec, took, worked_at = world.spec, list[float](), 0.0
+    upcoming = world.next_arrival or spec.turn_seconds
+    while not world.over:
+        news = world.advance(upcoming)
+        seconds, freed = governor.govern(news, stopwatch)
+        took.append(seconds)
+        pause = min(spec.settle_seconds, spec.turn_seconds) if freed else spec.turn_seconds
+        upcoming = world.now + max(pause, _LEAST_SECONDS)
+        if not world.present:
+            worked_at, upcoming = world.now, max(upcoming, world.next_arrival or 0.0)
+        if any(run.placement for run in world.present):
+            worked_at = world.now
+        if world.now - worked_at > _STALLED_SECONDS:
+            raise _stalled(world, worked_at)
+        progress(len(world.runs) - len(world.present), world.now)
+    return took
+
+
+def _stalled(world: World, since: float) -> Undetermined:
+    run = world.present[0]
+    return Undetermined(
+        f"nothing has run for {duration(world.now - since)} and {run.name} still waits: it asks "
+        f"for {run.arrival.wanted} and at least {run.arrival.bounds.min} accelerators of one kind; "
+        "enlarge the cluster, or let less of it fail",
+        code="stalled",
+    )

@@ -1,0 +1,316 @@
+"""Brain in the loop: its own ``cycle.turn`` on stores in memory, in virtual time.
+
+Around it stand what a scaler and coordinators do: they read the wish of each job, take nodes for
+it, and report replicas, worlds and samples, by the same functions that the routes call.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from brain import cycle, lifecycle
+from brain.memory import MemoryStores
+from brain.models.efficiency import efficiency
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.simulator.placing import Placement, of_kind, place
+from brain.simulator.telling import Telling, ended, members, running
+from brain.simulator.world import Event, Happening, Node, Run, World
+from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
+from brain.types.resources import Node as StoredNode
+from brain.types.resources import NodeName, PoolName, Resources
+from brain.types.telemetry import ThroughputSample
+from brain.types.world import (
+    Cause,
+    ReplicaExit,
+    ReplicaReport,
+    ReplicaState,
+    WorldEvent,
+    WorldReport,
+    WorldWish,
+)
+
+POOL = PoolName("simulated")
+#: The instant that virtual time begins at; no calendar is meant.
+BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
+#: A replica's accelerator; CPU and memory are no question here.
+_EACH = Resources(gpus=1)
+_SHARES = np.linspace(0.005, 0.995, 100)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What coordinator and scaler know of one job."""
+
+    id: JobId
+    run: Run
+    telling: Telling
+    epoch: int = 0
+    #: Ids and nodes of the replicas of its world, in the order of ranks.
+    replicas: tuple[int, ...] = ()
+    nodes: tuple[NodeName, ...] = ()
+    next_replica: int = 0
+    #: Why its next world is formed.
+    cause: Cause = Cause.START
+    generation: int = 0
+    #: When its workers stopped, for the downtime of the next world.
+    stopped_at: float | None = None
+
+
+class Service:
+    """Governs a ``World`` with Brain."""
+
+    def __init__(
+        self, world: World, settings: Settings, *, mode: OptimizeMode, seed: int, noise: float
+    ) -> None:
+        self._world, self._settings, self._mode = world, settings, mode
+        self._seed, self._noise = seed, noise
+        self._stores = MemoryStores()
+        self._seen: dict[str, Seen] = {}
+        self._told_at = 0.0
+        self._index = {_name(node): node.index for node in world.nodes}
+        with self._stores.transaction() as tx:
+            for node in world.nodes:
+                tx.nodes.put(_stored(node, self._at(0.0)))
+
+    def govern(
+        self, happenings: Sequence[Happening], stopwatch: Callable[[], float]
+    ) -> tuple[float, bool]:
+        """Tell Brain what happened, let it decide, and carry out what it wishes.
+
+        Returns:
+            Seconds that the turn took, and whether accelerators were let go of, so that another
+            turn may use them.
+        """
+        with self._stores.transaction() as tx:
+            for one in happenings:
+                self._report(tx, one)
+            samples = [sample for seen in self._here() for sample in self._samples(seen)]
+            tx.telemetry.add(samples, received_at=self._now)
+        self._told_at = self._world.now
+        began = stopwatch()
+        cycle.turn(self._stores, POOL, self._settings, self._now)
+        took = stopwatch() - began
+        return took, self._carry_out()
+
+    @property
+    def _now(self) -> datetime:
+        return self._at(self._world.now)
+
+    def _at(self, seconds: float) -> datetime:
+        return BEGAN + timedelta(seconds=seconds)
+
+    def _here(self) -> list[Seen]:
+        return [self._seen[run.name] for run in self._world.present if run.name in self._seen]
+
+    # What happened, told.
+
+    def _report(self, tx: Transaction, one: Happening) -> None:
+        at = self._at(one.at_seconds)
+        if one.node is not None:
+            tx.nodes.put(_stored(self._world.nodes[one.node], at))
+        if one.run is None:
+            return
+        if one.event is Event.ARRIVED:
+            self._submit(tx, one.run, at)
+            return
+        seen = self._seen[one.run.name]
+        match one.event:
+            case Event.STEPPED:
+                self._stepping(tx, seen, one.at_seconds)
+            case Event.FINISHED:
+                self._tell_world(tx, seen, WorldEvent.FINISHED, at)
+                self._exit(tx, seen, ReplicaExit.SUCCEEDED, at)
+            case Event.LOST:
+                seen.stopped_at, seen.cause = one.at_seconds, Cause.MEMBERSHIP
+                self._tell_world(tx, seen, WorldEvent.LOST, at, detail="a node was lost")
+                self._exit(tx, seen, ReplicaExit.LOST, at)
+
+    def _submit(self, tx: Transaction, run: Run, at: datetime) -> None:
+        order = len(self._seen)
+        document = document_of(run, self._mode)
+        job = lifecycle.submit(
+            tx,
+            document,
+            job_id=JobId(f"00000000-0000-7000-8000-{order:012x}"),
+            owner="workload",
+            pool=POOL,
+            settings=self._settings,
+            now=at,
+        )
+        generator = np.random.default_rng([self._seed, 0, order])
+        self._seen[run.name] = Seen(job.id, run, Telling(generator, self._noise))
+
+    def _stepping(self, tx: Transaction, seen: Seen, at_seconds: float) -> None:
+        if not seen.run.placement and seen.run.finished_at is None:
+            return  # Lost again before it was told.
+        down = None if seen.stopped_at is None else at_seconds - seen.stopped_at
+        seen.stopped_at = None
+        self._tell_world(tx, seen, WorldEvent.STEPPING, self._at(at_seconds), downtime_seconds=down)
+
+    def _samples(self, seen: Seen) -> Iterable[ThroughputSample]:
+        run, world = seen.run, self._world
+        began = max(self._told_at, run.ready_at)
+        if not run.placement or world.now <= began:
+            return ()
+        return seen.telling.windows(
+            run,
+            world,
+            job=seen.id,
+            epoch=seen.epoch,
+            generation=seen.generation,
+            replicas=seen.replicas,
+            since=began,
+            at=self._at,
+        )
+
+    # What is wished, done.
+
+    def _carry_out(self) -> bool:
+        with self._stores.transaction(read_only=True) as tx:
+            wished = [(seen, self._wish(tx, seen)) for seen in self._here()]
+        freed = False
+        for seen, wish in wished:
+            if wish.replicas < len(seen.run.placement):
+                freed = self._change(seen, wish) or freed
+        for seen, wish in wished:
+            if wish.replicas >= len(seen.run.placement):
+                self._change(seen, wish)
+        return freed
+
+    def _wish(self, tx: Transaction, seen: Seen) -> WorldWish:
+        return lifecycle.wish(tx, tx.jobs.get(seen.id), self._settings)
+
+    def _change(self, seen: Seen, wish: WorldWish) -> bool:
+        run, had = seen.run, seen.run.placement
+        placement = self._nodes_for(run, wish)
+        if placement == had:
+            return False
+        if had:
+            seen.stopped_at, seen.cause = self._world.now, Cause.PLAN
+        with self._stores.transaction() as tx:
+            self._exit(tx, seen, ReplicaExit.LEFT, self._now)
+            self._world.place(run, placement)
+            if placement:
+                self._form(tx, seen, wish)
+            else:
+                self._tell_world(tx, seen, WorldEvent.STOPPED, self._now)
+        return len(placement) < len(had)
+
+    def _nodes_for(self, run: Run, wish: WorldWish) -> Placement:
+        """Nodes for a wish: those that it names, else as few of one kind as will do.
+
+        A job stays on its kind; one that has none takes the kind with the most room. Where not
+        all fit, so many units as do.
+        """
+        free = self._world.free()
+        for node in run.placement:
+            free[node] += 1
+        named = self._named(wish)
+        if named and all(free.get(node, 0) >= named.count(node) for node in named):
+            return named
+        if wish.replicas == len(run.placement):
+            return run.placement
+        kinds = of_kind(self._world.machines, free)
+        kind = run.kind
+        if not run.placement:
+            kind = max(kinds, key=lambda name: sum(kinds[name].values()), default="")
+        room = sum(kinds.get(kind, {}).values())
+        size = min(wish.replicas, room) // wish.unit * wish.unit
+        if wish.replicas and (size < wish.minimum or size <= len(run.placement) < wish.replicas):
+            return run.placement
+        return place(kinds.get(kind, {}), size) or ()
+
+    def _named(self, wish: WorldWish) -> Placement:
+        """The nodes that Brain chose; none where it left that open."""
+        nodes = [self._index[name] for name, count in wish.nodes for _ in range(count)]
+        return tuple(sorted(nodes)) if len(nodes) == wish.replicas else ()
+
+    def _form(self, tx: Transaction, seen: Seen, wish: WorldWish) -> None:
+        run, count = seen.run, len(seen.run.placement)
+        seen.replicas = tuple(range(seen.next_replica, seen.next_replica + count))
+        seen.next_replica += count
+        seen.epoch += 1
+        seen.generation = wish.generation
+        seen.nodes = tuple(_name(self._world.nodes[node]) for node in run.placement)
+        new = running(seen.replicas, seen.nodes, wish.generation, self._now)
+        report = ReplicaReport(job=seen.id, replicas=new, at=self._now)
+        lifecycle.replicas_reported(tx, report, settings=self._settings, now=self._now)
+        self._tell_world(tx, seen, WorldEvent.FORMED, self._now)
+
+    def _exit(self, tx: Transaction, seen: Seen, how: ReplicaExit, at: datetime) -> None:
+        known = [r for r in tx.worlds.replicas(seen.id) if r.state is not ReplicaState.EXITED]
+        gone = [ended(replica, how, at) for replica in known]
+        if gone:
+            tx.worlds.put_replicas(seen.id, gone)
+
+    def _tell_world(
+        self,
+        tx: Transaction,
+        seen: Seen,
+        event: WorldEvent,
+        at: datetime,
+        *,
+        downtime_seconds: float | None = None,
+        detail: str = "",
+    ) -> None:
+        report = WorldReport(
+            job=seen.id,
+            event=event,
+            epoch=seen.epoch,
+            generation=seen.generation,
+            cause=seen.cause,
+            members=members(seen.replicas, seen.nodes),
+            at=at,
+            downtime_seconds=downtime_seconds,
+            detail=detail,
+        )
+        lifecycle.world_reported(tx, report, settings=self._settings, now=at)
+
+
+def document_of(run: Run, mode: OptimizeMode) -> JobDocument:
+    """What the owner of a simulated job would submit."""
+    arrival = run.arrival
+    return JobDocument(
+        name=arrival.name,
+        command=("simulated",),
+        project=arrival.project,
+        replicas=arrival.bounds,
+        resources=_EACH,
+        batch=Batch(global_size=arrival.batch),
+        checkpoint=Checkpoint(path="simulated"),
+        epochs=run.application.epochs if arrival.declared else None,
+        steps=steps_of(run) if arrival.declared else None,
+        priority=arrival.priority,
+        optimize_mode=mode,
+        policy=Policy(mode=PolicyMode.AUTO),
+    )
+
+
+def steps_of(run: Run) -> int:
+    """Optimizer steps of its whole run with its batch: larger batches bring less each."""
+    batch, application = run.arrival.batch, run.application
+    noises = [application.noise(float(share), batch) for share in _SHARES]
+    worths = [
+        float(efficiency(batch, first_batch=application.first_batch, noise=noise))
+        for noise in noises
+    ]
+    return math.ceil(run.work / batch * float(np.mean(1 / np.array(worths))))
+
+
+def _name(node: Node) -> NodeName:
+    return NodeName(f"{node.kind}-{node.index}")
+
+
+def _stored(node: Node, at: datetime) -> StoredNode:
+    return StoredNode(
+        name=_name(node),
+        pool=POOL,
+        capacity=Resources(gpus=node.capacity),
+        accelerator=node.kind,
+        seen_at=at,
+        schedulable=node.up,
+    )

@@ -1,0 +1,142 @@
+"""The cluster that is simulated, as a person writes it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from brain import wire
+from brain.errors import BadInput, TooLarge
+from brain.simulator.applications import Device, Profile
+
+#: More accelerators than this are a mistake in the document.
+MOST_ACCELERATORS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Nodes that are alike."""
+
+    count: int
+    #: Accelerators of each.
+    gpus: int
+    #: Compute speed of one, and speed of the network between nodes; 1 is what profiles are for.
+    speed: float = 1.0
+    network: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that befalls nodes at random."""
+
+    #: Expected number per node and day.
+    per_node_day: float = 0.0
+    #: Mean of how long it lasts, exponentially distributed.
+    minutes: float = 30.0
+    #: Step time of a slow node over that of others; of no meaning where nodes are lost.
+    factor: float = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """A cluster and what may go wrong in it."""
+
+    #: By name: what a job document calls ``accelerator``.
+    nodes: Mapping[str, NodeKind]
+    #: Seconds between decisions where nothing happens; a policy is also asked this many seconds
+    #: after something did.
+    turn_seconds: float = 60.0
+    settle_seconds: float = 5.0
+    #: What a change of a job's world costs, unless its application says.
+    restart_seconds: float = 30.0
+    #: Training between two checkpoints; a lost node costs what came after the last.
+    checkpoint_seconds: float = 600.0
+    stragglers: Trouble = Trouble()
+    failures: Trouble = Trouble()
+    #: Applications of this document alone.
+    applications: Mapping[str, Profile] = field(default_factory=dict)
+
+    @property
+    def accelerators(self) -> int:
+        """All of them."""
+        return sum(kind.count * kind.gpus for kind in self.nodes.values())
+
+    @property
+    def largest(self) -> int:
+        """Accelerators of the kind that has most of them."""
+        return max(kind.count * kind.gpus for kind in self.nodes.values())
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """Each kind of node as scripts feel it."""
+        return {
+            name: Device(name=name, speed=kind.speed, network=kind.network)
+            for name, kind in self.nodes.items()
+        }
+
+    def check(self) -> None:
+        """Refuse what cannot be simulated.
+
+        Raises:
+            BadInput: naming field, value and remedy.
+            TooLarge: more accelerators than are sensible.
+        """
+        if not self.nodes:
+            raise BadInput(
+                "nodes is empty; write for example nodes: {t4: {count: 4, gpus: 4}}", field="nodes"
+            )
+        for name, kind in self.nodes.items():
+            _at_least(f"nodes.{name}.count", kind.count, 1)
+            _at_least(f"nodes.{name}.gpus", kind.gpus, 1)
+            _above(f"nodes.{name}.speed", kind.speed)
+            _above(f"nodes.{name}.network", kind.network)
+        if self.accelerators > MOST_ACCELERATORS:
+            raise TooLarge(
+                f"nodes have {self.accelerators} accelerators, more than {MOST_ACCELERATORS}; "
+                "lower a count",
+                field="nodes",
+            )
+        _above("turnSeconds", self.turn_seconds)
+        _above("checkpointSeconds", self.checkpoint_seconds)
+        for name, seconds in (("settle", self.settle_seconds), ("restart", self.restart_seconds)):
+            _not_negative(f"{name}Seconds", seconds)
+        for name, trouble in (("stragglers", self.stragglers), ("failures", self.failures)):
+            _not_negative(f"{name}.perNodeDay", trouble.per_node_day)
+            _above(f"{name}.minutes", trouble.minutes)
+            _at_least(f"{name}.factor", trouble.factor, 1)
+        for name, profile in self.applications.items():
+            profile.check(name)
+
+
+def read_spec(document: object) -> Spec:
+    """Parse and check the description of a cluster.
+
+    Raises:
+        UnknownField: a key that is none, with the nearest known one.
+        BadInput: a value cannot be used; the message names the field.
+
+    >>> read_spec({"nodes": {"t4": {"count": 2, "gpus": 4}}}).accelerators
+    8
+    """
+    if not isinstance(document, Mapping):
+        raise BadInput(
+            "the cluster must be a mapping that begins with nodes; "
+            "for example nodes: {t4: {count: 4, gpus: 4}}",
+            field="nodes",
+        )
+    spec = wire.document(document, Spec)
+    spec.check()
+    return spec
+
+
+def _at_least(field: str, value: float, least: float) -> None:
+    if not (math.isfinite(value) and value >= least):
+        raise BadInput(f"{field} {value:g} must be at least {least:g}; raise it", field=field)
+
+
+def _above(field: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"{field} {value:g} must be above 0; raise it", field=field)
+
+
+def _not_negative(field: str, value: float) -> None:
+    _at_least(field, value, 0)

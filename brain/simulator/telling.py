@@ -1,0 +1,122 @@
+"""What probes, scalers and coordinators of a simulated job would report."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from brain.simulator.applications import split
+from brain.simulator.placing import shape
+from brain.simulator.world import Run, World
+from brain.types.job import JobId
+from brain.types.resources import NodeName
+from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
+
+#: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known.
+WINDOW_SECONDS = 10.0
+
+
+class Telling:
+    """The probes of one job: windows of steps with the scatter that measurements have."""
+
+    def __init__(self, generator: np.random.Generator, noise: float) -> None:
+        self._generator, self._noise = generator, noise
+        self._sequence, self._steps, self._epoch = 0, 0.0, 0
+
+    def windows(
+        self,
+        run: Run,
+        world: World,
+        *,
+        job: JobId,
+        epoch: int,
+        generation: int,
+        replicas: Sequence[int],
+        since: float,
+        at: Callable[[float], datetime],
+    ) -> Iterator[ThroughputSample]:
+        """Samples of all ranks from ``since`` until now, as many windows as fit."""
+        if epoch != self._epoch:
+            self._steps, self._epoch = 0.0, epoch
+        count = max(1, round((world.now - since) / WINDOW_SECONDS))
+        width = (world.now - since) / count
+        local, accumulation = split(run.arrival.batch, len(replicas), run.application.largest_local)
+        gradients = self._gradients(run, local, local * accumulation * len(replicas))
+        where = shape(run.placement)
+        truth = run.application.seconds(world.device(run.kind), where, local, accumulation)
+        truth *= world.slowness(run)
+        for window in range(count):
+            # All ranks wait for each other, so they see one time.
+            seconds = truth * float(np.exp(self._generator.normal(0, self._noise)))
+            self._steps += width / truth
+            self._sequence += 1
+            for rank, replica in enumerate(replicas):
+                yield ThroughputSample(
+                    place=Place(
+                        job=job,
+                        source=SourceId(f"{epoch}-{rank}"),
+                        replica=replica,
+                        local_rank=0,
+                        rank=rank,
+                        epoch=epoch,
+                        generation=generation,
+                    ),
+                    measured_at=at(since + width * (window + 1)),
+                    sequence=self._sequence,
+                    phase=Phase.TRAINING,
+                    nodes=len(where),
+                    replicas=len(replicas),
+                    processes=len(replicas),
+                    accelerator=run.kind,
+                    local_batch=local,
+                    accumulation=accumulation,
+                    steps=max(1, round(width / truth)),
+                    step=max(1, round(self._steps)),
+                    step_seconds=seconds,
+                    step_seconds_mean=seconds,
+                    data_wait_seconds=0.0,
+                    examples_per_second=local * accumulation / seconds,
+                    **gradients,
+                )
+
+    def _gradients(self, run: Run, small: int, big: int) -> dict[str, Any]:
+        """Norms that compare a micro-batch with a step; nothing where they are the same.
+
+        Of a gradient of squared norm 1 and noise scale phi, a batch b shows 1 + phi / b.
+        """
+        if small == big:
+            return {}
+        phi = run.application.noise(min(1.0, run.done / run.work), run.arrival.batch)
+        return {
+            "gns_steps": 1,
+            "gns_small_batch": small,
+            "gns_small_square": 1 + phi / small,
+            "gns_big_batch": big,
+            "gns_big_square": 1 + phi / big,
+        }
+
+
+def members(ids: Sequence[int], nodes: Sequence[NodeName]) -> tuple[Member, ...]:
+    """The world of replicas, one accelerator and process each."""
+    return tuple(
+        Member(replica=id, group_rank=rank, processes=1, node=node, address=f"{node}:{id}")
+        for rank, (id, node) in enumerate(zip(ids, nodes, strict=True))
+    )
+
+
+def running(
+    ids: Sequence[int], nodes: Sequence[NodeName], generation: int, at: datetime
+) -> tuple[Replica, ...]:
+    """Replicas that a scaler has just started."""
+    return tuple(
+        Replica(id=id, node=node, state=ReplicaState.RUNNING, generation=generation, started_at=at)
+        for id, node in zip(ids, nodes, strict=True)
+    )
+
+
+def ended(replica: Replica, how: ReplicaExit, at: datetime) -> Replica:
+    """A replica that a scaler saw end."""
+    return replace(replica, state=ReplicaState.EXITED, exit=how, ended_at=at)

@@ -1,0 +1,243 @@
+"""Arrivals: the jobs of a simulation, as a table with a row per job.
+
+The columns are those of the published workloads of Pollux and Sia (``name, time, application,
+num_replicas, batch_size``), and some more of which each may be left out.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from brain.errors import BadInput, TooLarge
+from brain.simulator.applications import Application
+from brain.simulator.spec import Spec
+from brain.types.allocation import Bounds
+from brain.types.job import JobDocument
+
+#: What a column holds. ``name``, ``time`` and ``application`` must be there.
+COLUMNS: Mapping[str, str] = {
+    "name": "name of the job, unlike all others",
+    "time": "seconds from the beginning at which it is submitted",
+    "application": "what it trains: a name of the catalogue, the cluster or the tables",
+    "num_replicas": "accelerators that its owner asks for; what policies of fixed sizes give it",
+    "batch_size": "global batch that its script keeps",
+    "min_replicas": "fewest that an elastic policy may give it",
+    "max_replicas": "most that an elastic policy may give it",
+    "unit": "how many come or go together",
+    "priority": "jobs of a higher one come first",
+    "project": "whose quota it counts in",
+    "declared": "whether its owner declares how long it trains: yes or no",
+    "scale": "its work over that of its application: 0.5 is half as long",
+    "document": "job document (YAML) with bounds, batch, priority and what is declared",
+}
+_NEEDED = ("name", "time", "application")
+MOST_JOBS = 100_000
+_YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One job of a workload."""
+
+    name: str
+    at_seconds: float
+    application: str
+    #: Accelerators that its owner asked for.
+    wanted: int
+    batch: int
+    bounds: Bounds
+    priority: int = 0
+    project: str = "default"
+    #: Whether its owner tells how long it trains.
+    declared: bool = False
+    scale: float = 1.0
+
+
+#: Returns the job document of a path as it stands in the table.
+Documents = Callable[[str], JobDocument]
+
+
+def read_workload(
+    lines: Sequence[str],
+    spec: Spec,
+    applications: Mapping[str, Application],
+    *,
+    documents: Documents | None = None,
+    declared: bool = False,
+) -> tuple[Arrival, ...]:
+    """Parse and check a workload; jobs in the order of their arrival.
+
+    Args:
+        lines: Of the CSV file, the head among them.
+        applications: Those that rows may name.
+        documents: Reads what the column ``document`` names.
+        declared: What counts where the column ``declared`` says nothing.
+
+    Raises:
+        BadInput: the message names line, column, value and remedy.
+        TooLarge: more rows than are sensible.
+    """
+    table = csv.DictReader(lines)
+    _check_columns(list(table.fieldnames or ()))
+    found: dict[str, Arrival] = {}
+    for row in table:
+        reader = _Row(row, table.line_num)
+        arrival = _arrival(reader, spec, applications, documents, declared)
+        if arrival.name in found:
+            raise reader.bad("name", "names two jobs; give each its own")
+        found[arrival.name] = arrival
+        if len(found) > MOST_JOBS:
+            raise TooLarge(f"the workload has more than {MOST_JOBS} jobs; split it")
+    if not found:
+        raise BadInput("the workload has no job; write a row below its head")
+    return tuple(sorted(found.values(), key=lambda arrival: arrival.at_seconds))
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        raise BadInput(
+            f"column {missing[0]} is missing; a workload begins with a line `{','.join(_NEEDED)}`",
+            field=missing[0],
+        )
+    for name in columns:
+        if name not in COLUMNS:
+            near = get_close_matches(name, COLUMNS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COLUMNS)}"
+            raise BadInput(f"column {name!r} is none of a workload; {hint}", field=name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line, whose cells are read by name."""
+
+    cells: Mapping[str, str | None]
+    line: int
+
+    def bad(self, column: str, why: str) -> BadInput:
+        return BadInput(
+            f"line {self.line}: {column} {self.cells.get(column) or ''!r} {why}", field=column
+        )
+
+    def text(self, column: str) -> str:
+        return (self.cells.get(column) or "").strip()
+
+    def number(self, column: str, *, least: float) -> float:
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.bad(column, "is no number; correct it") from None
+        if not math.isfinite(value) or value < least:
+            raise self.bad(column, f"must be at least {least:g}; correct it")
+        return value
+
+    def whole(self, column: str, default: int, *, least: int = 1) -> int:
+        if not self.text(column):
+            return default
+        value = self.number(column, least=least)
+        if value != int(value):
+            raise self.bad(column, "is no whole number; correct it")
+        return int(value)
+
+    def truth(self, column: str, default: bool) -> bool:
+        text = self.text(column).lower()
+        if text and text not in _YES | _NO:
+            raise self.bad(column, "is neither yes nor no; correct it")
+        return text in _YES if text else default
+
+
+def _arrival(
+    row: _Row,
+    spec: Spec,
+    applications: Mapping[str, Application],
+    documents: Documents | None,
+    declared: bool,
+) -> Arrival:
+    if None in row.cells:
+        raise BadInput(f"line {row.line} has more cells than the head; take the last ones out")
+    name, application = row.text("name"), row.text("application")
+    if not name:
+        raise row.bad("name", "is empty; name the job")
+    if application not in applications:
+        near = get_close_matches(application, applications, n=1)
+        hint = f"did you mean {near[0]}? known" if near else "known"
+        names = ", ".join(sorted(applications))
+        raise row.bad("application", f"is unknown; {hint}: {names}; --applications adds tables")
+    document = _document(row, documents)
+    scale = row.number("scale", least=0) if row.text("scale") else 1.0
+    if scale == 0:
+        raise row.bad("scale", "must be above 0; correct it")
+    bounds = _bounds(row, spec, document)
+    given = document.batch.global_size if document else None
+    batch = row.whole("batch_size", given or applications[application].first_batch)
+    _check_batch(row, batch, applications[application])
+    said = document is not None and (document.epochs is not None or document.steps is not None)
+    return Arrival(
+        name=name,
+        at_seconds=row.number("time", least=0),
+        application=application,
+        wanted=_wanted(row, bounds, spec),
+        batch=batch,
+        bounds=bounds,
+        priority=row.whole("priority", document.priority if document else 0, least=-1000),
+        project=row.text("project") or (document.project if document else "default"),
+        declared=row.truth("declared", said or declared),
+        scale=scale,
+    )
+
+
+def _document(row: _Row, documents: Documents | None) -> JobDocument | None:
+    path = row.text("document")
+    if not path:
+        return None
+    if documents is None:
+        raise row.bad("document", "cannot be read here; leave it out")
+    try:
+        return documents(path)
+    except BadInput as bad:
+        raise row.bad("document", f"cannot be used: {bad}") from bad
+
+
+def _bounds(row: _Row, spec: Spec, document: JobDocument | None) -> Bounds:
+    given = document.replicas if document else Bounds(min=1, max=min(64, spec.largest))
+    unit = row.whole("unit", given.unit)
+    low = row.whole("min_replicas", max(given.min, unit))
+    high = row.whole("max_replicas", given.max)
+    if low > spec.largest:
+        raise row.bad(
+            "min_replicas",
+            f"asks for {low} accelerators of one kind and no kind has more than {spec.largest}; "
+            "lower it or enlarge the cluster",
+        )
+    start = given.start if not row.text("min_replicas") else None
+    bounds = Bounds(min=low, max=min(high, spec.largest), unit=unit, start=start)
+    if not list(bounds.sizes()) or not bounds.allow(bounds.first):
+        raise row.bad("unit", f"{unit} has no multiple from {low} to {high}; widen the bounds")
+    return bounds
+
+
+def _wanted(row: _Row, bounds: Bounds, spec: Spec) -> int:
+    wanted = row.whole("num_replicas", bounds.first)
+    if wanted > spec.largest:
+        raise row.bad(
+            "num_replicas",
+            f"is more than any kind of node has, {spec.largest}; lower it or enlarge the cluster",
+        )
+    return wanted
+
+
+def _check_batch(row: _Row, batch: int, application: Application) -> None:
+    if batch > application.largest_batch:
+        raise row.bad(
+            "batch_size",
+            f"is above {application.largest_batch}, the largest that is known of the application; "
+            "lower it",
+        )
+
+
+def known() -> Iterator[tuple[str, str]]:
+    """Columns and what they hold, for documentation."""
+    return iter(COLUMNS.items())

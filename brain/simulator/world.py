@@ -1,0 +1,328 @@
+"""Nodes and jobs as they are at one virtual instant, and what time does to them.
+
+A job works while it is placed and has got over its last restart; restarts cost seconds in which its
+accelerators are held and do nothing. A planned change happens at a safe point and loses no work;
+a lost node costs everything since the last checkpoint.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from brain.simulator.applications import Application, Device, progress
+from brain.simulator.faults import Blow, Fault, Faults
+from brain.simulator.placing import Machine, Placement, shape
+from brain.simulator.spec import Spec
+from brain.simulator.workload import Arrival
+
+#: Work below this share of a job is rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine."""
+
+    index: int
+    kind: str
+    capacity: int
+    up: bool = True
+    #: Step time over that of its like.
+    slowness: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """A stretch of time in which a job had one placement."""
+
+    began: float
+    ended: float
+    #: When it got over its restart.
+    stepped: float
+    placement: Placement
+    kind: str
+
+
+@dataclass(slots=True)
+class Run:
+    """A job in the simulated world."""
+
+    arrival: Arrival
+    application: Application
+    #: All its work, done so far, and as its last checkpoint has it; in examples of its first batch.
+    work: float
+    done: float = 0.0
+    saved: float = 0.0
+    #: Seconds of training since that checkpoint.
+    unsaved_seconds: float = 0.0
+    placement: Placement = ()
+    kind: str = ""
+    #: When it was placed, and from when on it works.
+    placed_at: float = 0.0
+    ready_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    #: Accelerator-seconds that it held.
+    held: float = 0.0
+    #: Changes of its placement after the first, and those that a fault forced.
+    restarts: int = 0
+    lost: int = 0
+    #: Work that had to be done again.
+    redone: float = 0.0
+    stays: list[Stay] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.arrival.name
+
+    @property
+    def left(self) -> float:
+        """Work to do."""
+        return self.work - self.done
+
+
+class Event(StrEnum):
+    """What time brings."""
+
+    STEPPED = "stepped"
+    FINISHED = "finished"
+    NODE_DOWN = "node down"
+    NODE_UP = "node up"
+    LOST = "lost"
+    ARRIVED = "arrived"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened at an instant, to a job or a node."""
+
+    at_seconds: float
+    event: Event
+    run: Run | None = None
+    node: int | None = None
+
+
+class World:
+    """The cluster. ``advance`` lets time pass, ``place`` changes who runs where."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        workload: Sequence[Arrival],
+        applications: Mapping[str, Application],
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.spec, self.now = spec, 0.0
+        self.nodes = _nodes(spec)
+        self.runs: list[Run] = []
+        #: Those that are neither finished nor yet to come, in the order of their arrival.
+        self.present: list[Run] = []
+        self._devices = spec.devices
+        self._faults = Faults(spec, len(self.nodes), seed)
+        self._coming = [
+            (arrival.at_seconds, order, _run(arrival, applications))
+            for order, arrival in enumerate(workload)
+        ]
+        heapq.heapify(self._coming)
+
+    @property
+    def over(self) -> bool:
+        """Whether every job has finished."""
+        return not self._coming and not self.present
+
+    @property
+    def next_arrival(self) -> float | None:
+        """When the next job comes."""
+        return self._coming[0][0] if self._coming else None
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """Nodes that are up."""
+        return tuple(
+            Machine(index=node.index, kind=node.kind, capacity=node.capacity)
+            for node in self.nodes
+            if node.up
+        )
+
+    def free(self) -> dict[int, int]:
+        """Free accelerators by node, of nodes that are up."""
+        left = {node.index: node.capacity for node in self.nodes if node.up}
+        for run in self.present:
+            for node in run.placement:
+                left[node] -= 1
+        return left
+
+    def device(self, kind: str) -> Device:
+        """A kind of node as scripts feel it."""
+        return self._devices[kind]
+
+    def restart_seconds(self, run: Run) -> float:
+        """What a change of this job's world costs."""
+        own = run.application.restart_seconds
+        return self.spec.restart_seconds if own is None else own
+
+    def rate(self, run: Run) -> float:
+        """Work that a placed job does per second at this instant, once it steps."""
+        return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
+
+    def rate_of(self, run: Run, placement: Placement, kind: str) -> float:
+        """Work per second that it would do somewhere else, on nodes that are not slow."""
+        share = min(1.0, run.done / run.work)
+        where = shape(placement)
+        return progress(run.application, self.device(kind), where, run.arrival.batch, share)
+
+    def slowness(self, run: Run) -> float:
+        """Step time over what it should be: all wait for the slowest node."""
+        return max((self.nodes[node].slowness for node in run.placement), default=1.0)
+
+    def place(self, run: Run, placement: Placement) -> None:
+        """Give a job these nodes from now on; nothing changes where it has them already.
+
+        Raises:
+            ValueError: nodes that are down, of two kinds, or full.
+        """
+        if placement == run.placement or run.finished_at is not None:
+            return
+        self._leave(run)
+        if not placement:
+            return
+        self._check(run, placement)
+        first = run.started_at is None
+        run.started_at = self.now if run.started_at is None else run.started_at
+        run.restarts += not first
+        run.placement, run.kind = placement, self.nodes[placement[0]].kind
+        run.placed_at, run.ready_at = self.now, self.now + self.restart_seconds(run)
+
+    def advance(self, until: float) -> list[Happening]:
+        """Let time pass; return what happened meanwhile, in order.
+
+        Time stops at ``until``, or ``settle_seconds`` after the first thing that happened.
+        """
+        happened: list[Happening] = []
+        while self.now < until:
+            arrival = self.next_arrival
+            to = until if arrival is None else min(until, max(arrival, self.now))
+            to = min([to, *(self._end(run, to) for run in self.present if run.placement)])
+            fault = self._faults.until(to)
+            to = to if fault is None else max(self.now, fault.at_seconds)
+            happened += self._pass(to)
+            if fault is not None:
+                happened += self._strike(fault)
+            happened += self._arrive()
+            if happened:
+                until = min(until, self.now + self.spec.settle_seconds)
+        return happened
+
+    def _end(self, run: Run, limit: float) -> float:
+        """When a job would finish at its present rate, if by then."""
+        rate = self.rate(run)
+        begins = max(self.now, run.ready_at)
+        return begins + run.left / rate if run.left < rate * max(0.0, limit - begins) else limit
+
+    def _pass(self, to: float) -> list[Happening]:
+        happened: list[Happening] = []
+        for run in list(self.present):
+            if not run.placement:
+                continue
+            if self.now < run.ready_at <= to or (run.ready_at == self.now == run.placed_at < to):
+                happened.append(Happening(run.ready_at, Event.STEPPED, run))
+            rate = self.rate(run)
+            worked = max(0.0, to - max(self.now, run.ready_at))
+            run.held += len(run.placement) * (to - self.now)
+            run.done += rate * worked
+            self._save(run, rate, worked)
+            if run.left <= run.work * _ROUNDING:
+                happened.append(self._finish(run, to))
+        self.now = to
+        return sorted(happened, key=lambda one: one.at_seconds)
+
+    def _save(self, run: Run, rate: float, worked: float) -> None:
+        run.unsaved_seconds += worked
+        if run.unsaved_seconds >= self.spec.checkpoint_seconds:
+            run.unsaved_seconds %= self.spec.checkpoint_seconds
+            run.saved = run.done - rate * run.unsaved_seconds
+
+    def _finish(self, run: Run, at: float) -> Happening:
+        run.done, run.finished_at = run.work, at
+        self._close(run, at)
+        self.present.remove(run)
+        return Happening(at, Event.FINISHED, run)
+
+    def _arrive(self) -> list[Happening]:
+        happened = []
+        while self._coming and self._coming[0][0] <= self.now:
+            at, _, run = heapq.heappop(self._coming)
+            self.runs.append(run)
+            self.present.append(run)
+            happened.append(Happening(at, Event.ARRIVED, run))
+        return happened
+
+    def _strike(self, fault: Fault) -> list[Happening]:
+        node = self.nodes[fault.node]
+        match fault.blow:
+            case Blow.SLOW:
+                node.slowness = self.spec.stragglers.factor
+            case Blow.EVEN:
+                node.slowness = 1.0
+            case Blow.UP:
+                node.up = True
+                return [Happening(self.now, Event.NODE_UP, node=node.index)]
+            case Blow.DOWN:
+                node.up = False
+                return [
+                    Happening(self.now, Event.NODE_DOWN, node=node.index),
+                    *self._lose(run for run in self.present if node.index in run.placement),
+                ]
+        return []
+
+    def _lose(self, runs: Iterable[Run]) -> list[Happening]:
+        happened = []
+        for run in list(runs):
+            run.lost += 1
+            run.redone += run.done - run.saved
+            run.done, run.unsaved_seconds = run.saved, 0.0
+            self._close(run, self.now)
+            happened.append(Happening(self.now, Event.LOST, run))
+        return happened
+
+    def _leave(self, run: Run) -> None:
+        """Stop a job at a safe point: what it has done is saved."""
+        if run.placement:
+            run.saved, run.unsaved_seconds = run.done, 0.0
+            self._close(run, self.now)
+
+    def _close(self, run: Run, at: float) -> None:
+        if at > run.placed_at:
+            run.stays.append(
+                Stay(
+                    began=run.placed_at,
+                    ended=at,
+                    stepped=min(run.ready_at, at),
+                    placement=run.placement,
+                    kind=run.kind,
+                )
+            )
+        run.placement = ()
+
+    def _check(self, run: Run, placement: Placement) -> None:
+        free = self.free()
+        kinds = {self.nodes[node].kind for node in placement}
+        for node in set(placement):
+            if free.get(node, 0) < placement.count(node):
+                raise ValueError(f"node {node} has no room for {placement} of {run.name}")
+        if len(kinds) > 1:
+            raise ValueError(f"{run.name} was placed on nodes of {' and '.join(sorted(kinds))}")
+
+
+def _nodes(spec: Spec) -> list[Node]:
+    kinds = [(name, kind) for name, kind in spec.nodes.items() for _ in range(kind.count)]
+    return [
+        Node(index=index, kind=name, capacity=kind.gpus) for index, (name, kind) in enumerate(kinds)
+    ]
+
+
+def _run(arrival: Arrival, applications: Mapping[str, Application]) -> Run:
+    application = applications[arrival.application]
+    return Run(arrival=arrival, application=application, work=application.examples * arrival.scale)

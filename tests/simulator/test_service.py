@@ -1,0 +1,77 @@
+"""Brain's own loop decides in virtual time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brain.simulator.service import document_of, steps_of
+from brain.simulator.spec import Trouble
+from brain.simulator.world import World
+from brain.types.job import OptimizeMode
+from tests.simulator import building
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_brain_finds_out_that_a_job_scales_and_gives_it_more():
+    job = building.arrival(application="perfect", scale=3, batch=1000)
+    (result,) = building.simulated([job]).jobs
+    sizes = [len(stay.placement) for stay in result.stays]
+    assert sizes[0] == 1
+    assert max(sizes) >= 4
+
+
+def test_brain_leaves_a_job_alone_that_does_not_scale():
+    job = building.arrival(scale=0.3, batch=64)
+    (result,) = building.simulated([job]).jobs
+    assert all(len(stay.placement) <= 4 for stay in result.stays)
+
+
+def test_every_job_of_brain_ends_although_nodes_fail():
+    jobs = [building.arrival(f"job-{index}", 100 * index, wanted=2) for index in range(6)]
+    troubled = building.spec(failures=Trouble(per_node_day=60, minutes=5))
+    outcome = building.simulated(jobs, "brain", troubled)
+    assert len(outcome.jobs) == 6
+    assert outcome.summary.lost > 0
+
+
+def test_the_same_seed_gives_brain_the_same_world_and_another_seed_another():
+    jobs = [building.arrival(f"job-{index}", 200 * index, wanted=2) for index in range(4)]
+    troubled = building.spec(stragglers=Trouble(per_node_day=50, minutes=30))
+    one, same, other = (
+        building.simulated(jobs, "brain", troubled, seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == same
+    assert one.jobs != other.jobs
+
+
+def test_declared_steps_are_those_that_the_work_takes():
+    world = World(building.spec(), [building.arrival(declared=True)], building.APPLICATIONS)
+    world.advance(1.0)
+    run = world.present[0]
+    worth = (500 + 64) / (500 + 256)
+    assert steps_of(run) == pytest.approx(run.work / 256 / worth, rel=1e-3)
+    assert document_of(run, OptimizeMode.CLUSTER).steps == steps_of(run)
+
+
+def test_the_order_of_sets_changes_nothing(tmp_path: Path):
+    """Hashes of strings differ from process to process."""
+    answers = []
+    for hashes in ("1", "2"):
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "brain.cli", "simulate", "examples/workload.csv"),
+                *("--cluster", "examples/cluster.yaml", "-o", "json"),
+                *("--report", str(tmp_path / "page.html")),
+            ],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answers.append(ran.stdout.partition('"policy_seconds"')[0])
+    assert answers[0] == answers[1]
