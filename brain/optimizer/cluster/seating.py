@@ -1,5 +1,6 @@
 """A division brought to nodes: who stays, who goes where, and what to do where nothing fits."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,14 +52,18 @@ class Seating:
         """The shapes of one size of a job, the best first."""
         found = self._forms.get((job, kind, replicas))
         if found is None:
-            columns, moved = self.problem.columns, self.problem.columns.moved[job]
-            same = (columns.accelerator[job] == kind) & (columns.replicas[job] == replicas)
-            same &= np.isfinite(columns.utility[job])
+            columns = self.problem.columns
+            rows = zip(
+                columns.accelerator[job].tolist(),
+                columns.replicas[job].tolist(),
+                columns.nodes[job].tolist(),
+                columns.moved[job].tolist(),
+                strict=True,
+            )
             found = [
-                Form(
-                    int(column), int(columns.nodes[job, column]), float(columns.moved[job, column])
-                )
-                for column in np.flatnonzero(same)
+                Form(column, spread, utility)
+                for column, (of, size, spread, utility) in enumerate(rows)
+                if of == kind and size == replicas and utility > -math.inf
             ]
             found.sort(key=lambda form: (-form.utility, form.spread))
             self._forms[job, kind, replicas] = found
