@@ -7,6 +7,8 @@ never raises into training and never blocks it, except to park a worker when the
 What it writes, and to whom, stands in docs/reference/protocols.md.
 
 The hooks only count: they append one tuple per step, and a daemon thread makes samples of them.
+On sampled steps, a few in a hundred or less, the norms of gradients are read as they pass by
+(``Gradients``); no gradient is kept, changed, or exchanged for it.
 No module that scripts like to name their own files after (random, statistics, queue) is imported.
 """
 
@@ -26,7 +28,7 @@ import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Callable, Mapping
 
 #: Versions of the messages and of the control file that this file speaks.
 VERSION, LAYOUT = 1, 2
@@ -42,6 +44,21 @@ UNSENT = 256
 FAILURES = 10
 #: Steps of another optimizer without one of the main optimizer after which it takes over.
 SWITCH_STEPS = 50
+#: Steps between those whose gradients are read, at least. Only powers of two are used, so that all
+#: ranks read the same steps: in a synchronous job everybody waits for one that reads alone.
+GRADIENT_STEPS = 16
+#: Nanoseconds per step that reading gradients may cost on average; rarer sampling makes it so.
+GRADIENT_NS = 25_000
+#: Nanoseconds between steps whose gradients are read, at least.
+GRADIENT_PAUSE_NS = 100_000_000
+#: What a hook costs outside of its own body, in nanoseconds: autograd's call of it.
+HOOK_NS = 1_500
+#: Steps after which it is looked again whether gradients can be compared, where they could not.
+RETRY_STEPS = 1024
+#: Attempts in a row that came to nothing after which the reason is told.
+ATTEMPTS = 4
+#: Communication hooks after which every worker has the mean gradient, but for rounding.
+AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 #: Exit code of a worker whose lease ran out, as the launcher's watch has it.
 LEASE_OVER = 83
 #: Distinct files whose loading is announced; data sets may be loaded file by file.
@@ -118,6 +135,7 @@ class Probe:
         self.loads: set[tuple[str, int]] = set()
         self.nested = threading.local()
         self.writing = 0
+        self.gradients = Gradients(self)
 
     def install(self) -> None:
         """Wait for the modules that we observe, say hello, and stay out of children."""
@@ -176,6 +194,8 @@ class Probe:
             self.check_lease()
             if not self.since:
                 self.since = time.monotonic_ns()
+            if self.gradients.handles and id(optimizer) == self.main:
+                self.gradients.close()
             if self.saves:
                 path = self._announce_saves()
             if self.control[_PARK]:
@@ -219,6 +239,8 @@ class Probe:
         if self.loaders:
             micro, wait, examples, batch = self._read()
         self.steps = steps = self.steps + 1
+        if self.gradients.closed:
+            self.gradients.conclude(micro, examples, batch)
         if self.others:
             self.others = dict.fromkeys(self.others, 0)
         self.control[_STEPS] = steps
@@ -230,6 +252,8 @@ class Probe:
         else:
             phase = _EVALUATION if self.evaluating else _TRAINING
         self.window.append((phase, now - self.since, wait, micro, examples, batch))
+        if steps >= self.gradients.due:
+            self.gradients.open(steps, now)
         self.since = now
         self.saving = self.evaluating = False
         if now - self.opened >= WINDOW_NS:
@@ -245,7 +269,8 @@ class Probe:
 
     def _close_window(self, now: int) -> None:
         if self.window:
-            self.sender.hand(("steps", now, self.steps, self.window))
+            told = self.gradients.told()
+            self.sender.hand(("steps", now, self.steps, self.window, told))
             self.window = []
         self.opened = now
 
@@ -358,6 +383,395 @@ class Probe:
             )
         self.saves.extend(waiting)
         return told
+
+
+class _Unavailable(Exception):
+    """Why gradients of this job cannot be compared."""
+
+
+class _Odd(_Unavailable):
+    """Why those of one step cannot; unless all steps are alike it is of no interest."""
+
+
+class Gradients:
+    """Compares gradients of one micro-batch with those of a whole step, on sampled steps.
+
+    Under DistributedDataParallel a worker sees its own gradient as it arrives at a parameter, and
+    the mean over all workers when the backward pass ends; with accumulation, that of each
+    micro-batch and their mean. The difference of their squared norms is gradient noise (McCandlish
+    et al., 2018, appendix A.1; ``brain.models.efficiency``). Nothing is exchanged for it, and
+    both are read in the same backward passes: what a script does to gradients afterwards (clip,
+    unscale, zero) does not matter, and a loss scale cancels but for its changes.
+
+    Hooks hang in parameters for a sampled step only. Where a gradient is not what the estimate
+    needs, the step is dropped; where it never is, the reason is told and nothing is guessed.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.networks: Any = weakref.WeakSet()
+        self.scalers: Any = weakref.WeakSet()
+        # The step after which the next one may be sampled, and how many lie between two.
+        self.due = WARMUP_STEPS
+        self.every = GRADIENT_STEPS
+        self.off = False
+        self.resume = 0
+        self.costs: collections.deque[int] = collections.deque(maxlen=5)
+        self.spent = 0
+        self.opened = (0, 0)  # steps and time at the last sample
+        # What is sampled, looked up anew now and then.
+        self.network: Any = None
+        self.parameters: list[Any] = []
+        self.looked = 0
+        # The sampled step.
+        self.handles: list[Any] = []
+        self.closed = False
+        self.timing = False
+        self.queued = False
+        self.norms: list[list[Any]] = []
+        self.big: list[Any] = []
+        self.kept = 0  # parameters whose gradient was there before the first of the step
+        self.before: list[Any] = []  # norms of what was there, of one parameter
+        self.watched = 0
+        self.passes = 1
+        self.newest = -1
+        self.last = -1  # the parameter whose gradient comes last
+        self.mark: Any = None
+        self.ends: list[Any] = []
+        # Results: on their way from a device, and for the next window.
+        self.waiting: collections.deque[tuple[Any, ...]] = collections.deque()
+        self.found: list[tuple[int, float, int, float]] = []
+        self.waits: list[int] = []
+        self.reason: str | None = None
+        self.misses = 0
+        self.stream: Any = None
+
+    # -- for the hooks of a step ------------------------------------------------------------------
+
+    def open(self, steps: int, now: int) -> None:
+        """After a step: hang hooks in for the next one, if it is to be sampled."""
+        half = GRADIENT_STEPS // 2
+        self.due = steps - steps % half + half
+        if self.off or steps < self.resume:
+            return
+        full = steps % self.every == 0
+        if full or (self.last >= 0 and steps % GRADIENT_STEPS == half):
+            self._guarded(self._open, steps, now, not full)
+
+    def close(self) -> None:
+        """Before the step: take the hooks out again."""
+        self._guarded(self._close)
+
+    def conclude(self, micro: int, examples: int, batch: int | None) -> None:
+        """After the step: make a result of what was read, given what loaders gave for it."""
+        self._guarded(self._conclude, micro, examples, batch)
+        if not self.timing:
+            hooks = sum(len(norms) + 1 for norms in self.norms)
+            self.costs.append(self.spent + HOOK_NS * hooks)
+            self._pace()
+        self.norms, self.big, self.before, self.ends = [], [], [], []
+        self.spent = 0
+
+    def told(self) -> tuple[Any, ...]:
+        """What a window of steps found out: norms, waits in nanoseconds, why there are none."""
+        if self.waiting:
+            self._guarded(self._poll)
+        reason = self.reason if self.misses >= ATTEMPTS else None
+        told = (self.found, self.waits, reason)
+        self.found, self.waits = [], []
+        return told
+
+    def _guarded(self, act: Callable[..., None], *args: Any) -> None:
+        began = time.perf_counter_ns()
+        try:
+            act(*args)
+        except _Unavailable as why:
+            self._give_up(str(why), isinstance(why, _Odd))
+        except Exception as error:  # noqa: BLE001 - never into training, least of all into autograd
+            self.off = True
+            self._give_up("the probe failed at it: %s" % type(error).__name__)
+            self.probe.failed("gradients", error)
+        self.spent += time.perf_counter_ns() - began
+
+    def _give_up(self, why: str, odd: bool = False) -> None:
+        """Drop the sampled step; unless only it was odd, look again much later."""
+        self._unhook()
+        self.closed = False
+        self.reason = why
+        self.misses = self.misses + 1 if odd else ATTEMPTS
+        self.looked = 0
+        if self.misses >= ATTEMPTS:
+            self.resume = self.probe.steps + RETRY_STEPS
+
+    def _unhook(self) -> None:
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.remove()
+
+    def _pace(self) -> None:
+        """Choose how many steps lie between samples: by their cost, and by time."""
+        steps, at = self.opened
+        now = time.monotonic_ns()
+        step_ns = max(1, now - at) / max(1, self.probe.steps - steps)
+        self.opened = (self.probe.steps, now)
+        least = max(sorted(self.costs)[len(self.costs) // 2] / GRADIENT_NS, 1)
+        if steps:
+            least = max(least, GRADIENT_PAUSE_NS / step_ns)
+        self.every = GRADIENT_STEPS
+        while self.every < least and self.every < 1 << 20:
+            self.every *= 2
+
+    # -- a sampled step ---------------------------------------------------------------------------
+
+    def _open(self, steps: int, now: int, timing: bool) -> None:
+        self._unhook()
+        self.spent = 0
+        self.looked -= 1
+        if self.looked < 0:
+            self._look()
+            self.looked = 16
+        if not timing and self.opened[0] == 0:
+            self.opened = (steps, now)
+        self.timing, self.closed, self.queued = timing, False, False
+        self.norms, self.big, self.kept = [[] for _ in self.parameters], [], 0
+        self.before, self.ends, self.mark, self.newest = [], [], None, -1
+        for index, parameter in enumerate(self.parameters):
+            if (index == self.last or not timing) and parameter.requires_grad:
+                hook = functools.partial(self._arrived, index)
+                # torch.save then does not warn that it leaves the hook out.
+                hook.__torch_unserializable__ = True  # type: ignore[attr-defined]
+                self.handles.append(parameter.register_hook(hook))
+
+    def _look(self) -> None:
+        """Find the parameters, and whether their gradients become the mean of all workers'."""
+        probe = self.probe
+        optimizer = probe.main_alive() if probe.main_alive is not None else None
+        if optimizer is None:
+            raise _Unavailable("the optimizer is gone")
+        own = [each for group in optimizer.param_groups for each in group["params"]]
+        own = [each for each in own if each.requires_grad]
+        for each in own:
+            if hasattr(each, "device_mesh") or getattr(each, "_fsdp_flattened", False):
+                raise _Unavailable("parameters are sharded (FSDP or tensor parallelism)")
+            if hasattr(each, "ds_id"):
+                raise _Unavailable("parameters are sharded (DeepSpeed ZeRO)")
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        if getattr(compiled, "compiled_autograd_enabled", False):
+            raise _Unavailable("compiled autograd calls no hooks of single steps")
+        self.network = self._network({id(each) for each in own})
+        if self.network is None:
+            if probe.processes > 1:
+                raise _Unavailable("no DistributedDataParallel around the optimizer's parameters")
+        else:
+            own = [each for each in self.network.parameters() if each.requires_grad]
+        if [id(each) for each in own] != [id(each) for each in self.parameters]:
+            self.parameters, self.last = own, -1
+        wide = [index for index, each in enumerate(own) if each.dim() > 1]
+        self.watched = wide[0] if wide else 0
+
+    def _network(self, wanted: set[int]) -> Any:
+        """The DistributedDataParallel that holds all of these parameters; None where none does."""
+        for network in list(self.networks):
+            if not wanted <= {id(each) for each in network.parameters()}:
+                continue
+            if network.process_group.size() != self.probe.processes:
+                raise _Unavailable("DistributedDataParallel spans a part of the world only")
+            if getattr(network, "mixed_precision", None) is not None:
+                raise _Unavailable("DistributedDataParallel with mixed_precision")
+            if getattr(network, "parameters_to_ignore", None):
+                raise _Unavailable("DistributedDataParallel ignores some parameters")
+            hooks = [getattr(each, "__qualname__", "?") for each in _communication_hooks(network)]
+            foreign = [each for each in hooks if each not in AVERAGING]
+            if foreign:
+                raise _Unavailable("the script's communication hook %s" % foreign[0])
+            return network
+        return None
+
+    def _arrived(self, index: int, gradient: Any) -> None:
+        """A gradient comes to a parameter, in a backward pass."""
+        if self.handles and self.probe.armed:
+            self._guarded(self._time if self.timing else self._read, index, gradient)
+
+    def _time(self, index: int, gradient: Any) -> None:
+        self._follow()
+        self.mark = self._instant(gradient.is_cuda)
+
+    def _read(self, index: int, gradient: Any) -> None:
+        torch = sys.modules["torch"]
+        self._follow()
+        self.newest = index
+        parameter, norms = self.parameters[index], self.norms[index]
+        earlier = parameter.grad
+        if earlier is None:
+            # The first of this step, or what came before was dropped by the script.
+            del norms[:]
+        elif not norms:
+            self.kept += 1
+        if earlier is not None and index == self.watched:
+            self.before.append(_norm(torch, earlier))
+        norms.append(_norm(torch, gradient))
+
+    def _follow(self) -> None:
+        """Have ``_over`` called behind what others (DistributedDataParallel) do at the end."""
+        if not self.queued:
+            self.queued = True
+            engine = sys.modules["torch"].autograd.Variable._execution_engine
+            engine.queue_callback(functools.partial(self._over, 2))
+
+    def _over(self, more: int) -> None:
+        """A backward pass ends; those before us in the queue may queue something themselves."""
+        if self.handles and self.probe.armed:
+            self._guarded(self._over_now, more)
+
+    def _over_now(self, more: int) -> None:
+        if more:
+            engine = sys.modules["torch"].autograd.Variable._execution_engine
+            engine.queue_callback(functools.partial(self._over, more - 1))
+            return
+        self.queued = False
+        self.big = []
+        network = self.network
+        if network is not None and not (
+            network.require_backward_grad_sync
+            and getattr(network, "require_forward_param_sync", True)
+        ):
+            return
+        if self.timing:
+            self.ends.append((self.mark, self._instant(not isinstance(self.mark, int))))
+        elif max(map(len, self.norms)) >= self.passes:
+            torch = sys.modules["torch"]
+            read = [each for each, norms in zip(self.parameters, self.norms) if norms]  # noqa: B905
+            if not any(each.grad is None for each in read):
+                self.big = [_norm(torch, each.grad) for each in read]
+
+    def _instant(self, cuda: bool) -> Any:
+        if not cuda:
+            return time.perf_counter_ns()
+        event = sys.modules["torch"].cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _close(self) -> None:
+        self._unhook()
+        self.closed = True
+
+    def _conclude(self, micro: int, examples: int, batch: int | None) -> None:
+        self.closed = False
+        if self.timing:
+            if self.ends and self.probe.processes > 1:
+                self.waiting.append((self.ends[-1][1], self.ends[-1], None, 0, 0))
+        else:
+            self._weigh(micro, examples, batch)
+        if self.waiting:
+            self._poll()
+
+    def _weigh(self, micro: int, examples: int, batch: int | None) -> None:
+        """Sum up the norms of a step that is as it must be."""
+        fired = [norms for norms in self.norms if norms]
+        if not fired:
+            raise _Unavailable("no gradient came to the optimizer's parameters by backward()")
+        passes = max(map(len, fired))
+        usual, self.passes = self.passes <= passes, passes
+        if passes == 1 and self.probe.processes == 1:
+            raise _Unavailable("one worker without accumulation")
+        if not batch:
+            raise _Unavailable("no batch size was seen")
+        self._check(fired, passes, micro)
+        if not usual or passes * batch != examples:
+            return  # the last batches of an epoch, which are fewer or smaller
+        torch = sys.modules["torch"]
+        scalers = [each for each in list(self.scalers) if getattr(each, "_scale", None) is not None]
+        if len(scalers) > 1:
+            raise _Unavailable("several gradient scalers")
+        sums = [_squares(torch, [norm for norms in fired for norm in norms])]
+        sums += [_squares(torch, self.big)]
+        sums += [each._scale.detach().to(sums[0]) for each in scalers]
+        scale = len(sums)
+        # Where gradients are zeroed in place, the first must find zeros and no other may.
+        if self.kept:
+            sums += [each.double() for each in self.before]
+        values = torch.stack(sums)
+        ready = self._instant(True) if values.is_cuda else None
+        self.waiting.append((ready, values, scale, passes, batch))
+        self.last = self.newest
+
+    def _check(self, fired: list[Any], passes: int, micro: int) -> None:
+        """Refuse a step in which gradients are not one per parameter and micro-batch."""
+        if min(map(len, fired)) != passes:
+            raise _Odd("some parameters take part in some backward passes of a step only")
+        if passes != micro:
+            raise _Odd("%d backward passes for %d batches of a step" % (passes, micro))
+        if len(self.big) != len(fired):
+            raise _Odd("the step does not follow an averaging backward pass")
+        if self.kept not in (0, len(fired)) or (self.kept and len(self.before) != passes):
+            raise _Odd("some parameters keep gradients from step to step")
+        if self.network is None and any(self.probe.others.values()):
+            raise _Odd("several optimizers share the network's parameters")
+
+    def _poll(self) -> None:
+        """Take the results that a device has ready; nobody waits for one that has not."""
+        while self.waiting:
+            ready, values, scale, passes, batch = self.waiting[0]
+            if ready is not None and not isinstance(ready, int) and not ready.query():
+                if len(self.waiting) > 64:
+                    self.waiting.popleft()
+                return
+            self.waiting.popleft()
+            if scale is None:
+                began, ended = values
+                device = not isinstance(began, int)
+                took = int(began.elapsed_time(ended) * 1e6) if device else ended - began
+                self.waits.append(max(0, took))
+            else:
+                self._result(self._numbers(values), scale, passes, batch)
+
+    def _numbers(self, values: Any) -> list[float]:
+        if not values.is_cuda:
+            return list(values.tolist())
+        # On a stream of our own, which has nothing to wait for.
+        cuda = sys.modules["torch"].cuda
+        if self.stream is None:
+            self.stream = cuda.Stream(values.device)
+        with cuda.stream(self.stream):
+            return list(values.tolist())
+
+    def _result(self, values: list[float], scale: int, passes: int, batch: int) -> None:
+        small, big = values[0] / passes, values[1] / passes**2
+        before = values[scale:]
+        if before and (before[0] != 0 or 0.0 in before[1:]):
+            raise _Odd("gradients are zeroed between the backward passes of a step")
+        factor = 1.0 if scale == 2 else values[2] ** 2
+        small, big = small / factor, big / factor
+        # Infinite where the scale was too large; that step is skipped by the script, too.
+        if 0 < small < float("inf") and 0 < big < float("inf"):
+            workers = self.probe.processes if self.network is not None else 1
+            self.found.append((batch, small, workers * passes * batch, big))
+            self.reason, self.misses = None, 0
+
+
+def _communication_hooks(network: Any) -> list[Any]:
+    """Hooks that a script registered with DistributedDataParallel; builtin ones all average."""
+    return [hook for hook, _ in getattr(network, "_comm_hooks", ())]
+
+
+def _norm(torch: Any, gradient: Any) -> Any:
+    """The norm of a gradient as a tensor where it lies, in single precision at least."""
+    if gradient.layout is not torch.strided:
+        raise _Unavailable("sparse gradients")
+    if gradient.is_cuda:
+        if torch.cuda.is_current_stream_capturing():
+            raise _Unavailable("steps are captured in CUDA graphs")
+    elif gradient.device.type != "cpu":
+        raise _Unavailable("gradients on a device of type %s" % gradient.device.type)
+    half = gradient.dtype in (torch.float16, torch.bfloat16)
+    return torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32 if half else None)
+
+
+def _squares(torch: Any, norms: list[Any]) -> Any:
+    """The sum of the squares of norms, which must lie on one device."""
+    if len({each.device for each in norms}) > 1:
+        raise _Unavailable("gradients on several devices")
+    return torch.stack([each.double() for each in norms]).square().sum()
 
 
 class Sender:
@@ -522,6 +936,8 @@ class _Finder:
         self.probe = probe
         self.actions = {
             "torch.optim.optimizer": _hook_optimizers,
+            "torch.nn.parallel.distributed": _remember("DistributedDataParallel", "networks"),
+            "torch.amp.grad_scaler": _remember("GradScaler", "scalers"),
             "torch.utils.data.dataloader": _hook_loaders,
             "torch.serialization": _hook_files({"save": _argument(1, "f")}, _argument(0, "f")),
             "torch.distributed.checkpoint.state_dict_saver": _hook_files({"save": _checkpoint}),
@@ -596,6 +1012,27 @@ def _hook_loaders(probe: Probe, module: Any) -> None:
         return data
 
     base.__next__ = __next__
+
+
+def _remember(name: str, into: str) -> Any:
+    """An action that keeps, weakly, the instances of a class in a set of ``Gradients``."""
+
+    def act(probe: Probe, module: Any) -> None:
+        made = getattr(probe.gradients, into)
+        kind = getattr(module, name)
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            try:
+                made.add(self)
+            except Exception as error:  # noqa: BLE001 - a subclass that cannot be kept
+                probe.failed(name, error)
+
+        kind.__init__ = __init__
+
+    return act
 
 
 def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load") -> Any:
@@ -788,14 +1225,38 @@ def _samples(measured: tuple[Any, ...]) -> list[Any]:
     """What was handed over, as (kind, monotonic nanoseconds, fields)."""
     if measured[0] == "save":
         return [measured]
-    _, at_ns, step, window = measured
+    _, at_ns, step, window, gradients = measured
     phases: dict[int, list[Any]] = {}
     for entry in window:
         phases.setdefault(entry[0], []).append(entry)
-    return [
+    found = [
         ("throughput", at_ns, dict(_summary(entries), phase=_PHASES[phase], step=step))
         for phase, entries in sorted(phases.items(), reverse=True)
     ]
+    # The last one is of training where any is.
+    found[-1][2].update(_compared(*gradients))
+    return found
+
+
+def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[str, Any]:
+    """Means of gradient norms (batch, square, batch, square) of the usual batches, and waits."""
+    fields: dict[str, Any] = {}
+    if waits:
+        fields["exchange_wait_seconds"] = sum(waits) / 1e9 / len(waits)
+    if norms:
+        batches = collections.Counter((small, big) for small, _, big, _ in norms)
+        small_batch, big_batch = batches.most_common(1)[0][0]
+        usual = [each for each in norms if each[0] == small_batch and each[2] == big_batch]
+        fields.update(
+            gns_steps=len(usual),
+            gns_small_batch=small_batch,
+            gns_small_square=sum(each[1] for each in usual) / len(usual),
+            gns_big_batch=big_batch,
+            gns_big_square=sum(each[3] for each in usual) / len(usual),
+        )
+    elif reason is not None:
+        fields["gns_unavailable"] = reason[:200]
+    return fields
 
 
 def _summary(entries: list[Any]) -> dict[str, Any]:
