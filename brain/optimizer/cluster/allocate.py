@@ -176,13 +176,16 @@ def _divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Ma
     """The better division of two, with the better bound."""
     market = clear(problem, start)
     choice = settle(problem, market)
-    short = market.bound - worth(problem, choice) > TOLERANCE * abs(market.bound)
-    few = len(problem.tenant) < weights.exact_jobs
-    found = exact(problem) if few and short else None
+    value = worth(problem, choice)
+    if len(problem.tenant) >= weights.exact_jobs or market.bound - value <= TOLERANCE * abs(
+        market.bound
+    ):
+        return market, choice
+    found = exact(problem, market, value)
     if found is None:
         return market, choice
     other, bound = found
-    if worth(problem, other) > worth(problem, choice):
+    if worth(problem, other) > value:
         choice = other
     return replace(market, bound=min(market.bound, bound)), choice
 

@@ -5,7 +5,7 @@ which is the better one for few jobs and takes minutes for thousands.
 """
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import csr_array, vstack
 
 from brain.optimizer.cluster.columns import Ints
@@ -119,39 +119,50 @@ def worth(problem: Problem, choice: Ints) -> float:
     return float(problem.columns.utility[jobs, choice[jobs]].sum() - problem.shortfall * lack)
 
 
-def exact(problem: Problem) -> tuple[Ints, float] | None:
+def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] | None:
     """The best division to within ``TOLERANCE``, and a bound on all; None if it is not found.
 
-    Binary variables, one for each configuration of each job, and what each guarantee lacks.
+    ``value`` is that of a division in hand. No better one uses a configuration that at the prices
+    of the market lacks more than its bound is above ``value``: few are left to choose from.
     """
-    columns = problem.columns
-    job, column = np.nonzero(np.isfinite(columns.utility))
-    quotas, types = len(problem.limit), len(problem.capacity)
-    if not len(job):
-        return np.full(len(problem.tenant), -1), 0.0
-    size = columns.size[job, column]
-    kind, tenant = columns.accelerator[job, column], problem.tenant[job]
-    owned = np.flatnonzero(tenant < quotas)
-    width = len(job) + quotas
-    index = np.arange(len(job))
-    one = csr_array((np.ones(len(job)), (job, index)), shape=(len(columns.utility), width))
-    by_type = csr_array((size, (kind, index)), shape=(types, width))
-    by_tenant = csr_array((size[owned], (tenant[owned], owned)), shape=(quotas, width))
-    lacks = np.arange(quotas)
-    lacking = csr_array((np.ones(quotas), (lacks, len(job) + lacks)), shape=(quotas, width))
-    top = np.r_[np.ones(len(columns.utility)), problem.capacity, problem.limit]
-    rules = [LinearConstraint(vstack([one, by_type, by_tenant]), -np.inf, top)]
-    rules.append(LinearConstraint(by_tenant + lacking, problem.guaranteed, np.inf))
-    found = milp(
-        -np.r_[columns.utility[job, column], np.full(quotas, -problem.shortfall)],
-        integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
-        bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
-        constraints=rules if quotas else rules[:1],
-        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
-    )
+    job, column = core(problem, market, value)
+    found = _solve(problem, job, column)
     if found.x is None:
         return None
     choice = np.full(len(problem.tenant), -1)
     picked = np.flatnonzero(found.x[: len(job)] > 0.5)
     choice[job[picked]] = column[picked]
-    return choice, -float(found.mip_dual_bound)
+    return choice, max(value, -float(found.mip_dual_bound))
+
+
+def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
+    """Configurations, as jobs and columns, that a division better than ``value`` may use."""
+    columns = problem.columns
+    left = columns.utility - market.price(problem) * columns.size
+    lack = np.maximum(market.surplus, 0)[:, None] - left
+    job, column = np.nonzero(lack <= (market.bound - value) * (1 + 1e-6) + 1e-9 * abs(market.bound))
+    return job, column
+
+
+def _solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
+    """Binary variables, one for each configuration, and what each guarantee lacks."""
+    columns, jobs = problem.columns, len(problem.tenant)
+    quotas, types = len(problem.limit), len(problem.capacity)
+    size, kind = columns.size[job, column], columns.accelerator[job, column]
+    tenant, index, width = problem.tenant[job], np.arange(len(job)), len(job) + quotas
+    owned, lacks = np.flatnonzero(tenant < quotas), np.arange(quotas)
+    one = csr_array((np.ones(len(job)), (job, index)), shape=(jobs, width))
+    by_type = csr_array((size, (kind, index)), shape=(types, width))
+    by_tenant = csr_array((size[owned], (tenant[owned], owned)), shape=(quotas, width))
+    lacking = csr_array((np.ones(quotas), (lacks, len(job) + lacks)), shape=(quotas, width))
+    top = np.r_[np.ones(jobs), problem.capacity, problem.limit]
+    rules = [LinearConstraint(vstack([one, by_type, by_tenant]), -np.inf, top)]
+    if quotas:
+        rules.append(LinearConstraint(by_tenant + lacking, problem.guaranteed, np.inf))
+    return milp(
+        -np.r_[columns.utility[job, column], np.full(quotas, -problem.shortfall)],
+        integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
+        bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
+        constraints=rules,
+        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
+    )

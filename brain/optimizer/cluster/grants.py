@@ -61,8 +61,7 @@ def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
     is worth than the grant, and how much more its accelerators cost."""
     problem, market, choice = seating.problem, seating.market, seating.stock.choice
     columns, jobs = problem.columns, np.arange(len(choice))
-    price = market.accelerators[columns.accelerator] + market.tenants[problem.tenant][:, None]
-    cost = price * columns.size
+    cost = market.price(problem) * columns.size
     holds = choice >= 0
     same = columns.accelerator == columns.accelerator[jobs, choice][:, None]
     same &= columns.replicas == columns.replicas[jobs, choice][:, None]

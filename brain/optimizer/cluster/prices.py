@@ -62,6 +62,11 @@ class Market:
         """Shape (Q + 1,): on top of each accelerator's price; 0 for those without a quota."""
         return np.append(self.limits - self.guarantees, 0.0)
 
+    def price(self, problem: "Problem") -> Floats:
+        """Shape (J, C): what one accelerator costs in each configuration."""
+        tenants: Floats = self.tenants[problem.tenant, None]
+        return self.accelerators[problem.columns.accelerator] + tenants
+
 
 def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Floats) -> Market:
     """What happens at given prices."""
