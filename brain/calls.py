@@ -22,6 +22,8 @@ from brain.views import (
     Health,
     JobDetail,
     JobView,
+    ModelsView,
+    ModelView,
     NewToken,
     NodeView,
     Page,
@@ -120,6 +122,16 @@ def recommendation(job: str) -> Call[Recommendation | None]:
 def what_if(job: str) -> Call[Scaling]:
     """The model's curve over the sizes that the job may have."""
     return _get(f"/jobs/{job}/what-if", Scaling)
+
+
+def model(job: str) -> Call[ModelView]:
+    """What is known of how a job scales, and how far to trust it."""
+    return _get(f"/jobs/{job}/model", ModelView)
+
+
+def models() -> Call[ModelsView]:
+    """Promised against measured, over all jobs."""
+    return _get("/models", ModelsView)
 
 
 def series(

@@ -184,6 +184,105 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A promise of throughput, and what was measured afterwards."""
+
+    job: JobId
+    job_name: str
+    generation: int
+    #: The size that was promised about.
+    replicas: int
+    promised: Prediction
+    measured: Prediction
+    #: Whether what was measured lies in the 90 % band.
+    inside: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """How promises came out: do 90 % bands hold nine in ten?"""
+
+    count: int
+    #: Share of measurements inside of their bands, and the 90 % interval of that share.
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    #: Mean of log measured over promised: above 0, more was achieved than promised.
+    bias: float
+    #: Mean absolute percentage error; 0.1 is 10 %.
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What the fit of one kind of accelerator rests on."""
+
+    accelerator: str
+    observations: int
+    configurations: int
+    #: Directions that the data tell apart, of ten.
+    rank: int
+    #: Root mean square error of log step time at rows left out; None where fewer than two are.
+    held_out_error: float | None
+    bounds_hit: tuple[str, ...]
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Micro-batches that would tell about a size, at no restart."""
+
+    #: The size that is doubtful.
+    replicas: int
+    local_batch: float
+    accumulation: int
+    #: Share of the doubt that goes.
+    learned: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelView:
+    """What is known of how a job scales, and how far to trust it."""
+
+    #: ``examples/s``, or ``steps/s`` where no batch was seen.
+    unit: str
+    #: What the model rests on, in one sentence; where there is none, what is missing.
+    basis: str
+    fitted: bool
+    batching: str | None = None
+    #: Worlds that were used, and why others were not.
+    points: int = 0
+    left_out: tuple[str, ...] = ()
+    fits: tuple[Fit, ...] = ()
+    #: Factor by which bands were widened because earlier ones did not hold.
+    widening: float = 1.0
+    #: Whether the job lately was other than predicted, so that nothing larger is.
+    surprised: bool = False
+    #: Gradient noise scale in examples; None where it is not measured.
+    noise_examples: float | None = None
+    #: What the next change is reckoned to cost, and on how many of the job's own that rests.
+    restart_seconds: float
+    restarts_measured: int
+    #: Training time to come, and why that long.
+    remaining_seconds: float
+    remaining_basis: str
+    looks: tuple[Look, ...] = ()
+    calibration: Calibrated | None = None
+    #: Newest first.
+    kept: tuple[Kept, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsView:
+    """Promised against measured, over all jobs."""
+
+    calibration: Calibrated | None
+    #: Newest first.
+    kept: tuple[Kept, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesPoint:
     """A bucket of a series."""
 

@@ -47,6 +47,8 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,
     "GET /api/v1/jobs/{job}/recommendation": _READERS,
     "GET /api/v1/jobs/{job}/what-if": _READERS,
+    "GET /api/v1/jobs/{job}/model": _READERS,
+    "GET /api/v1/models": _READERS,
     "GET /api/v1/jobs/{job}/series": _READERS,
     "GET /api/v1/jobs/{job}/workers": _READERS,
     "GET /api/v1/jobs/{job}/events": _READERS,

@@ -15,7 +15,15 @@ from brain.ports import Transaction
 from brain.types.job import JobId
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.views import Decision, Page, PlanView, ResizeRequest, Scaling
+from brain.views import (
+    Decision,
+    ModelsView,
+    ModelView,
+    Page,
+    PlanView,
+    ResizeRequest,
+    Scaling,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["plans"])
 
@@ -136,6 +144,20 @@ def what_if(about: AboutJob) -> Response:
     """The model's curve over the sizes that the job may have."""
     here = about.here
     return about.read(lambda tx, job: cycle.scaling(tx, job, here.settings, here.clock()))
+
+
+@router.get("/jobs/{job}/model", response_model=ModelView, responses=problems(errors.UnknownJob))
+def model(about: AboutJob) -> Response:
+    """What is known of how a job scales: the fit's report, its promises, looks that would tell."""
+    here = about.here
+    return about.read(lambda tx, job: views.model(tx, job, here.settings, here.clock()))
+
+
+@router.get("/models", response_model=ModelsView)
+def models(here: Here, who: Who) -> Response:
+    """Promised against measured over all jobs: do 90 % bands hold nine in ten?"""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(views.models(tx))
 
 
 def _decide(

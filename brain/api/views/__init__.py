@@ -2,5 +2,18 @@
 
 from brain.api.views.fleet import nodes, plan, series
 from brain.api.views.jobs import detail, document, job, memory, wishes, workers
+from brain.api.views.models import model, models
 
-__all__ = ["detail", "document", "job", "memory", "nodes", "plan", "series", "wishes", "workers"]
+__all__ = [
+    "detail",
+    "document",
+    "job",
+    "memory",
+    "model",
+    "models",
+    "nodes",
+    "plan",
+    "series",
+    "wishes",
+    "workers",
+]

@@ -1,0 +1,131 @@
+"""Views of models: what a job's rests on, and whether promises were kept."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from brain.errors import Undetermined
+from brain.lifecycle.sight import look
+from brain.lifecycle.surroundings import situate
+from brain.models.calibration import calibration
+from brain.models.job import JobModel, Size
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.plan import ScalePlan
+from brain.views import Calibrated, Fit, Kept, Look, ModelsView, ModelView
+
+#: Promises that are listed, and plans that are looked through for them.
+_LISTED, _LOOKED_THROUGH = 50, 1000
+#: A look that takes less of the doubt away is not worth a line.
+_WORTH_A_LINE = 0.1
+
+
+def model(tx: Transaction, job: Job, settings: Settings, now: datetime) -> ModelView:
+    """What is known of how a job scales."""
+    sight = look(tx, job, settings=settings, now=now)
+    situation = situate(tx, job, sight, settings=settings, now=now)
+    plans = tx.plans.of(job.id)
+    kept = tuple(_kept(plan, job.document.name) for plan in plans if _judged(plan))
+    known = ModelView(
+        unit=sight.unit,
+        basis=sight.missing,
+        fitted=False,
+        restart_seconds=situation.restart_seconds,
+        restarts_measured=situation.restarts_measured,
+        remaining_seconds=situation.remaining_seconds,
+        remaining_basis=situation.remaining_basis,
+        calibration=_calibrated(kept),
+        kept=kept[:_LISTED],
+    )
+    return known if sight.model is None else _with_model(known, sight.model, situation.sizes)
+
+
+def _with_model(view: ModelView, model: JobModel, sizes: Iterable[int]) -> ModelView:
+    report = model.report
+    return replace(
+        view,
+        basis=model.basis,
+        fitted=True,
+        batching=report.batching,
+        points=report.points,
+        left_out=report.left_out,
+        fits=tuple(_fits(model)),
+        widening=report.widening,
+        surprised=report.surprised,
+        noise_examples=model.present.noise_scale,
+        looks=tuple(_looks(model, sizes)),
+    )
+
+
+def models(tx: Transaction) -> ModelsView:
+    """Promised against measured, over the newest plans of all jobs."""
+    plans = [plan for plan in tx.plans.page(after=None, size=_LOOKED_THROUGH) if _judged(plan)]
+    kept = tuple(_kept(plan, tx.jobs.get(plan.job).document.name) for plan in plans)
+    return ModelsView(calibration=_calibrated(kept), kept=kept[:_LISTED])
+
+
+def _judged(plan: ScalePlan) -> bool:
+    """Whether there are a promise with a band and a measurement to compare."""
+    promised, measured = plan.promised, plan.outcome.measured
+    if promised is None or measured is None:
+        return False
+    return 0 < promised.low < promised.high and measured.examples_per_second > 0
+
+
+def _kept(plan: ScalePlan, name: str) -> Kept:
+    promised, measured = plan.promised, plan.outcome.measured
+    assert promised is not None
+    assert measured is not None
+    return Kept(
+        job=plan.job,
+        job_name=name,
+        generation=plan.generation,
+        replicas=plan.target.replicas,
+        promised=promised,
+        measured=measured,
+        inside=promised.low <= measured.examples_per_second <= promised.high,
+        at=plan.updated_at,
+    )
+
+
+def _calibrated(kept: Iterable[Kept]) -> Calibrated | None:
+    try:
+        found = calibration([(one.promised, one.measured.examples_per_second) for one in kept])
+    except Undetermined:
+        return None
+    return Calibrated(
+        count=found.count,
+        coverage=found.coverage,
+        coverage_low=found.coverage_low,
+        coverage_high=found.coverage_high,
+        bias=found.bias,
+        error=found.error,
+    )
+
+
+def _fits(model: JobModel) -> Iterable[Fit]:
+    for accelerator, report in model.report.fits.items():
+        yield Fit(
+            accelerator=accelerator,
+            observations=report.observations,
+            configurations=report.configurations,
+            rank=report.rank,
+            held_out_error=report.held_out_error,
+            bounds_hit=report.bounds_hit,
+            members=report.members,
+        )
+
+
+def _looks(model: JobModel, sizes: Iterable[int]) -> Iterable[Look]:
+    """Looks about the sizes that nobody measured."""
+    for size in sizes:
+        trial = model.trial(Size(replicas=size))
+        if trial is None or trial.learned < _WORTH_A_LINE or not model.predict(size).exploring:
+            continue
+        yield Look(
+            replicas=size,
+            local_batch=trial.configuration.local_batch,
+            accumulation=trial.configuration.accumulation,
+            learned=trial.learned,
+        )
