@@ -36,6 +36,9 @@ from brain.types.world import (
 POOL = PoolName("simulated")
 #: The instant that virtual time begins at; no calendar is meant.
 BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
+#: Samples older than these seconds are dropped, at this interval: decisions rest on newer ones,
+#: and what worlds achieved is kept as points.
+_KEPT_SECONDS, _FORGET_SECONDS = 1200.0, 300.0
 #: A replica's accelerator; CPU and memory are no question here.
 _EACH = Resources(gpus=1)
 _SHARES = np.linspace(0.005, 0.995, 100)
@@ -70,7 +73,7 @@ class Service:
         self._seed, self._noise = seed, noise
         self._stores = MemoryStores()
         self._seen: dict[str, Seen] = {}
-        self._told_at = 0.0
+        self._told_at = self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
         with self._stores.transaction() as tx:
             for node in world.nodes:
@@ -90,11 +93,19 @@ class Service:
                 self._report(tx, one)
             samples = [sample for seen in self._here() for sample in self._samples(seen)]
             tx.telemetry.add(samples, received_at=self._now)
+            self._forget(tx)
         self._told_at = self._world.now
         began = stopwatch()
         cycle.turn(self._stores, POOL, self._settings, self._now)
         took = stopwatch() - began
         return took, self._carry_out()
+
+    def _forget(self, tx: Transaction) -> None:
+        """Drop samples that no decision reads any more; they would be looked through again."""
+        if self._world.now >= self._forgotten_at + _FORGET_SECONDS:
+            self._forgotten_at = self._world.now
+            before = self._at(self._world.now - _KEPT_SECONDS)
+            tx.telemetry.retire(raw_before=before, means_before=self._now)
 
     @property
     def _now(self) -> datetime:
