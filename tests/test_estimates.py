@@ -7,6 +7,7 @@ import pytest
 
 from brain import estimates, lifecycle
 from brain.estimates.usage import KIND, Used, folded, used_by
+from brain.lifecycle.sight import points
 from brain.types.allocation import Bounds
 from brain.types.estimate import Estimate, Question
 from brain.types.job import Budget, JobDocument, JobState
@@ -151,3 +152,12 @@ def test_readings_are_counted_once():
     with laptop.stores.transaction(read_only=True) as tx:
         used = used_by(tx.fits.get(laptop.id, KIND))
     assert used.uses[0].readings == 1
+
+
+def test_a_job_too_short_to_decide_on_is_enough_to_estimate_from():
+    laptop = Laptop(scaling_by(0.9), script_hash="a1").start()
+    laptop.train(5)
+    with laptop.stores.transaction(read_only=True) as tx:
+        assert points(tx, tx.jobs.get(laptop.id)) == []
+    answer = ask(laptop)
+    assert answer.sizes[0].throughput is not None

@@ -28,8 +28,13 @@ def _band(band: Band | None, scale: float = 1.0) -> str:
     """``3.2 (2.9–3.6)``; only the value where it is exact."""
     if band is None:
         return "—"
-    value, low, high = (output.number(each / scale) for each in (band.value, band.low, band.high))
+    value, low, high = (_figure(each / scale) for each in (band.value, band.low, band.high))
     return value if band.low == band.high else f"{value} ({low}–{high})"
+
+
+def _figure(value: float) -> str:
+    """Three figures; what is next to nothing is 0."""
+    return "0" if abs(value) < 0.0005 else output.number(value)
 
 
 def _time(band: Band | None) -> str:

@@ -35,6 +35,8 @@ _LEAST_SECONDS = 15.0
 _READINGS_SECONDS = 12.0
 _CANCEL_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
+#: Code of what would fail at every size.
+_FAILED = "failed"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Say = Callable[[str], None]
@@ -83,6 +85,8 @@ def probe(
         except Undetermined as unknown:
             why = str(unknown)
             say(f"{_named(trial)}: {why}")
+            if unknown.code == _FAILED:
+                break
     if changed := view.changed():
         say(f"WARNING: {changed} was written although the probe was kept from it")
     if not measured:
@@ -183,10 +187,11 @@ def _measured(client: BrainClient, job: str, trial: Trial, seconds: float) -> st
     """Wait until the world of a trial was measured and remembered; return its throughput."""
     began, stepping = time.monotonic(), None
     missing = "it did not start"
+    detail = client.send(calls.job(job))
     while time.monotonic() - began < seconds:
         detail = client.send(calls.job(job))
         if detail.job.finished_at is not None:
-            raise Undetermined(_ended(detail))
+            raise _ended(detail)
         if stepping is None and detail.world is not None and detail.world.stepping_at is not None:
             stepping = time.monotonic()
         scaling = client.send(calls.what_if(job))
@@ -194,17 +199,29 @@ def _measured(client: BrainClient, job: str, trial: Trial, seconds: float) -> st
         seen = next((s.measured for s in scaling.sizes if s.replicas == trial.replicas), None)
         stepped = 0.0 if stepping is None else time.monotonic() - stepping
         if seen is not None and stepped >= _READINGS_SECONDS:
-            return quantity(seen.examples_per_second, detail.job.unit_of_throughput)
+            return _rate(detail)
         time.sleep(_PAUSE_SECONDS)
+    if detail.job.throughput is not None:
+        return f"{_rate(detail)} so far; {missing}"
     raise Undetermined(f"not measured within {duration(seconds)}: {missing}")
 
 
-def _ended(detail: JobDetail) -> str:
+def _rate(detail: JobDetail) -> str:
+    seen = detail.job.throughput
+    return quantity(seen.examples_per_second if seen else None, detail.job.unit_of_throughput)
+
+
+def _ended(detail: JobDetail) -> Undetermined:
     """Why a trial ended by itself."""
     view = detail.job
     if view.state is JobState.SUCCEEDED:
-        return "the script ended before enough steps were measured; give it more to do"
-    return f"the script {view.state}: {view.reason}; `brain logs {view.id}` shows what it printed"
+        return Undetermined(
+            "the script ended before enough steps were measured; give it more to do"
+        )
+    return Undetermined(
+        f"the script {view.state}: {view.reason}; `brain logs {view.id}` shows what it printed",
+        code=_FAILED,
+    )
 
 
 def _end(client: BrainClient, job: str) -> None:

@@ -4,17 +4,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from brain.errors import Undetermined
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.capacity import largest, room
 from brain.lifecycle.sight import points
 from brain.models.estimate import Past, Room, Script
 from brain.models.estimate.past import likeness, script_of
+from brain.models.fitting import Point, measure
 from brain.ports import Transaction
 from brain.types.job import Job, JobDocument, JobId, JobState
 from brain.types.resources import PoolName
 
 #: Newest jobs whose documents are looked at, and most alike ones whose measurements are read.
 _DOCUMENTS, _READ, _PAGE = 2000, 40, 200
+#: Of a job that left no point: newest worlds that are read, steps that they must have, and how
+#: much these may scatter.
+_WORLDS, _STEPS, _SPREAD = 3, 10, 0.5
 
 
 def pasts(tx: Transaction, subject: Script) -> list[Past]:
@@ -46,12 +51,27 @@ def _past(tx: Transaction, job: Job) -> Past:
         name=job.document.name,
         script=script_of(job.document, job.owner),
         succeeded=job.state is JobState.SUCCEEDED,
-        points=tuple(points(tx, job)),
+        points=tuple(points(tx, job)) or _rough(tx, job),
         uses=used.uses,
         checkpoint_bytes=used.checkpoint_bytes,
         steps=_steps(tx, job),
         epochs=job.document.epochs,
     )
+
+
+def _rough(tx: Transaction, job: Job) -> tuple[Point, ...]:
+    """The worlds of a job that was never measured well enough to decide on, as far as they go.
+
+    A decision waits until it knows; an estimate has nothing to wait for, and says how sure it is.
+    """
+    found = []
+    for world in sorted(tx.worlds.of(job.id), key=lambda world: world.epoch)[-_WORLDS:]:
+        samples = tx.telemetry.throughput(job.id, since=world.formed_at, epoch=world.epoch)
+        try:
+            found.append(measure(samples, minimum_steps=_STEPS, spread_limit=_SPREAD))
+        except Undetermined:
+            continue
+    return tuple(found)
 
 
 def _steps(tx: Transaction, job: Job) -> float | None:

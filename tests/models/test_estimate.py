@@ -377,3 +377,16 @@ def test_points_that_say_nothing_leave_no_model():
 
 def test_many_sizes_are_thinned_to_doublings():
     assert thinned(range(1, 1001)) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]
+
+
+def test_a_trial_with_twice_the_batch_does_not_look_like_a_batch_that_grows():
+    twice = past(
+        "twice",
+        script=replace(MINE, batches=frozenset({"--batch=128"})),
+        points=(point(1, seconds=0.38, examples_per_step=128.0),),
+    )
+    alone = past(points=(point(2, seconds=0.11),))
+    one, two = (row(asked(twice, alone), n) for n in (1, 2))
+    assert known(two.finish_seconds).value == pytest.approx(110, rel=0.05)
+    # Half as many processes keep the 64 examples: about twice as long, not as for 32.
+    assert known(one.finish_seconds).value > 130

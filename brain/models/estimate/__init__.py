@@ -8,7 +8,8 @@ choice     the size to begin with, and why
 answer     all of it put together
 """
 
-from brain.models.estimate.answer import Market, estimate
+from brain.models.estimate.answer import estimate
 from brain.models.estimate.past import Past, Room, Script, WorldUse
+from brain.models.estimate.sizes import Market
 
 __all__ = ["Market", "Past", "Room", "Script", "WorldUse", "estimate"]

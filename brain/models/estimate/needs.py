@@ -57,18 +57,17 @@ class Needs:
     def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
         """Peak of a device's memory at a local batch, and what the device has; None is unknown."""
         seen = [
-            (local_batch(point), use)
+            (local_batch(point), use.device_bytes, use.device_total_bytes or 0.0)
             for point, use in self._worlds()
             if point.accelerator == accelerator and use.device_bytes and use.device_total_bytes
         ]
         if not seen:
             return None
-        model = DeviceMemory()
-        model.fit([[size] for size, _ in seen], [use.device_bytes for _, use in seen])
+        model = DeviceMemory().fit([[size] for size, _, _ in seen], [used for _, used, _ in seen])
         mean, spread = model.predict([[batch]], return_std=True)
         half = Z90 * float(spread[0])
         band = Band(value=float(mean[0]), low=max(0.0, mean[0] - half), high=mean[0] + half)
-        return band, max(use.device_total_bytes or 0.0 for _, use in seen)
+        return band, max(has for _, _, has in seen)
 
     def network(self, nodes: int, step_seconds: float, examples_per_second: float) -> Band | None:
         """Bytes per second through a node's card, in the busier direction.

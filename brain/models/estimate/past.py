@@ -20,7 +20,9 @@ _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 #: Options that name the network.
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
 #: Options that say how long and where to, not what; batches are seen in the measurements.
-_ASIDE = re.compile(r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)")
+_ASIDE = re.compile(
+    r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Script:
     text: str | None = None
     #: Options with their values, without those of ``_ASIDE``.
     arguments: frozenset[str] = frozenset()
+    #: Options that say how large a batch is.
+    batches: frozenset[str] = frozenset()
 
     @property
     def network(self) -> str | None:
@@ -54,14 +58,14 @@ def script_of(document: JobDocument, owner: str) -> Script:
     """
     words = list(document.command)
     at = _place(words)
+    options = _options(words[at + 1 :])
     return Script(
         owner=owner,
         image=document.image,
         name=words[at].rpartition("/")[2] if words else "",
         text=document.script_hash,
-        arguments=frozenset(
-            option for option in _options(words[at + 1 :]) if not _ASIDE.match(option.split("=")[0])
-        ),
+        arguments=frozenset(one for one in options if not _ASIDE.match(one.split("=")[0])),
+        batches=frozenset(one for one in options if "batch" in one.split("=")[0]),
     )
 
 
@@ -180,6 +184,8 @@ class Neighbour:
     past: Past
     likeness: float
     same: str
+    #: Whether its options give the batch that is asked about.
+    same_batch: bool = True
 
     @property
     def alike(self) -> bool:
@@ -198,7 +204,8 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
     for past in pasts:
         how, same = likeness(subject, past.script)
         if how > 0 and past.measured:
-            found.append(Neighbour(past=past, likeness=how, same=same))
+            batch = subject.batches == past.script.batches
+            found.append(Neighbour(past=past, likeness=how, same=same, same_batch=batch))
     return sorted(found, key=lambda one: -one.likeness)[:MOST]
 
 

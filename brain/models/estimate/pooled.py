@@ -30,13 +30,12 @@ def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
     Raises:
         Undetermined: none of them left a point that fits ``terms``; it says why.
     """
-    best = max((one.likeness for one in alike), default=0.0)
     ages = [point.until for one in alike for point in one.past.points]
     points: list[Point] = []
     # The most alike comes last: it is the present world of the model.
-    for one in sorted(alike, key=lambda each: each.likeness):
+    for one in sorted(alike, key=lambda each: (each.likeness, each.same_batch)):
         apart = _AGAIN + _APART * (1 - one.likeness)
-        for point in one.past.points:
+        for point in _said_by(one, alike):
             counted = _counted(point, terms)
             if counted is not None:
                 age = one.past.points[-1].until - point.until
@@ -49,11 +48,20 @@ def pooled(alike: Sequence[Neighbour], terms: Terms) -> JobModel:
                     )
                 )
     if not points:
-        raise Undetermined(
-            "no similar job left a measured world" if best else "no similar job was measured here",
-            code="no-history",
-        )
+        raise Undetermined("no similar job was measured", code="no-history")
     return fit(points[-1], points[:-1], terms=terms)
+
+
+def _said_by(one: Neighbour, alike: Sequence[Neighbour]) -> Sequence[Point]:
+    """The points of a job that mislead nobody about the batch.
+
+    What another batch takes is worth knowing where the one asked about was seen as well; alone at
+    its number of processes it would look as if the script changed its batch with its size.
+    """
+    if one.same_batch or not any(other.same_batch and other.past.points for other in alike):
+        return one.past.points
+    seen = {point.processes for other in alike if other.same_batch for point in other.past.points}
+    return [point for point in one.past.points if point.processes in seen]
 
 
 def _counted(point: Point, terms: Terms) -> Point | None:
