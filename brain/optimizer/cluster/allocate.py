@@ -65,8 +65,8 @@ def allocate(
     """
     refusals.check(jobs, cluster)
     scene = _scene(jobs, cluster, settings or Weights())
-    flat = flatten(jobs, scene.types)
-    possible, refused = _possible(scene, flat)
+    flat, sound = refusals.clean(flatten(jobs, scene.types))
+    possible, refused = _possible(scene, flat, sound)
     fixed = [index for index, job in enumerate(jobs) if job.pinned or index in refused]
     floor = Floor(scene.nodes)
     for index in fixed:
@@ -90,18 +90,17 @@ def _scene(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> S
     return Scene(jobs=jobs, cluster=cluster, nodes=nodes, capacity=capacity, weights=weights)
 
 
-def _possible(scene: Scene, flat: Flat) -> tuple[Flags, dict[int, str]]:
+def _possible(scene: Scene, flat: Flat, sound: Flags) -> tuple[Flags, dict[int, str]]:
     """Rows that fit the empty cluster, and jobs without any, with the reason."""
     jobs = scene.jobs
     refused = {index: why for index, job in enumerate(jobs) if (why := refusals.unusable(job))}
-    good = refusals.sound(flat)
-    for index in np.unique(flat.job[~good]).tolist():
+    for index in np.unique(flat.job[~sound]).tolist():
         refused.setdefault(index, "its curve has a number that is not finite or not above 0")
     each = np.array([max(job.gpus_per_replica, 1) for job in jobs], dtype=np.int64)
     sizes, which = np.unique(each, return_inverse=True)
     room = refusals.rooms(scene.nodes, scene.types, sizes.tolist())
     replicas = flat.rows[:, REPLICAS]
-    fits = good & (replicas <= room[flat.kind, which[flat.job]])
+    fits = sound & (replicas <= room[flat.kind, which[flat.job]])
     limits = [_limit(scene.cluster, job) for job in jobs]
     fits &= replicas * each[flat.job] <= np.array(limits, dtype=np.float64)[flat.job]
     can = np.zeros(len(jobs), dtype=bool)
@@ -150,8 +149,9 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
         free[node.accelerator] += max(0, floor.free[node.name])
     names = [number.get(job.tenant, len(quotas)) for job in scene.jobs]
     tenant = np.array(names, dtype=np.int64)
-    largest = np.where(np.isfinite(columns.utility), columns.size, 0).max(axis=1)
-    useful = np.bincount(tenant, largest, minlength=len(quotas) + 1)[:-1]
+    liked = np.arange(len(tenant)), columns.utility.argmax(axis=1)
+    wanted = np.where(np.isfinite(columns.utility[liked]), columns.size[liked], 0)
+    useful = np.bincount(tenant, wanted, minlength=len(quotas) + 1)[:-1]
     most = columns.utility / columns.size
     return Problem(
         columns=columns,

@@ -126,6 +126,8 @@ def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] 
     of the market lacks more than its bound is above ``value``: few are left to choose from.
     """
     job, column = core(problem, market, value)
+    if not len(job):
+        return None
     found = _solve(problem, job, column)
     if found.x is None:
         return None

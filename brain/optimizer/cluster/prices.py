@@ -11,6 +11,7 @@ Every vector of prices gives an upper bound on the best division (its Lagrangian
 The best bound is kept, and is the certificate of the round (models.md section 4.3).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,10 @@ COLD, WARM, STILL = 80, 30, 2e-4
 #: First and largest step, in logarithms of prices; and what a step becomes when the row goes on
 #: in the same direction, or turns.
 _FIRST, _LARGEST, _FASTER, _SLOWER = 0.5, 1.0, 1.3, 0.5
+#: The smallest price, and one below which an earlier price says nothing, in usual prices.
+_LEAST, _LOST = 1e-6, 1e-3
+#: Excess that prices of an earlier round may leave after ``WARM`` iterations.
+_NEAR = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,54 +93,60 @@ def offer(problem: Problem, accelerators: Floats, limits: Floats, guarantees: Fl
     )
 
 
-def clear(problem: Problem, start: tuple[Floats, Floats, Floats] | None = None) -> Market:
-    """Find prices of the lowest bound, from those of an earlier round where there is one."""
-    floor, first = _scale(problem)
-    prices = np.concatenate(start) if start else first
-    prices = np.maximum(prices, floor)
-    edges = np.cumsum([len(problem.capacity), len(problem.limit)])
-    step, before = np.full(len(prices), _FIRST if start is None else _FIRST / 4), np.zeros(0)
-    best: Market | None = None
-    ceiling = np.full(len(prices), np.inf)
-    ceiling[edges[1] :] = problem.shortfall
-    idle = np.concatenate([np.zeros(edges[0]), np.isinf(problem.limit), problem.guaranteed <= 0])
-    prices[idle > 0] = 0.0
-    for _ in range(COLD if start is None else WARM):
+def clear(problem: Problem, start: Sequence[Floats] | None = None) -> Market:
+    """Find prices of the lowest bound, from those of an earlier round where there is one.
+
+    Where there is enough for everybody, all prices are 0.
+    """
+    usual, edges = _usual(problem), np.cumsum([len(problem.capacity), len(problem.limit)])
+    best = market = offer(problem, *np.split(np.zeros(len(usual)), edges))
+    before = excess = _excess(problem, market)
+    if (excess <= 0).all():
+        return market
+    ceiling = np.where(np.arange(len(usual)) < edges[1], np.inf, problem.shortfall)
+    prices = usual
+    if start is not None:
+        known = np.concatenate(start)
+        prices = np.where(known > _LOST * usual, known, usual)
+    step = np.full(len(usual), _FIRST if start is None else _FIRST / 4)
+    for iteration in range(COLD):
         market = offer(problem, *np.split(prices, edges))
-        if best is None or market.bound < best.bound:
-            best = market
+        best = min(best, market, key=lambda market: market.bound)
         excess = _excess(problem, market)
-        excess[idle > 0] = 0.0
-        sign = np.sign(excess)
-        if len(before):
-            step = np.where(sign == before, step * _FASTER, step * _SLOWER)
-            step = np.minimum(step, _LARGEST)
-        before = sign
-        if step.max(initial=0) < STILL:
+        near = start is not None and iteration >= WARM and excess.max() < _NEAR
+        if near or step.max() < STILL:
             break
+        if iteration:
+            step *= np.where(np.sign(excess) == np.sign(before), _FASTER, _SLOWER)
+            np.minimum(step, _LARGEST, out=step)
+        before = excess
         prices = prices * np.exp(np.clip(4 * excess, -1, 1) * step)
-        prices = np.where(idle > 0, 0.0, np.clip(prices, floor, ceiling))
-    assert best is not None
+        prices = np.clip(prices, _LEAST * usual, ceiling)
     return best
 
 
-def _scale(problem: Problem) -> tuple[float, Floats]:
-    """The smallest price worth naming, and prices to begin with."""
+def _usual(problem: Problem) -> Floats:
+    """Prices to begin with; 0 for quotas that are none."""
     most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
-    usual = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
-    quotas = len(problem.limit)
-    return 1e-6 * usual, np.r_[
-        np.full(len(problem.capacity), usual), np.full(2 * quotas, 0.01 * usual)
-    ]
+    price = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
+    limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
+    quotas = np.concatenate([limited, owed])
+    return np.concatenate([np.full(len(problem.capacity), price), 0.01 * price * quotas])
 
 
 def _excess(problem: Problem, market: Market) -> Floats:
     """How far each row is over (above 0) or under its allowance, as a share of it."""
     types, tenants = taken(problem, np.where(market.surplus >= 0, market.choice, -1))
-    over = types / np.maximum(problem.capacity, 1) - 1
-    limit = np.where(np.isinf(problem.limit), 1.0, problem.limit)
+    limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
+    over = tenants / np.where(limited, np.maximum(problem.limit, 1), 1) - 1
     lack = 1 - tenants / np.maximum(problem.guaranteed, 1)
-    return np.concatenate([over, tenants / np.maximum(limit, 1) - 1, lack])
+    return np.concatenate(
+        [
+            types / np.maximum(problem.capacity, 1) - 1,
+            np.where(limited, over, 0),
+            np.where(owed, lack, 0),
+        ]
+    )
 
 
 def taken(problem: Problem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:

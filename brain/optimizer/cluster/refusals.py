@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,15 +52,15 @@ def _check_quota(tenant: str, quota: Quota) -> None:
         )
 
 
-def sound(flat: Flat) -> Flags:
-    """Rows, shape (R,), that mean something."""
+def clean(flat: Flat) -> tuple[Flat, Flags]:
+    """The rows with 1 in place of all that means nothing, and which of them, shape (R,), do."""
     rows = flat.rows
     replicas, nodes = rows[:, REPLICAS], rows[:, NODES]
     whole = (replicas == np.floor(replicas)) & (nodes == np.floor(nodes))
     good = np.isfinite(rows).all(axis=1) & whole & (replicas >= 1)
     good &= (rows[:, GOODPUT] > 0) & (rows[:, DEVIATION] >= 0)
     good &= (nodes >= 0) & (nodes <= replicas)
-    return np.asarray(good, dtype=bool)
+    return replace(flat, rows=np.where(good[:, None], rows, 1.0)), np.asarray(good, dtype=bool)
 
 
 def rooms(nodes: Sequence[NodeView], types: Sequence[str], sizes: Sequence[int]) -> Floats:

@@ -17,7 +17,7 @@ from brain.optimizer.cluster.views import NODES, REPLICAS
 from tests.optimizer.cluster.building import scenes, used
 
 Scene = tuple[list[JobView], ClusterView]
-some = settings(max_examples=150, deadline=None)
+some = settings(max_examples=40, deadline=None)
 
 
 def free_to_change(jobs: list[JobView], round_: Round) -> list[JobView]:
@@ -64,7 +64,9 @@ def test_what_a_job_gets_is_one_of_its_configurations(scene: Scene):
         if at is not None:
             rows = one.curves[at.accelerator].rows
             spread = len(set(at.nodes))
-            fits = (rows[:, REPLICAS] == at.replicas) & (rows[:, NODES] * (rows[:, NODES] > 0) <= spread)
+            fits = (rows[:, REPLICAS] == at.replicas) & (
+                rows[:, NODES] * (rows[:, NODES] > 0) <= spread
+            )
             assert fits.any()
             assert {kinds[name] for name in at.nodes} == {at.accelerator}
 
@@ -160,4 +162,3 @@ def test_prices_of_the_last_round_lead_to_a_division_as_sound(scene: Scene):
 
     assert after.value <= after.bound + 1e-6 * max(1.0, abs(after.bound))
     assert all(price >= 0 for price in after.prices.accelerators.values())
-
