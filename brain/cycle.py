@@ -4,35 +4,43 @@
 
     admit what waits -> follow its plan -> measure its world -> fit, choose -> store plan or hold
 
+Jobs that share their pool (``optimizeMode: cluster``) are measured one by one and decided about
+all together, in one round at the end (``brain.sharing``); every other job is a pool of its own.
+
 It reads stores and a clock that are given to it, and changes nothing but the stores: worlds
 change because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
 
-Admission is one transaction, each job another. A short one holds up no ingest, and what goes
-wrong with one job (another Brain stored a plan first: ``Conflict``) undoes nothing of the others.
-Calling ``turn`` again, at any time and from any number of Brains, is safe.
+Admission is one transaction, each job another, a round one more. A short one holds up no ingest,
+and what goes wrong with one job (another Brain stored a plan first: ``Conflict``) undoes nothing
+of the others. Calling ``turn`` again, at any time and from any number of Brains, is safe.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from brain import estimates, lifecycle
+from brain import estimates, lifecycle, sharing
 from brain.errors import Conflict, Undetermined
 from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
 from brain.optimizer import recommend
+from brain.optimizer.sharing import shares
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
+from brain.sharing import Looked, Memo
 from brain.types.job import Job, JobId, JobState
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import PoolName
+from brain.types.sharing import PoolRound
 from brain.typeset import duration
 from brain.views import Scaling, WhatIf
 
 #: States in which there is something to decide, if only to say why nothing is done.
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
+#: States of plans that may go on at any turn, whatever happens to their own job.
+_WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,74 +55,158 @@ class Turn:
     plans: tuple[ScalePlan, ...] = ()
     #: The decision about each job that was looked at, holds included.
     decisions: dict[JobId, Recommendation] = field(default_factory=dict)
+    #: What the round of those that share the pool came to; None where there was none.
+    round: PoolRound | None = None
     #: Jobs that another Brain, or a person, changed meanwhile; the next turn looks at them.
     conflicts: tuple[JobId, ...] = ()
 
 
-def turn(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> Turn:
+@dataclass(slots=True)
+class _Made:
+    """What a turn has come to so far."""
+
+    plans: list[ScalePlan] = field(default_factory=list)
+    decisions: dict[JobId, Recommendation] = field(default_factory=dict)
+    conflicts: list[JobId] = field(default_factory=list)
+
+
+def turn(
+    stores: Stores,
+    pool: PoolName,
+    settings: Settings,
+    now: datetime,
+    *,
+    memo: Memo | None = None,
+) -> Turn:
     """Look after the jobs of ``pool`` once.
+
+    ``memo``, handed over from turn to turn, spares looking at jobs that nothing happened to; its
+    first round only observes. Without one every job is looked at.
 
     Raises:
         Unavailable: the stores cannot be reached; nothing of the job at hand was stored.
     """
-    admitted = admit(stores, pool, now)
-    with stores.transaction() as tx:
-        jobs = [job.id for job in tx.jobs.unfinished(pool)]
-    plans: list[ScalePlan] = []
-    decisions: dict[JobId, Recommendation] = {}
-    conflicts: list[JobId] = []
-    for job in jobs:
+    observe = memo is not None and memo.round_at is None
+    memo, made = memo or Memo(pool), _Made()
+    with stores.transaction(read_only=True) as tx:
+        memo.read(tx)
+    admitted = admit(stores, memo, now)
+    for job in [id for id in memo.marks if memo.due(id, now)]:
         try:
             with stores.transaction() as tx:
-                moved, decision = attend(tx, tx.jobs.get(job), settings, now)
+                memo.catch_up(tx)
+                moved, decision = attend(tx, tx.jobs.get(job), memo, settings, now)
+                memo.wrote(tx, [job] if moved else [])
         except Conflict:
-            conflicts.append(job)
+            memo.undone()
+            made.conflicts.append(job)
             continue
-        plans += moved
+        made.plans += moved
         if decision is not None:
-            decisions[job] = decision
+            made.decisions[job] = decision
+    divided = divide(stores, memo, made, settings, now, observe=observe)
     return Turn(
         pool=pool,
         at=now,
         admitted=admitted,
-        plans=tuple(plans),
-        decisions=decisions,
-        conflicts=tuple(conflicts),
+        plans=tuple(made.plans),
+        decisions=made.decisions,
+        round=divided,
+        conflicts=tuple(made.conflicts),
     )
 
 
-def admit(stores: Stores, pool: PoolName, now: datetime) -> tuple[JobId, ...]:
+def admit(stores: Stores, memo: Memo, now: datetime) -> tuple[JobId, ...]:
     """Start the queued jobs that fit; none where somebody else changed one of them meanwhile."""
+    if not memo.queued():
+        return ()
     try:
         with stores.transaction() as tx:
-            queue = [job for job in tx.jobs.unfinished(pool) if job.state is JobState.QUEUED]
-            return tuple(job.id for job in lifecycle.admit(tx, queue, now=now))
+            memo.catch_up(tx)
+            queue = [tx.jobs.get(job.id) for job in memo.queued()]
+            started = lifecycle.admit(tx, queue, now=now, room=memo.room, begun=memo.wrote)
+            return tuple(job.id for job in started)
     except Conflict:
+        memo.undone()
         return ()
 
 
+def divide(
+    stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime, *, observe: bool
+) -> PoolRound | None:
+    """Decide about those that share the pool, where somebody does and it is time to."""
+    try:
+        shared = sharing.share(stores, memo, settings, now, observe=observe)
+    except Conflict:
+        memo.undone()
+        return None
+    made.plans += shared.plans
+    made.decisions |= shared.decisions
+    return shared.round
+
+
 def attend(
-    tx: Transaction, job: Job, settings: Settings, now: datetime
+    tx: Transaction, job: Job, memo: Memo, settings: Settings, now: datetime
 ) -> tuple[list[ScalePlan], Recommendation | None]:
-    """Follow one job's plan, measure its world, and decide; return the plans that moved."""
+    """Follow one job's plan, measure its world, and decide; return the plans that moved.
+
+    One that shares its pool is only made ready for the round.
+    """
     before = {plan.generation: plan for plan in tx.plans.of(job.id)}
     sight = look(tx, job, settings=settings, now=now)
-    follow(tx, job, sight, settings, now)
+    follow(tx, job, sight, memo, settings, now)
     remember(tx, job, sight, now)
     estimates.remember(tx, job, sight.world, now)
-    decision = decide(tx, tx.jobs.get(job.id), sight, settings, now)
+    job, decision, member = tx.jobs.get(job.id), None, None
+    if job.state in _DECIDED and shares(job):
+        member = sharing.joined(tx, job, sight, memo, settings, now)
+    elif job.state in _DECIDED:
+        decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
+    if job.id in memo.marks:
+        active = tx.plans.active(job.id)
+        held = member.hold.code if member and member.hold else ""
+        code = decision.explanation.code if decision else held
+        again = moved or code == "returned" or (active and _goes_on(active))
+        memo.looked[job.id] = Looked(
+            mark=memo.marks[job.id],
+            again_at=now + timedelta(seconds=0.0 if again else settings.stale_seconds / 2),
+            member=member,
+            awaited=_awaited(job, sight, active),
+        )
     return moved, decision
 
 
-def follow(tx: Transaction, job: Job, sight: Sight, settings: Settings, now: datetime) -> None:
+def _goes_on(active: ScalePlan) -> bool:
+    """Whether a plan may go on at any turn: when others make room, or let it be approved."""
+    return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
+
+
+def _awaited(job: Job, sight: Sight, active: ScalePlan | None) -> bool:
+    """Whether the next samples of a job let something be decided or judged."""
+    judged = active is not None and active.state is PlanState.APPLIED
+    return judged or (job.state in _DECIDED and not isinstance(sight.present, Point))
+
+
+def follow(
+    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+) -> None:
     """Move the job's active plan as far as what was observed allows."""
     plan = tx.plans.active(job.id)
+    if plan is not None and plan.state in (PlanState.PROPOSED, PlanState.APPROVED):
+        gone = lifecycle.forsaken(tx, plan)
+        if gone is not None:
+            name = tx.jobs.get(gone.job).document.name
+            why = f"plan {gone.generation} of {name} was to make room and is {gone.state}"
+            lifecycle.expire(tx, plan, now, why=why)
+            return
     match plan.state if plan else None:
         case PlanState.PROPOSED if plan and now >= plan.expires_at:
             lifecycle.expire(tx, plan, now)
+        case PlanState.PROPOSED if plan and plan.after and plan.kind is PlanKind.RESIZE:
+            lifecycle.proceed(tx, job, plan, settings=settings, now=now, room=memo.room)
         case PlanState.APPROVED if plan:
-            lifecycle.begin(tx, plan, settings=settings, now=now)
+            lifecycle.begin(tx, plan, settings=settings, now=now, room=memo.room)
         case PlanState.APPLYING if plan:
             lifecycle.settle(tx, plan, settings=settings, now=now)
         case PlanState.APPLIED if plan:
@@ -135,17 +227,15 @@ def verify(
 
 
 def decide(
-    tx: Transaction, job: Job, sight: Sight, settings: Settings, now: datetime
-) -> Recommendation | None:
+    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+) -> Recommendation:
     """Choose a size for a job and store the choice: a plan, or a hold with its reason."""
-    if job.state not in _DECIDED:
-        return None
-    decision = recommend(situate(tx, job, sight, settings=settings, now=now))
+    decision = recommend(situate(tx, job, sight, settings=settings, now=now, room=memo.room))
     last = tx.plans.decision(job.id)
     tx.plans.decide(job.id, decision)
     code, reason = decision.explanation.code, decision.explanation.reason
     if not decision.hold:
-        lifecycle.propose(tx, job, decision, settings=settings, now=now)
+        lifecycle.propose(tx, job, decision, settings=settings, now=now, room=memo.room)
     elif last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
     return decision
@@ -155,7 +245,8 @@ def scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Sca
     """Return the model's curve over the sizes that a job may have, for *what if*."""
     sight = look(tx, job, settings=settings, now=now)
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
-    advised = recommend(situate(tx, job, sight, settings=settings, now=now)).target
+    last = tx.plans.decision(job.id) if shares(job) else None
+    advised = (last or recommend(situate(tx, job, sight, settings=settings, now=now))).target
     active = tx.plans.active(job.id)
     return Scaling(
         current=current.replicas,

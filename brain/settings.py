@@ -63,6 +63,13 @@ class Settings:
     means_seconds: float = 2_592_000.0
     #: Samples per batch above which ingest asks the sender to split it.
     batch_limit: int = 10_000
+    #: Seconds between two rounds of a pool in which nobody comes or goes.
+    round_seconds: float = 30.0
+    #: Share of a pool that changes hands in one round at most, one job's at least; 0.1 is 10 %.
+    moved_share: float = 0.1
+    #: Let Brain move replicas to other nodes or accelerators; needs a scaler that places replicas
+    #: where the wish says.
+    migrate: bool = False
     #: Bytes of a request body, decompressed; a larger one is refused before it is parsed.
     body_limit_bytes: int = 16 * 1024 * 1024
     #: Seconds an SSE stream is silent at most.

@@ -1,6 +1,6 @@
 """Jobs: submitted, admitted, suspended, resumed, cancelled, ended."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -66,14 +66,24 @@ def submit(
 
 
 def admit(
-    tx: Transaction, queue: Iterable[Job], *, now: datetime, room: Room = room
+    tx: Transaction,
+    queue: Iterable[Job],
+    *,
+    now: datetime,
+    room: Room = room,
+    begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
     """Start what fits of ``queue``, by priority, then age; what does not fit says why.
 
-    Returns the started, as they were before.
+    ``begun`` is told of each that starts: whoever keeps count for ``room``. Returns the started,
+    as they were before.
     """
-    order = sorted(queue, key=lambda job: (-job.document.priority, job.created_at))
-    return tuple(job for job in order if _admitted(tx, job, now, room))
+    started = []
+    for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
+        if _admitted(tx, job, now, room):
+            begun(tx, [job.id])
+            started.append(job)
+    return tuple(started)
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:

@@ -1,0 +1,25 @@
+"""Many jobs of a pool, decided together: from what is known of each to what each gets, and why.
+
+    members     a job as one of those that share: its curves, its work so far, what holds it
+    market      nodes and members in the numbers that ``optimizer.cluster`` divides
+    division    one round: prices, grants, what of them may be done now and in which order
+    words       grants as recommendations that a person can judge
+
+Pure like all of ``brain.optimizer``; the spine reads the stores and keeps the plans.
+"""
+
+from brain.optimizer.sharing.division import Change, Division, divide
+from brain.optimizer.sharing.members import Member, member, shares, waiting
+from brain.optimizer.sharing.words import advise, facts
+
+__all__ = [
+    "Change",
+    "Division",
+    "Member",
+    "advise",
+    "divide",
+    "facts",
+    "member",
+    "shares",
+    "waiting",
+]

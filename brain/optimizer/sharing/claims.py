@@ -1,0 +1,48 @@
+"""What is free on each node, and what will be once others let go of it."""
+
+from collections.abc import Mapping
+
+from brain.types.resources import NodeName, Resources
+
+#: CPU, memory, accelerators.
+_Amount = list[int]
+
+
+class Claims:
+    """Idle resources first; then what others offered, which those who take it wait for."""
+
+    def __init__(self, idle: Mapping[NodeName, Resources]) -> None:
+        self._idle = {name: _amount(have) for name, have in idle.items()}
+        #: By node, in the order of the offers.
+        self._offers: dict[NodeName, dict[str, _Amount]] = {}
+
+    def offer(self, key: str, freed: Mapping[NodeName, Resources]) -> None:
+        """Let others have what the change of a job frees."""
+        for name, amount in freed.items():
+            self._offers.setdefault(name, {})[key] = _amount(amount)
+
+    def take(self, gained: Mapping[NodeName, int], each: Resources) -> tuple[str, ...] | None:
+        """Take room for new replicas by node; return whose changes must free it first.
+
+        None where it is not there; nothing is then taken.
+        """
+        parts: list[tuple[_Amount, _Amount]] = []
+        providers: dict[str, None] = {}
+        for name, replicas in gained.items():
+            need = _amount(each.times(replicas))
+            idle = self._idle.get(name, [0, 0, 0])
+            for key, source in [("", idle), *self._offers.get(name, {}).items()]:
+                part = [max(0, min(n, have)) for n, have in zip(need, source, strict=True)]
+                if any(part):
+                    need = [n - p for n, p in zip(need, part, strict=True)]
+                    parts.append((source, part))
+                    providers |= {key: None} if key else {}
+            if any(need):
+                return None
+        for source, part in parts:
+            source[:] = [have - p for have, p in zip(source, part, strict=True)]
+        return tuple(providers)
+
+
+def _amount(resources: Resources) -> _Amount:
+    return [resources.cpu_millis, resources.memory_bytes, resources.gpus]

@@ -1,0 +1,250 @@
+"""One round: who gets what of a pool, and which of it may be done now.
+
+The allocator divides as if everything could change at once. Here its grants become changes that
+are worth a restart, that keep nobody from running, that move a part of the pool at a time, and of
+which each waits for those that free what it needs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from brain.errors import Undetermined
+from brain.models.job import Size
+from brain.optimizer.cluster import (
+    Grant,
+    JobView,
+    Outcome,
+    Prices,
+    Round,
+    Terms,
+    Utility,
+    Weights,
+    allocate,
+)
+from brain.optimizer.cluster.views import Floats
+from brain.optimizer.sharing.claims import Claims
+from brain.optimizer.sharing.market import Floor, Market, markets, view
+from brain.optimizer.sharing.members import Member
+from brain.settings import Settings
+from brain.types.job import PolicyMode
+from brain.types.recommendation import Prediction
+from brain.types.resources import NodeName, Resources
+from brain.types.sharing import PoolPolicy
+from brain.typeset import change, percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one job is to become."""
+
+    member: Member
+    grant: Grant
+    #: Replicas on each node.
+    nodes: tuple[tuple[NodeName, int], ...]
+    promised: Prediction | None
+    #: Jobs whose own change frees what this one needs.
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """What came of one round."""
+
+    markets: Sequence[Market] = ()
+    rounds: Sequence[Round] = ()
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+    #: In an order in which each comes after those that it waits for.
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    #: Why a grant is not carried out now, by job.
+    put_off: Mapping[str, str] = field(default_factory=dict)
+    #: For the next round to begin with.
+    prices: Prices = field(default_factory=Prices)
+    #: Names of all members.
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def divide(
+    members: Sequence[Member],
+    floor: Floor,
+    policy: PoolPolicy,
+    *,
+    prices: Prices | None,
+    settings: Settings,
+    now: datetime,
+) -> Division:
+    """Decide about all members of a pool at once. Deterministic; those that are held stay."""
+    held = [one for one in members if one.hold is not None]
+    free = [one for one in members if one.hold is None and one.curves]
+    found = markets(free, held, floor, policy)
+    rounds = [_round(market, policy, prices, now) for market in found]
+    grants = {key: grant for one in rounds for key, grant in one.grants.items()}
+    changes: list[Change] = []
+    put_off: dict[str, str] = {}
+    claims = Claims(floor.idle)
+    for market, one in zip(found, rounds, strict=True):
+        made = _Carried(market, one, claims, settings)
+        changes += made.changes
+        put_off |= made.put_off
+    return Division(
+        markets=found,
+        rounds=rounds,
+        grants=grants,
+        changes={one.member.key: one for one in changes},
+        put_off=put_off,
+        prices=_prices(rounds),
+        names={one.key: one.job.document.name for one in members},
+    )
+
+
+def _prices(rounds: Sequence[Round]) -> Prices:
+    accelerators: dict[str, float] = {}
+    tenants: dict[str, float] = {}
+    for one in rounds:
+        accelerators |= one.prices.accelerators
+        tenants |= {name: tenants.get(name, 0.0) + p for name, p in one.prices.tenants.items()}
+    return Prices(accelerators=accelerators, tenants=tenants)
+
+
+def _round(market: Market, policy: PoolPolicy, prices: Prices | None, now: datetime) -> Round:
+    """Divide one market; nobody who runs is stopped for another."""
+    views = [view(one, market.each[one.key], policy, now) for one in market.members]
+    made = allocate(views, market.cluster, prices=prices)
+    if not any(grant.outcome is Outcome.STOPS for grant in made.grants.values()):
+        return made
+    weights = Weights()
+    bonus = 2.0 * (abs(made.bound) + 1.0)
+    tenured = replace(weights, utility=_tenure(weights.utility, bonus))
+    again = allocate(views, market.cluster, prices=made.prices, settings=tenured)
+    return _without_bonus(again, views, bonus)
+
+
+def _tenure(base: Utility, bonus: float) -> Utility:
+    """A utility by which whoever runs keeps at least its smallest size."""
+
+    def worth(terms: Terms, weights: Weights) -> Floats:
+        runs = terms.current.any(axis=1, keepdims=True)
+        found: Floats = base(terms, weights) + bonus * runs
+        return found
+
+    return worth
+
+
+def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round:
+    """The round in the worth of configurations alone."""
+    running = {one.key for one in views if one.current is not None}
+    kept = {key for key, grant in made.grants.items() if key in running and grant.placement}
+    grants = {
+        key: replace(grant, utility=grant.utility - bonus) if key in kept else grant
+        for key, grant in made.grants.items()
+    }
+    extra = bonus * len(kept)
+    return replace(made, grants=grants, value=made.value - extra, bound=made.bound - extra)
+
+
+class _Carried:
+    """Which grants of a market are carried out in this round."""
+
+    def __init__(self, market: Market, one: Round, claims: Claims, settings: Settings) -> None:
+        self._market, self._settings, self._claims = market, settings, claims
+        self._given: dict[str, Change] = {}
+        self.changes: list[Change] = []
+        self.put_off: dict[str, str] = {}
+        self._left = settings.moved_share * sum(node.capacity for node in market.cluster.nodes)
+        takers = [member for member in market.members if self._sort(member, one.grants[member.key])]
+        by_key = {member.key: member for member in takers}
+        order = sorted(takers, key=lambda member: self._rank(member, one.grants[member.key]))
+        for key in (member.key for member in order):
+            self._take(by_key[key], one.grants[key])
+        for key in self._given:
+            self.put_off.setdefault(key, "nobody can take what it would free now")
+
+    def _sort(self, member: Member, grant: Grant) -> bool:
+        """Whether a grant takes something; what only gives is kept until somebody needs it."""
+        if grant.outcome is Outcome.SHRINKS and grant.placement is not None:
+            made = self._change(member, grant)
+            self._given[member.key] = made
+            self._claims.offer(member.key, self._freed(made))
+            return False
+        return grant.outcome in (Outcome.STARTS, Outcome.GROWS, Outcome.MOVES)
+
+    def _rank(self, member: Member, grant: Grant) -> tuple[bool, bool, float, str]:
+        """Those that start first, plans that nobody applies last, then by worth."""
+        more = grant.replicas - (grant.before.replicas if grant.before else 0)
+        worth = grant.utility / max(1, more * self._market.each[member.key])
+        shadow = member.situation is not None and member.situation.mode is PolicyMode.SHADOW
+        return shadow, grant.outcome is not Outcome.STARTS, -worth, member.key
+
+    def _take(self, member: Member, grant: Grant) -> None:
+        made = self._change(member, grant)
+        gained = {n: more for n, more in self._difference(made).items() if more > 0}
+        size = sum(gained.values()) * self._market.each[member.key]
+        why = self._refusal(made, size)
+        providers = None if why else self._claims.take(gained, member.job.document.resources)
+        if providers is None:
+            self.put_off[member.key] = why or "what it needs is not free, and nobody frees it now"
+            return
+        for key in providers:
+            if key in self._given:
+                self.changes.append(self._given.pop(key))
+        if grant.outcome is Outcome.STARTS:
+            return
+        self._left -= size
+        self.changes.append(replace(made, after=providers))
+        self._claims.offer(member.key, self._freed(made))
+
+    def _refusal(self, made: Change, size: int) -> str | None:
+        if made.grant.outcome is Outcome.STARTS:
+            return None
+        gain = _gain(made)
+        if gain is not None and gain < self._settings.minimum_gain:
+            least = change(self._settings.minimum_gain)
+            return f"{change(gain)} expected, a restart needs {least}"
+        acts = any(one.grant.outcome is not Outcome.SHRINKS for one in self.changes)
+        if acts and size > self._left:
+            share = percent(self._settings.moved_share)
+            return f"at most {share} of the pool change hands at once"
+        return None
+
+    def _change(self, member: Member, grant: Grant) -> Change:
+        assert grant.placement is not None, "who gets something gets it somewhere"
+        nodes = {name: 0 for name in sorted(grant.placement.nodes)}
+        for name in grant.placement.nodes:
+            nodes[name] += 1
+        return Change(
+            member=member,
+            grant=grant,
+            nodes=tuple((NodeName(name), count) for name, count in nodes.items()),
+            promised=promised(member, grant),
+        )
+
+    def _difference(self, made: Change) -> dict[NodeName, int]:
+        """Replicas more, or fewer, by node."""
+        found = dict(made.nodes)
+        before = made.member.current
+        for name in before.nodes if before else ():
+            found[NodeName(name)] = found.get(NodeName(name), 0) - 1
+        return found
+
+    def _freed(self, made: Change) -> dict[NodeName, Resources]:
+        each = made.member.job.document.resources
+        fewer = {name: -more for name, more in self._difference(made).items() if more < 0}
+        return {name: each.times(count) for name, count in fewer.items()}
+
+
+def promised(member: Member, grant: Grant) -> Prediction | None:
+    """What the job is expected to do at what it was granted."""
+    situation = member.situation
+    if situation is None or situation.model is None or grant.placement is None:
+        return None
+    own = member.current is not None and member.current.accelerator == grant.placement.accelerator
+    kind = None if own else grant.placement.accelerator
+    found = situation.model.curve([Size(replicas=grant.replicas, accelerator=kind)])[0]
+    return None if isinstance(found, Undetermined) else found
+
+
+def _gain(made: Change) -> float | None:
+    situation = made.member.situation
+    if situation is None or made.promised is None:
+        return None
+    return made.promised.examples_per_second / situation.rate - 1

@@ -1,0 +1,154 @@
+"""Nodes and members in the numbers that are divided.
+
+Jobs that reserve accelerators compete for those, the others for cores; what else a replica
+reserves is looked at when its node is known.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from math import gcd
+
+from brain.optimizer.cluster import ClusterView, JobView, NodeView, Quota
+from brain.optimizer.sharing.members import Member
+from brain.types.job import Job
+from brain.types.resources import Node, NodeName, Resources
+from brain.types.sharing import PRIORITIES, PoolPolicy
+
+#: Kind of what jobs without accelerators compete for.
+CORES = "cpu"
+_CORE_MILLIS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The nodes of a pool, and what of each the members may divide."""
+
+    nodes: Sequence[Node]
+    #: What nobody has, and what the members have that may change.
+    free: Mapping[NodeName, Resources]
+    #: What nobody has now, as observed.
+    idle: Mapping[NodeName, Resources]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """What one round divides among the jobs that compete for the same."""
+
+    members: Sequence[Member]
+    #: ``GPU`` or ``core``.
+    unit: str
+    #: Of the smallest amount that is counted, in those units.
+    grain: float
+    cluster: ClusterView
+    #: Granules that one replica of each member takes.
+    each: Mapping[str, int]
+
+    def amount(self, resources: Resources) -> int:
+        """Granules in ``resources``."""
+        if self.unit == "GPU":
+            return resources.gpus
+        return int(resources.cpu_millis // (self.grain * _CORE_MILLIS))
+
+
+def kind_of(node: Node, *, gpus: bool) -> str:
+    """What a member that runs on ``node`` calls its accelerator."""
+    return node.accelerator if gpus else CORES
+
+
+def markets(
+    members: Iterable[Member], held: Iterable[Member], floor: Floor, policy: PoolPolicy
+) -> list[Market]:
+    """What is divided: accelerators among those that reserve them, cores among the rest."""
+    found = list(members)
+    gpus = [one for one in found if one.job.document.resources.gpus > 0]
+    cores = [one for one in found if one.job.document.resources.gpus == 0]
+    made = []
+    if gpus:
+        made.append(_market(gpus, held, floor, policy, unit="GPU", grain=1.0))
+    if cores:
+        millis = reduce(gcd, (one.job.document.resources.cpu_millis for one in cores))
+        # Quotas are those of accelerators, where the pool has any.
+        mine = PoolPolicy() if any(node.capacity.gpus for node in floor.nodes) else policy
+        grain = millis / _CORE_MILLIS
+        made.append(_market(cores, held, floor, mine, unit="core", grain=grain))
+    return made
+
+
+def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: bool) -> list[str]:
+    """Kinds of accelerator that a job may be given, the one that it has first.
+
+    One that runs stays on its kind, unless ``migrate``.
+    """
+    gpus, wants = job.document.resources.gpus > 0, job.document.accelerator
+    usable = [node for node in nodes if wants in (None, node.accelerator)]
+    kinds = sorted({kind_of(node, gpus=gpus) for node in usable})
+    if current is None:
+        return kinds
+    return [current, *(kind for kind in kinds if migrate and kind != current)]
+
+
+def view(member: Member, each: int, policy: PoolPolicy, now: datetime) -> JobView:
+    """A member as the allocator sees it."""
+    document, situation = member.job.document, member.situation
+    age = max(0.0, (now - member.job.created_at).total_seconds())
+    share = policy.projects.get(document.project)
+    class_ = document.priority + (share.priority if share else 0)
+    return JobView(
+        key=member.key,
+        curves=member.curves,
+        tenant=document.project,
+        priority=max(PRIORITIES[0], min(PRIORITIES[-1], class_)),
+        attained_seconds=member.attained_seconds,
+        remaining_seconds=member.remaining_seconds,
+        current=member.current,
+        restart_seconds=situation.restart_seconds if situation else 0.0,
+        waited_seconds=0.0 if situation else age,
+        age_seconds=age,
+        gpus_per_replica=each,
+    )
+
+
+def _market(
+    members: Sequence[Member],
+    held: Iterable[Member],
+    floor: Floor,
+    policy: PoolPolicy,
+    *,
+    unit: str,
+    grain: float,
+) -> Market:
+    bare = Market(members=members, unit=unit, grain=grain, cluster=ClusterView(nodes=()), each={})
+    nodes = [
+        NodeView(
+            name=node.name,
+            accelerator=kind_of(node, gpus=unit == "GPU"),
+            capacity=max(0, bare.amount(floor.free.get(node.name, Resources()))),
+            healthy=node.schedulable,
+        )
+        for node in floor.nodes
+    ]
+    taken: Counter[str] = Counter()
+    for one in held:
+        if one.current is not None:
+            taken[one.job.document.project] += one.current.replicas * bare.amount(
+                one.job.document.resources
+            )
+    quotas = {
+        project: Quota(
+            guaranteed=max(0, int(share.guaranteed / grain) - taken[project]),
+            limit=None
+            if share.limit is None
+            else max(0, int(share.limit / grain) - taken[project]),
+        )
+        for project, share in policy.projects.items()
+    }
+    return Market(
+        members=members,
+        unit=unit,
+        grain=grain,
+        cluster=ClusterView(nodes=nodes, quotas=quotas),
+        each={one.key: bare.amount(one.job.document.resources) for one in members},
+    )

@@ -1,0 +1,162 @@
+"""A job as one of those that share a pool."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from brain.errors import Undetermined
+from brain.models.fitting import Point
+from brain.models.job import JobModel, Size
+from brain.optimizer import guards
+from brain.optimizer.cluster import Curve, Placement
+from brain.optimizer.guards import Hold
+from brain.optimizer.situation import Situation, deviation
+from brain.types.job import Job, OptimizeMode
+from brain.types.recommendation import Prediction
+
+#: Sizes of one job that are compared at most; beyond, they grow by a fifth each.
+_SIZES = 40
+#: Deviation of the log goodput of a kind of accelerator that a job was never tried on: it may be
+#: half as good or twice (the kinds of the published tables differ by up to four times).
+_UNTRIED = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Member:
+    """What a round may know of one job."""
+
+    job: Job
+    #: None while it waits to start.
+    situation: Situation | None = None
+    #: Why it stays as it is; None where it may change.
+    hold: Hold | None = None
+    #: Where its replicas are, as observed; None where it has none.
+    current: Placement | None = None
+    #: Goodput by kind of accelerator; empty while it is held.
+    curves: dict[str, Curve]
+    #: Goodput of the smallest size on the slowest kind; work is counted in seconds of it.
+    base: float = 1.0
+    attained_seconds: float = 0.0
+    #: None where nobody knows.
+    remaining_seconds: float | None = None
+
+    @property
+    def key(self) -> str:
+        """What the round knows it by."""
+        return str(self.job.id)
+
+
+#: In the order of what a person would want to know first. A pool has no rigid job: others may
+#: take what it does not need.
+GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
+
+
+def shares(job: Job) -> bool:
+    """Whether a job is decided about together with the others of its pool.
+
+    One that reserves neither accelerators nor cores takes nothing from anybody, and is decided
+    about alone.
+    """
+    resources = job.document.resources
+    wants = job.document.optimize_mode is OptimizeMode.CLUSTER
+    return wants and (resources.gpus > 0 or resources.cpu_millis > 0)
+
+
+def waiting(job: Job, kinds: Iterable[str]) -> Member:
+    """A queued job: it starts at its first size, and nobody knows yet how it scales."""
+    wants = job.document.accelerator
+    first = job.document.replicas.first
+    found = {kind: Curve.of(first, 1.0) for kind in kinds if wants in (None, kind)}
+    return Member(job=job, curves=found)
+
+
+def member(
+    situation: Situation,
+    *,
+    current: Placement | None,
+    kinds: Sequence[str],
+    earlier: Sequence[Point] = (),
+    hold: Hold | None = None,
+) -> Member:
+    """A job that runs.
+
+    Args:
+        situation: What a policy may know of it.
+        current: Where its live replicas are.
+        kinds: Accelerators that it may be given; its own first.
+        earlier: Its worlds before the present one, for the work that it has done.
+        hold: A reason from outside to leave it alone, where no guard has one.
+    """
+    hold = next((found for guard in GUARDS if (found := guard(situation))), hold)
+    if current is None or current.replicas != situation.replicas:
+        hold = hold or _elsewhere(situation, current)
+    model = situation.model
+    if hold is not None or model is None or current is None:
+        return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
+    sizes = _sizes(situation)
+    drawn = {kind: _curve(situation, model, kind, sizes, own=kind == kinds[0]) for kind in kinds}
+    curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
+    base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
+    speed = situation.rate * model.worth(situation.replicas) / base
+    return Member(
+        job=situation.job,
+        situation=situation,
+        current=current,
+        curves=curves,
+        base=base,
+        attained_seconds=_attained(situation, earlier, base),
+        remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,
+    )
+
+
+def _sizes(situation: Situation) -> list[int]:
+    """Sizes in question: not those that fell short lately, and not hundreds of them."""
+    allowed = [size for size in situation.sizes if size not in situation.disappointed]
+    chosen, last = [], 0.0
+    for size in allowed:
+        if len(allowed) <= _SIZES or size <= 16 or size >= 1.2 * last:
+            chosen.append(size)
+            last = size
+    return sorted({*chosen, situation.replicas})
+
+
+def _curve(
+    situation: Situation, model: JobModel, kind: str, sizes: Sequence[int], *, own: bool
+) -> Curve | None:
+    """Goodput of the sizes that can be known; of a kind never tried, of the smallest alone."""
+    asked = [Size(replicas=size, accelerator=None if own else kind) for size in sizes]
+    known = [
+        (size, found)
+        for size, found in zip(sizes, model.curve(asked), strict=True)
+        if isinstance(found, Prediction) and found.low > 0 and math.isfinite(found.high)
+    ]
+    if known:
+        return Curve.of(
+            [size for size, _ in known],
+            [found.examples_per_second * model.worth(size) for size, found in known],
+            [deviation(found) for _, found in known],
+        )
+    if own:
+        return None
+    try:
+        like = situation.predict(sizes[0]).examples_per_second
+    except Undetermined:
+        return None
+    return Curve.of(sizes[0], like * model.worth(sizes[0]), _UNTRIED)
+
+
+def _attained(situation: Situation, earlier: Sequence[Point], base: float) -> float:
+    """Work done so far, in seconds of the smallest size."""
+    present = [situation.present] if isinstance(situation.present, Point) else []
+    done = sum(point.last_step * (point.examples_per_step or 1.0) for point in (*earlier, *present))
+    return done / base
+
+
+def _elsewhere(situation: Situation, current: Placement | None) -> Hold:
+    seen = 0 if current is None else current.replicas
+    return Hold(
+        code="not-settled",
+        reason=f"{seen} of {situation.replicas} replicas are observed on its nodes",
+        short="its world is not what stands",
+        next_step="It is decided again when they are all seen.",
+    )

@@ -1,0 +1,249 @@
+"""What a round means for each job, as a person reads it; and the round itself for the API."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from brain.optimizer.cluster import Grant, Option, Outcome
+from brain.optimizer.explain import recommend
+from brain.optimizer.sharing.division import Change, Division
+from brain.optimizer.sharing.market import Market
+from brain.optimizer.sharing.members import Member
+from brain.optimizer.situation import Choice, Situation
+from brain.types.explanation import Evidence, Explanation
+from brain.types.recommendation import Recommendation
+from brain.types.resources import NodeName, PoolName
+from brain.types.sharing import JobShare, PoolRound, Rival
+from brain.typeset import count, number, percent, quantity, ratio
+
+_LOOKS_AGAIN = "Brain divides the pool again when jobs come or go, and every half minute."
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The policy of a job that was decided about with others."""
+
+    choice: Choice
+
+    def choose(self, situation: Situation) -> Choice:
+        return self.choice
+
+
+def advise(member: Member, division: Division) -> Recommendation | None:
+    """The decision about one member; None where it waits to start."""
+    situation = member.situation
+    if situation is None:
+        return None
+    made = division.changes.get(member.key)
+    grant = division.grants.get(member.key)
+    if made is not None:
+        choice = _changes(division, made, situation)
+    elif grant is None or member.hold is not None:
+        choice = _held(member, situation)
+    else:
+        choice = _keeps(division, member, grant, situation)
+    advice = recommend(situation, _Decided(choice))
+    explanation = _explained(advice.explanation, division, member, made)
+    where = _where(member)
+    current = replace(advice.current, nodes=where)
+    target = replace(advice.target, nodes=made.nodes if made else where)
+    promised = made.promised if made else advice.predicted
+    return replace(
+        advice, current=current, target=target, predicted=promised, explanation=explanation
+    )
+
+
+def facts(
+    pool: PoolName,
+    members: Sequence[Member],
+    division: Division,
+    *,
+    advice: Mapping[str, Recommendation],
+    plans: Mapping[str, int],
+    last: PoolRound | None,
+    observed_only: bool,
+    now: datetime,
+) -> PoolRound:
+    """The round as it is stored; ``plans`` are the generations that carry it out, by job.
+
+    Where nobody may change nothing is bought, and prices are what they were in the ``last`` one.
+    """
+    prices: dict[str, float] = dict(last.prices) if last else {}
+    capacity: dict[str, float] = {}
+    used: dict[str, float] = {}
+    units: dict[str, str] = {}
+    short: dict[str, float] = {}
+    for market, one in zip(division.markets, division.rounds, strict=True):
+        for kind, price in one.prices.accelerators.items():
+            units[kind], prices[kind] = market.unit, price / market.grain
+            capacity[kind] = one.capacity[kind] * market.grain
+            used[kind] = one.used[kind] * market.grain
+        short |= {project: lack * market.grain for project, lack in one.short.items()}
+    return PoolRound(
+        pool=pool,
+        decided_at=now,
+        observed_only=observed_only,
+        units=units,
+        value=sum(one.value for one in division.rounds),
+        bound=sum(one.bound for one in division.rounds),
+        prices=prices,
+        project_prices=division.prices.tenants,
+        capacity=capacity,
+        used=used,
+        short=short,
+        shares=tuple(_share(one, division, advice.get(one.key), plans) for one in members),
+    )
+
+
+def _held(member: Member, situation: Situation) -> Choice:
+    hold = member.hold
+    if hold is None:
+        return Choice(
+            replicas=situation.replicas,
+            code="unknown-curve",
+            reason="no size of it can be predicted from what was seen",
+            next_step=_LOOKS_AGAIN,
+        )
+    return Choice(
+        replicas=situation.replicas,
+        code=hold.code,
+        reason=hold.reason,
+        next_step=hold.next_step,
+        why_not=tuple((size, hold.short) for size in situation.sizes),
+    )
+
+
+def _changes(division: Division, made: Change, situation: Situation) -> Choice:
+    grant, before = made.grant, situation.replicas
+    size = count(grant.replicas, "replica")
+    share = made.promised.examples_per_second / situation.rate if made.promised else None
+    rate = quantity(made.promised.examples_per_second, situation.unit) if made.promised else "more"
+    if grant.outcome is Outcome.SHRINKS:
+        takers = [
+            one.member.job.document.name
+            for one in division.changes.values()
+            if made.member.key in one.after
+        ]
+        whom = (
+            f"; {', '.join(takers)} make more of the rest" if takers else "; others wait to start"
+        )
+        reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}{whom}"
+        return Choice(replicas=grant.replicas, code="makes-room", reason=reason, next_step="")
+    factor = f", {ratio(share)} of now" if share is not None else ""
+    price = _price(division, made.member, grant)
+    if grant.outcome is Outcome.MOVES:
+        to = ", ".join(name for name, _ in made.nodes)
+        reason = f"{rate} expected with {size} on {to}{factor}; {price}"
+        return Choice(replicas=grant.replicas, code="moves", reason=reason, next_step="")
+    reason = f"{rate} expected with {size}{factor}; nobody makes more of them at {price}"
+    return Choice(replicas=grant.replicas, code="gets-more", reason=reason, next_step="")
+
+
+def _keeps(division: Division, member: Member, grant: Grant, situation: Situation) -> Choice:
+    now = f"{quantity(situation.rate, situation.unit)} with {count(situation.replicas, 'replica')}"
+    code, why = "at-share", _second(division, member, grant, situation)
+    put_off = division.put_off.get(member.key)
+    if grant.outcome is Outcome.REFUSED:
+        code, why = "refused", grant.because
+    elif put_off and grant.outcome is not Outcome.SHRINKS:
+        code, why = "put-off", f"{count(grant.replicas, 'replica')} would be its share; {put_off}"
+    return Choice(
+        replicas=situation.replicas,
+        code=code,
+        reason=f"{now}; {why}",
+        next_step=_LOOKS_AGAIN,
+        why_not=tuple((size, "others make more of it") for size in situation.sizes),
+    )
+
+
+def _second(division: Division, member: Member, grant: Grant, situation: Situation) -> str:
+    """What the job might have had, and who has it."""
+    other = grant.next_best
+    if other is None:
+        return "there is nothing else to choose"
+    gain = situation.gain(other.replicas)
+    size = count(other.replicas, "replica")
+    does = f"{size} would make {ratio(1 + gain)} of that" if gain is not None else size
+    if grant.lost_to is not None:
+        return f"{does}, {division.names[grant.lost_to]} makes more of them"
+    return f"{does}, not worth {_price(division, member, grant)}"
+
+
+def _price(division: Division, member: Member, grant: Grant) -> str:
+    market = _market(division, member)
+    kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
+    price = division.prices.accelerators.get(kind, 0.0) / market.grain
+    return f"a price of {number(price, digits=2)} per {market.unit}"
+
+
+def _explained(
+    explanation: Explanation, division: Division, member: Member, made: Change | None
+) -> Explanation:
+    """With what the round adds: the price, and the size that is left."""
+    grant = division.grants.get(member.key)
+    if grant is None:
+        return explanation
+    found = list(explanation.evidence)
+    kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
+    found.append(Evidence(label=f"price of {kind}", value=_price(division, member, grant)))
+    gaps = [one.gap for one in division.rounds]
+    found.append(Evidence(label="a better division adds at most", value=_thousandths(max(gaps))))
+    others = explanation.alternatives
+    if made is not None and made.grant.outcome is Outcome.SHRINKS:
+        others = tuple(
+            replace(one, why_not="others make more of it")
+            if one.replicas > made.grant.replicas
+            else one
+            for one in others
+        )
+    return replace(explanation, evidence=tuple(found), alternatives=others)
+
+
+def _thousandths(gap: float) -> str:
+    return f"{gap * 100:.2g}\u202f%"
+
+
+def _share(
+    member: Member,
+    division: Division,
+    advice: Recommendation | None,
+    plans: Mapping[str, int],
+) -> JobShare:
+    document, grant = member.job.document, division.grants.get(member.key)
+    made = division.changes.get(member.key)
+    before = member.current.replicas if member.current else 0
+    outcome = grant.outcome if grant and (made or not member.situation) else Outcome.KEEPS
+    reason = advice.explanation.reason if advice else (grant.reason if grant else "")
+    other = grant.next_best if grant else None
+    at = grant.placement if grant and made else member.current
+    return JobShare(
+        job=member.job.id,
+        name=document.name,
+        project=document.project,
+        outcome="held" if member.hold else str(outcome),
+        accelerator=at.accelerator if at else None,
+        before=before,
+        replicas=made.grant.replicas if made else before,
+        nodes=made.nodes if made else _where(member),
+        next_best=None if other is None else _rival(other),
+        lost_to=division.names.get(grant.lost_to) if grant and grant.lost_to else None,
+        reason=reason,
+        plan=plans.get(member.key),
+    )
+
+
+def _rival(other: Option) -> Rival:
+    return Rival(
+        accelerator=other.accelerator, replicas=other.replicas, gain=other.gain, cost=other.cost
+    )
+
+
+def _where(member: Member) -> tuple[tuple[NodeName, int], ...]:
+    found: dict[NodeName, int] = {}
+    for name in member.current.nodes if member.current else ():
+        found[NodeName(name)] = found.get(NodeName(name), 0) + 1
+    return tuple(sorted(found.items()))
+
+
+def _market(division: Division, member: Member) -> Market:
+    return next(one for one in division.markets if member.key in one.each)

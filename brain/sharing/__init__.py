@@ -1,0 +1,13 @@
+"""Deciding about many jobs of a pool at once: reads the stores, lets ``optimizer.sharing`` divide,
+and keeps the plans of a round in one transaction. Spine: no I/O of its own, no clock.
+
+    memo      what turns of one pool keep in mind
+    rounds    one round: members from the stores, a division, its plans
+
+``brain.cycle.turn`` is the only caller.
+"""
+
+from brain.sharing.memo import Looked, Memo
+from brain.sharing.rounds import joined, share
+
+__all__ = ["Looked", "Memo", "joined", "share"]

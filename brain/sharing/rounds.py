@@ -1,0 +1,226 @@
+"""One round of a pool: its members from the stores, a division, its plans."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from brain import lifecycle
+from brain.errors import Conflict
+from brain.lifecycle.sight import Sight
+from brain.lifecycle.surroundings import situate
+from brain.optimizer.cluster import Placement, Prices
+from brain.optimizer.guards import Hold
+from brain.optimizer.sharing import Division, Member, advise, divide, facts, member, shares, waiting
+from brain.optimizer.sharing.market import Floor, kind_of, kinds_of
+from brain.ports import Stores, Transaction
+from brain.settings import Settings
+from brain.sharing.memo import Memo
+from brain.types.job import Intent, Job, JobId
+from brain.types.plan import ScalePlan
+from brain.types.recommendation import Recommendation
+from brain.types.record import Event
+from brain.types.resources import Resources
+from brain.types.sharing import PoolPolicy, PoolRound
+
+#: Seconds that two rounds are apart at least: those who come and go come and go in bunches.
+DEBOUNCE_SECONDS = 5.0
+#: A decision that says the same is stored again after so long, as a sign of life.
+_STORED_AGAIN = timedelta(seconds=20)
+
+
+def joined(
+    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+) -> Member:
+    """A job that runs, as one of those that share its pool."""
+    situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room)
+    current, hold = _placed(memo, job)
+    kind = current.accelerator if current else None
+    kinds = kinds_of(job, memo.nodes, kind, migrate=settings.migrate)
+    return member(situation, current=current, kinds=kinds, earlier=sight.earlier, hold=hold)
+
+
+class Shared:
+    """What a round did."""
+
+    def __init__(self) -> None:
+        self.plans: list[ScalePlan] = []
+        self.decisions: dict[JobId, Recommendation] = {}
+        #: None where there was none.
+        self.round: PoolRound | None = None
+
+
+def share(
+    stores: Stores, memo: Memo, settings: Settings, now: datetime, *, observe: bool = False
+) -> Shared:
+    """Decide about all members of a pool at once, where it is time to.
+
+    ``observe`` stores what the round came to and proposes nothing.
+
+    Raises:
+        Conflict: somebody changed one of the jobs meanwhile; nothing was stored.
+    """
+    members = _members(memo)
+    with stores.transaction(read_only=True) as tx:
+        policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
+    rests_on = _rests_on(members, memo, policy.version if policy else 0)
+    done = Shared()
+    if not members or not _time(memo, rests_on, settings, now):
+        return done
+    written = policy.policy if policy else PoolPolicy()
+    prices = _prices(last)
+    floor = _floor(members, memo)
+    division = divide(members, floor, written, prices=prices, settings=settings, now=now)
+    with stores.transaction() as tx:
+        _expect_unchanged(tx, memo, division)
+        _store(tx, memo, members, division, last, settings, now, done, observe=observe)
+        memo.wrote(tx, [plan.job for plan in done.plans])
+    memo.round_at, memo.rested_on = now, rests_on
+    memo.decided |= done.decisions
+    return done
+
+
+def _members(memo: Memo) -> list[Member]:
+    """Those that run and were looked at, and those that wait to start; in the order they came."""
+    found = []
+    queue = {job.id for job in memo.queued()}
+    for id in memo.marks:
+        known = memo.looked.get(id)
+        if id in queue:
+            job = memo.job(id)
+            if shares(job) and job.intent is Intent.RUN:
+                found.append(waiting(job, kinds_of(job, memo.nodes, None, migrate=True)))
+        elif known is not None and known.member is not None:
+            found.append(known.member)
+    return found
+
+
+def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
+    """Where the replicas of a job are, and why it is left alone on those nodes."""
+    held = memo.ledger.held(job.id)
+    names = tuple(name for name in sorted(held) for _ in range(held[name]))
+    if not names:
+        return None, None
+    known = {node.name: node for node in memo.nodes}
+    gpus = job.document.resources.gpus > 0
+    kinds = {kind_of(known[name], gpus=gpus) for name in names if name in known}
+    lost = [name for name in names if name not in known or not known[name].schedulable]
+    hold = None
+    if lost or len(kinds) != 1:
+        hold = Hold(
+            code="node-drained" if lost else "mixed-nodes",
+            reason=f"{lost[0]} takes no replica any more"
+            if lost
+            else f"its replicas are on {', '.join(sorted(kinds))} at once",
+            short="what it runs on is not what others could have",
+            next_step="It is decided again when its nodes are alike and take replicas.",
+        )
+    return Placement(min(kinds, default=""), tuple(str(name) for name in names)), hold
+
+
+def _floor(members: Iterable[Member], memo: Memo) -> Floor:
+    """What the members may divide: what nobody has, and what those have that may change."""
+    free = dict(memo.ledger.free)
+    for one in members:
+        if one.hold is None and one.curves and one.situation is not None:
+            each = one.job.document.resources
+            for name, replicas in memo.ledger.held(one.job.id).items():
+                free[name] = free.get(name, Resources()) + each.times(replicas)
+    return Floor(nodes=memo.nodes, free=free, idle=memo.ledger.free)
+
+
+def _rests_on(members: Sequence[Member], memo: Memo, policy: int) -> object:
+    """What makes a round worth while before its time: who is there, and who may change."""
+    known = tuple((one.key, one.hold.code if one.hold else "", one.current) for one in members)
+    return known, policy, tuple((node.name, node.capacity) for node in memo.nodes)
+
+
+def _time(memo: Memo, rests_on: object, settings: Settings, now: datetime) -> bool:
+    if memo.round_at is None:
+        return True
+    since = (now - memo.round_at).total_seconds()
+    if rests_on != memo.rested_on:
+        return since >= min(DEBOUNCE_SECONDS, settings.round_seconds)
+    return since >= settings.round_seconds
+
+
+def _prices(last: PoolRound | None) -> Prices | None:
+    """Those of the last round, so that a restart of Brain does not begin anew."""
+    if last is None or not last.prices:
+        return None
+    return Prices(accelerators=last.prices, tenants=last.project_prices)
+
+
+def _expect_unchanged(tx: Transaction, memo: Memo, division: Division) -> None:
+    """Refuse to act on jobs that were changed since the division began."""
+    before = {key: memo.life(JobId(key)) for key in division.changes}
+    memo.catch_up(tx)
+    for key, life in before.items():
+        if memo.life(JobId(key)) != life:
+            raise Conflict(f"job {division.names[key]} changed while the pool was divided")
+
+
+def _store(
+    tx: Transaction,
+    memo: Memo,
+    members: Sequence[Member],
+    division: Division,
+    last: PoolRound | None,
+    settings: Settings,
+    now: datetime,
+    done: Shared,
+    *,
+    observe: bool,
+) -> None:
+    advice = {one.key: found for one in members if (found := advise(one, division)) is not None}
+    by_key = {one.key: one for one in members}
+    plans: dict[str, int] = {}
+    for key, made in division.changes.items() if not observe else ():
+        after = tuple((JobId(other), plans[other]) for other in made.after)
+        job = tx.jobs.get(made.member.job.id)
+        plan = lifecycle.propose(
+            tx, job, advice[key], settings=settings, now=now, after=after, room=memo.room
+        )
+        memo.wrote(tx, [job.id])
+        plans[key] = plan.generation
+        done.plans.append(plan)
+    for key, found in advice.items():
+        decided = _observing(found) if observe and not found.hold else found
+        _decide(tx, memo, by_key[key].job, decided, now)
+        done.decisions[by_key[key].job.id] = decided
+    done.round = facts(
+        memo.pool,
+        members,
+        division,
+        advice=advice,
+        plans=plans,
+        last=last,
+        observed_only=observe,
+        now=now,
+    )
+    tx.pools.put_round(done.round)
+
+
+def _observing(advice: Recommendation) -> Recommendation:
+    """The first look after a start holds, whatever it would have advised."""
+    explanation = replace(
+        advice.explanation,
+        code="observing",
+        reason=f"first look after a start; it would be: {advice.explanation.reason}",
+        next_step="The next round may propose it.",
+    )
+    return replace(advice, target=advice.current, explanation=explanation)
+
+
+def _decide(tx: Transaction, memo: Memo, job: Job, found: Recommendation, now: datetime) -> None:
+    """Store a decision that says something new, or whose like is old."""
+    last = memo.decided.get(job.id) or tx.plans.decision(job.id)
+    code, reason = found.explanation.code, found.explanation.reason
+    if last is not None and _same(last, found) and now - last.decided_at < _STORED_AGAIN:
+        return
+    tx.plans.decide(job.id, found)
+    if found.hold and (last is None or last.explanation.code != code):
+        tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
+
+
+def _same(one: Recommendation, other: Recommendation) -> bool:
+    return (one.target, one.explanation.code) == (other.target, other.explanation.code)
