@@ -9,8 +9,7 @@ from brain.optimizer.cluster import refusals
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
 from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
 from brain.optimizer.cluster.exchange import exchange
-from brain.optimizer.cluster.grants import grants
-from brain.optimizer.cluster.moves import ordered
+from brain.optimizer.cluster.grants import grants, ordered
 from brain.optimizer.cluster.placement import Floor
 from brain.optimizer.cluster.prices import Market, Problem, clear, taken
 from brain.optimizer.cluster.seating import Seating, seat
@@ -39,7 +38,6 @@ class Scene:
     nodes: Sequence[NodeView]
     #: Accelerators of all healthy nodes by type, names in order; never empty.
     capacity: Mapping[str, int]
-    weights: Weights
 
     @property
     def types(self) -> list[str]:
@@ -63,8 +61,45 @@ def allocate(
     Raises:
         BadInput: two jobs or two nodes share a name, or a capacity or quota is below 0.
     """
+    weights = settings or Weights()
+    asked = question(jobs, cluster, weights)
+    market, choice = divide(asked.problem, asked.start(prices), weights)
+    seating = seat(
+        jobs, asked.scene.types, asked.problem, market, choice, asked.floor, weights.movable
+    )
+    exchange(seating)
+    return _round(asked.scene, seating, asked.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """A division that is to be found."""
+
+    scene: Scene
+    problem: Problem
+    #: Nodes less what stays as it is.
+    floor: Floor
+    #: Jobs that cannot be judged, and why.
+    refused: Mapping[int, str]
+
+    def start(self, prices: Prices | None) -> Start | None:
+        """Prices of an earlier round, where it named every type."""
+        types, quotas = self.scene.types, self.scene.cluster.quotas
+        if prices is None or not set(types) <= set(prices.accelerators):
+            return None
+        tenants = np.array([prices.tenants.get(name, 0.0) for name in quotas])
+        accelerators = np.array([prices.accelerators[name] for name in types])
+        return accelerators, np.maximum(tenants, 0), np.maximum(-tenants, 0)
+
+
+def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Question:
+    """Reckon what every configuration is worth, and what is free for them.
+
+    Raises:
+        BadInput: as ``allocate``.
+    """
     refusals.check(jobs, cluster)
-    scene = _scene(jobs, cluster, settings or Weights())
+    scene = _scene(jobs, cluster)
     flat, sound = refusals.clean(flatten(jobs, scene.types))
     possible, refused = _possible(scene, flat, sound)
     fixed = [index for index, job in enumerate(jobs) if job.pinned or index in refused]
@@ -73,21 +108,18 @@ def allocate(
         if (stays := jobs[index].current) is not None:
             floor.occupy(stays, jobs[index].gpus_per_replica)
     possible &= ~np.isin(flat.job, fixed)
-    columns = tabulate(jobs, flat, scene.weights, possible=possible, current=_current(scene, flat))
+    columns = tabulate(jobs, flat, weights, possible=possible, current=_current(scene, flat))
     problem = _problem(scene, columns, floor, fixed)
-    market, choice = _divide(problem, _start(scene, prices), scene.weights)
-    seating = seat(jobs, scene.types, problem, market, choice, floor, scene.weights.movable)
-    exchange(seating)
-    return _round(scene, seating, refused)
+    return Question(scene=scene, problem=problem, floor=floor, refused=refused)
 
 
-def _scene(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) -> Scene:
+def _scene(jobs: Sequence[JobView], cluster: ClusterView) -> Scene:
     nodes = [node for node in cluster.nodes if node.healthy and node.capacity > 0]
     kinds = {node.accelerator for node in cluster.nodes} | {k for job in jobs for k in job.curves}
     capacity = dict.fromkeys(sorted(kinds or {""}), 0)
     for node in nodes:
         capacity[node.accelerator] += node.capacity
-    return Scene(jobs=jobs, cluster=cluster, nodes=nodes, capacity=capacity, weights=weights)
+    return Scene(jobs=jobs, cluster=cluster, nodes=nodes, capacity=capacity)
 
 
 def _possible(scene: Scene, flat: Flat, sound: Flags) -> tuple[Flags, dict[int, str]]:
@@ -163,16 +195,7 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
     )
 
 
-def _start(scene: Scene, prices: Prices | None) -> Start | None:
-    """Prices of an earlier round, where it named every type."""
-    if prices is None or not set(scene.types) <= set(prices.accelerators):
-        return None
-    tenants = np.array([prices.tenants.get(name, 0.0) for name in scene.cluster.quotas])
-    accelerators = np.array([prices.accelerators[name] for name in scene.types])
-    return accelerators, np.maximum(tenants, 0), np.maximum(-tenants, 0)
-
-
-def _divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Market, Ints]:
+def divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Market, Ints]:
     """The better division of two, with the better bound."""
     market = clear(problem, start)
     choice = settle(problem, market)
