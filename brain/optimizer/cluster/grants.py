@@ -3,7 +3,8 @@
 Nobody moves in before somebody has moved out.
 """
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
