@@ -147,7 +147,9 @@ class Search:
             if said.final:
                 return said
             self._say(said.reason)
-            self.taken = True
+            if not self.taken:  # let in under another number, before we would take nobody's turn
+                self.taken = True
+                return await self._introduce(address)
         elif isinstance(said, frames.Elsewhere) and said.coordinator not in ("", self._address):
             self.leader = said.coordinator
         return said is not None

@@ -1,0 +1,87 @@
+"""How an agent finds who coordinates, where that is not who it knew."""
+
+import asyncio
+
+from brain.types.resources import NodeName
+from brain.types.world import Cause
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.following.search import Answer, Found, Search
+from launcher.following.seats import EndpointSeat
+from launcher.frames import Connection
+from tests.launcher.sights import members
+
+US = "127.0.0.1:9"
+#: A world that we coordinated, and of which nobody else is left.
+LAST = WorldDocument(
+    job="j",
+    epoch=1,
+    generation=0,
+    cause=Cause.START,
+    members=members([9]),
+    master_addr="127.0.0.1",
+    master_port=1,
+    run_id="j",
+    coordinator=US,
+)
+
+
+def hello(replica: int) -> frames.Hello:
+    """An agent that says hello under a number."""
+    return frames.Hello(
+        job="j",
+        token_sha256="",
+        replica=replica,
+        node=NodeName("n0"),
+        address=US,
+        processes=1,
+        generation=0,
+        last_epoch=1,
+        port=1,
+    )
+
+
+class Full:
+    """A coordinator in whose world another agent has our number."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        said = await connection.receive(frames.Frame)
+        assert isinstance(said, frames.Hello)
+        self.heard.append(said.replica)
+        if said.replica < 0:
+            connection.send(frames.Welcome(replica=99, epoch=1))
+        else:
+            connection.send(frames.Refused(reason="replica: 83 is here already", final=False))
+        await connection.close()
+
+
+async def _looked(full: Full) -> Answer:
+    server = await asyncio.start_server(full.answer, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    search = Search(
+        EndpointSeat(f"{host}:{port}", US, bound=False),
+        US,
+        lease_seconds=3.0,
+        hello=lambda: hello(-1 if search.taken else 83),
+        last=lambda: LAST,
+        say=lambda _: None,
+    )
+    search.stood_down()
+    async with server:
+        answer = await search.look(own=False)
+        if isinstance(answer, Found):
+            await answer.connection.close()
+        return answer
+
+
+def test_who_has_lost_its_number_is_let_in_under_another_at_once() -> None:
+    full = Full()
+
+    found = asyncio.run(_looked(full))
+
+    assert isinstance(found, Found)
+    assert full.heard == [83, -1]
