@@ -7,6 +7,7 @@ only shorten what is expected. Each run hands what it learned of its name on to 
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, UnknownJob
@@ -82,7 +83,7 @@ def still_to_come(
     )
     if ratios or declared.seconds <= by_age.seconds:
         return declared
-    return by_age
+    return replace(by_age, basis="as long as so far: no declaration was tested")
 
 
 def limits(

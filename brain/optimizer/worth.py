@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from brain.models.job import JobModel, Size
 from brain.optimizer.situation import Situation, deviation
-from brain.typeset import count, number, percent
+from brain.typeset import count, percent
 
 #: Price of replicas in goodput: 0 buys speed alone, 1 the lowest cost per example.
 EXPONENT = 0.5
@@ -90,6 +90,6 @@ def _told(model: JobModel, size: int) -> str | None:
     one = trial.configuration
     return (
         f"Two minutes with {one.accumulation} micro-batch{'es' * (one.accumulation != 1)} of "
-        f"{number(one.local_batch)} examples a step would take {percent(trial.learned)} of the "
-        f"doubt about {count(size, 'replica')} away, and cost no restart."
+        f"{one.local_batch:.0f} examples a step would take {percent(trial.learned)} of the doubt "
+        f"about {count(size, 'replica')} away, and cost no restart."
     )

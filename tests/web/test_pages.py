@@ -45,6 +45,20 @@ def test_the_charts_draw_what_was_measured(browser: Browser, served: Served, pro
         assert 900 < _number(row.locator("td").nth(1).inner_text()) < 1050
 
 
+def test_the_model_stands_beside_its_promises(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        model = seen.page.get_by_role("region", name="Model")
+        expect(model).to_contain_text("1 of 2 promises held their band")
+        expect(model).to_contain_text("steps measured at 2 replicas")
+        expect(model.get_by_role("img")).to_have_accessible_name(
+            "measured against promised; generation 2: −22\u202f%, outside; "
+            "generation 1: +1\u202f%, inside"
+        )
+
+
 def test_the_crosshair_moves_by_the_arrow_keys(
     browser: Browser, served: Served, proposal: int
 ) -> None:

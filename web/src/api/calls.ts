@@ -1,7 +1,7 @@
 /** The operations that the dashboard uses; the mirror of `brain/calls.py`. */
 import { get, post, remove, send } from "./http.ts";
 import type {
-  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, NodeView, Page, PlanView, Scaling,
+  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, ModelView, NodeView, Page, PlanView, Scaling,
   Series, WorkerView,
 } from "./types.ts";
 
@@ -19,6 +19,7 @@ export const job = (id: string): Promise<JobDetail> => get(`/jobs/${name(id)}`);
 export const steer = (id: string, verb: Steering): Promise<JobView> =>
   post(`/jobs/${name(id)}:${verb}`, {});
 export const scaling = (id: string): Promise<Scaling> => get(`/jobs/${name(id)}/what-if`);
+export const model = (id: string): Promise<ModelView> => get(`/jobs/${name(id)}/model`);
 export const workers = (id: string): Promise<Page<WorkerView>> => get(`/jobs/${name(id)}/workers`);
 export const jobEvents = (id: string): Promise<Page<BrainEvent>> => get(`/jobs/${name(id)}/events`);
 export const series = (id: string, metric: string, since: Date, until: Date, width: number): Promise<Series> =>

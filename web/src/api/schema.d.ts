@@ -237,6 +237,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Model
+         * @description What is known of how a job scales: the fit's report, its promises, looks that would tell.
+         */
+        get: operations["model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/plans": {
         parameters: {
             query?: never;
@@ -459,6 +479,46 @@ export interface paths {
          * @description Stop a job at its next safe point and free what it holds.
          */
         post: operations["suspend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs:estimate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Estimate
+         * @description What a job would need, from jobs that were alike; nothing is started or stored.
+         */
+        post: operations["estimate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Models
+         * @description Promised against measured over all jobs: do 90 % bands hold nine in ten?
+         */
+        get: operations["models"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -801,6 +861,14 @@ export interface components {
          */
         Allocation: {
             /**
+             * Nodes
+             * @default []
+             */
+            nodes: [
+                string,
+                number
+            ][];
+            /**
              * Processes Per Replica
              * @default 1
              */
@@ -878,12 +946,42 @@ export interface components {
              */
             why: string;
         };
+        /**
+         * Band
+         * @description A quantity with its 90 % band; its unit is in the name of the field that holds it.
+         */
+        Band: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Value */
+            value: number;
+        };
         Batch: {
             samples: (components["schemas"]["ThroughputSample"] | components["schemas"]["SaveSample"] | components["schemas"]["HostSample"] | components["schemas"]["LossSample"])[];
             /** Format: date-time */
             sent_at: string;
             /** @constant */
             v: 1;
+        };
+        /**
+         * Calibrated
+         * @description How promises came out: do 90 % bands hold nine in ten?
+         */
+        Calibrated: {
+            /** Bias */
+            bias: number;
+            /** Count */
+            count: number;
+            /** Coverage */
+            coverage: number;
+            /** Coverage High */
+            coverage_high: number;
+            /** Coverage Low */
+            coverage_low: number;
+            /** Error */
+            error: number;
         };
         /**
          * Cause
@@ -922,6 +1020,11 @@ export interface components {
          * @description Bounds of the batch, in examples.
          */
         DocumentBatch: {
+            /**
+             * Global Max
+             * @default null
+             */
+            globalMax: number | null;
             /**
              * Global Size
              * @default null
@@ -963,6 +1066,24 @@ export interface components {
              * @default 1
              */
             unit: number;
+        };
+        /**
+         * Budget
+         * @description The most that a run may use, its restarts included; Brain takes no size that would use more.
+         *
+         *     A replica counts its GPUs, or its cores where it reserves none.
+         */
+        DocumentBudget: {
+            /**
+             * Accelerator Hours
+             * @default null
+             */
+            acceleratorHours: number | null;
+            /**
+             * Cost
+             * @default null
+             */
+            cost: number | null;
         };
         /**
          * Checkpoint
@@ -1063,6 +1184,52 @@ export interface components {
             fromSecret: string | null;
         };
         /**
+         * Estimate
+         * @description The answer: a row per kind of accelerator and size, and the size Brain would begin with.
+         */
+        Estimate: {
+            /** Basis */
+            basis: string;
+            /** Currency */
+            currency: string;
+            explanation: components["schemas"]["Explanation"] | null;
+            /** Exploring */
+            exploring: boolean;
+            /** Missing */
+            missing: string[];
+            /** Name */
+            name: string;
+            /** Similar */
+            similar: components["schemas"]["SimilarJob"][];
+            /** Sizes */
+            sizes: components["schemas"]["SizeEstimate"][];
+            /** Unit */
+            unit: string;
+            work: components["schemas"]["Work"] | null;
+        };
+        /**
+         * EstimateRequest
+         * @description What a job is that does not run yet, and what is asked: ``POST jobs:estimate``.
+         */
+        EstimateRequest: {
+            /** Document */
+            document: {
+                [key: string]: unknown;
+            };
+            /**
+             * @default {
+             *       "accelerator_hours": null,
+             *       "budget": null,
+             *       "deadline_seconds": null,
+             *       "examples": null,
+             *       "examples_per_epoch": null,
+             *       "prices": {},
+             *       "steps": null
+             *     }
+             */
+            question: components["schemas"]["Question"];
+        };
+        /**
          * Event
          * @description Something that happened; ``id`` rises and is what SSE resumes from.
          */
@@ -1123,6 +1290,26 @@ export interface components {
             next_step: string;
             /** Reason */
             reason: string;
+        };
+        /**
+         * Fit
+         * @description What the fit of one kind of accelerator rests on.
+         */
+        Fit: {
+            /** Accelerator */
+            accelerator: string;
+            /** Bounds Hit */
+            bounds_hit: string[];
+            /** Configurations */
+            configurations: number;
+            /** Held Out Error */
+            held_out_error: number | null;
+            /** Members */
+            members: string[];
+            /** Observations */
+            observations: number;
+            /** Rank */
+            rank: number;
         };
         /**
          * Freeze
@@ -1307,12 +1494,20 @@ export interface components {
             accelerator: string | null;
             /**
              * @default {
+             *       "globalMax": null,
              *       "globalSize": null,
              *       "localMax": null,
              *       "localMin": null
              *     }
              */
             batch: components["schemas"]["DocumentBatch"];
+            /**
+             * @default {
+             *       "acceleratorHours": null,
+             *       "cost": null
+             *     }
+             */
+            budget: components["schemas"]["DocumentBudget"];
             /**
              * @default {
              *       "every": null,
@@ -1327,6 +1522,11 @@ export interface components {
              * @default []
              */
             command: string[];
+            /**
+             * Deadline
+             * @default null
+             */
+            deadline: string | null;
             /**
              * Directory
              * @default null
@@ -1401,6 +1601,11 @@ export interface components {
              *     }
              */
             restarts: components["schemas"]["DocumentRestarts"];
+            /**
+             * Script Hash
+             * @default null
+             */
+            scriptHash: string | null;
             /**
              * Steps
              * @default null
@@ -1519,6 +1724,43 @@ export interface components {
             wish: components["schemas"]["WorldWish"];
         };
         /**
+         * Kept
+         * @description A promise of throughput, and what was measured afterwards.
+         */
+        Kept: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Generation */
+            generation: number;
+            /** Inside */
+            inside: boolean;
+            /** Job */
+            job: string;
+            /** Job Name */
+            job_name: string;
+            measured: components["schemas"]["Prediction"];
+            promised: components["schemas"]["Prediction"];
+            /** Replicas */
+            replicas: number;
+        };
+        /**
+         * Look
+         * @description Micro-batches that would tell about a size, at no restart.
+         */
+        Look: {
+            /** Accumulation */
+            accumulation: number;
+            /** Learned */
+            learned: number;
+            /** Local Batch */
+            local_batch: number;
+            /** Replicas */
+            replicas: number;
+        };
+        /**
          * LossSample
          * @description Samples that were dropped before they could be sent; losses are told, too.
          */
@@ -1599,6 +1841,75 @@ export interface components {
             buddy: boolean | null;
             /** Off */
             off: string;
+        };
+        /**
+         * ModelView
+         * @description What is known of how a job scales, and how far to trust it.
+         */
+        ModelView: {
+            /** Basis */
+            basis: string;
+            /** Batching */
+            batching: string | null;
+            calibration: components["schemas"]["Calibrated"] | null;
+            /**
+             * Fits
+             * @default []
+             */
+            fits: components["schemas"]["Fit"][];
+            /** Fitted */
+            fitted: boolean;
+            /**
+             * Kept
+             * @default []
+             */
+            kept: components["schemas"]["Kept"][];
+            /**
+             * Left Out
+             * @default []
+             */
+            left_out: string[];
+            /**
+             * Looks
+             * @default []
+             */
+            looks: components["schemas"]["Look"][];
+            /** Noise Examples */
+            noise_examples: number | null;
+            /**
+             * Points
+             * @default 0
+             */
+            points: number;
+            /** Remaining Basis */
+            remaining_basis: string;
+            /** Remaining Seconds */
+            remaining_seconds: number;
+            /** Restart Seconds */
+            restart_seconds: number;
+            /** Restarts Measured */
+            restarts_measured: number;
+            /**
+             * Surprised
+             * @default false
+             */
+            surprised: boolean;
+            /** Unit */
+            unit: string;
+            /**
+             * Widening
+             * @default 1
+             */
+            widening: number;
+        };
+        /**
+         * ModelsView
+         * @description Promised against measured, over all jobs.
+         */
+        ModelsView: {
+            calibration: components["schemas"]["Calibrated"] | null;
+            /** Kept */
+            kept: components["schemas"]["Kept"][];
         };
         /**
          * NewToken
@@ -1899,6 +2210,46 @@ export interface components {
             title: string;
             /** Type */
             type: string;
+        };
+        /**
+         * Question
+         * @description What is asked beside the job document.
+         */
+        Question: {
+            /**
+             * Accelerator Hours
+             * @default null
+             */
+            accelerator_hours: number | null;
+            /**
+             * Budget
+             * @default null
+             */
+            budget: number | null;
+            /**
+             * Deadline Seconds
+             * @default null
+             */
+            deadline_seconds: number | null;
+            /**
+             * Examples
+             * @default null
+             */
+            examples: number | null;
+            /**
+             * Examples Per Epoch
+             * @default null
+             */
+            examples_per_epoch: number | null;
+            /** Prices */
+            prices?: {
+                [key: string]: number;
+            };
+            /**
+             * Steps
+             * @default null
+             */
+            steps: number | null;
         };
         /**
          * Receipt
@@ -2217,6 +2568,69 @@ export interface components {
             who: string;
         };
         /**
+         * SimilarJob
+         * @description A job that the answer rests on, or would have rested on had it been more alike.
+         */
+        SimilarJob: {
+            /** Job */
+            job: string;
+            /** Likeness */
+            likeness: number;
+            /** Name */
+            name: string;
+            /** Same */
+            same: string;
+        };
+        /**
+         * SizeEstimate
+         * @description What one size on one kind of accelerator would take; None is not known.
+         */
+        SizeEstimate: {
+            /** Accelerator */
+            accelerator: string;
+            accelerator_hours: components["schemas"]["Band"] | null;
+            /** Accelerators */
+            accelerators: number;
+            /**
+             * Chosen
+             * @default false
+             */
+            chosen: boolean;
+            cost: components["schemas"]["Band"] | null;
+            cpu_millis: components["schemas"]["Band"] | null;
+            device_memory_bytes: components["schemas"]["Band"] | null;
+            /**
+             * Exploring
+             * @default false
+             */
+            exploring: boolean;
+            finish_seconds: components["schemas"]["Band"] | null;
+            /**
+             * Fits
+             * @default true
+             */
+            fits: boolean;
+            /**
+             * Fits Now
+             * @default true
+             */
+            fits_now: boolean;
+            memory_bytes: components["schemas"]["Band"] | null;
+            network_bytes_per_second: components["schemas"]["Band"] | null;
+            /** Nodes */
+            nodes: number;
+            /** Replicas */
+            replicas: number;
+            throughput: components["schemas"]["Prediction"] | null;
+            /** Undetermined */
+            undetermined: string | null;
+            /**
+             * Why Not
+             * @default
+             */
+            why_not: string;
+        };
+        /**
          * ThroughputSample
          * @description A window of consecutive optimizer steps of one worker.
          */
@@ -2229,6 +2643,41 @@ export interface components {
             data_wait_seconds: number;
             /** Examples Per Second */
             examples_per_second: number | null;
+            /**
+             * Exchange Wait Seconds
+             * @default null
+             */
+            exchange_wait_seconds: number | null;
+            /**
+             * Gns Big Batch
+             * @default null
+             */
+            gns_big_batch: number | null;
+            /**
+             * Gns Big Square
+             * @default null
+             */
+            gns_big_square: number | null;
+            /**
+             * Gns Small Batch
+             * @default null
+             */
+            gns_small_batch: number | null;
+            /**
+             * Gns Small Square
+             * @default null
+             */
+            gns_small_square: number | null;
+            /**
+             * Gns Steps
+             * @default null
+             */
+            gns_steps: number | null;
+            /**
+             * Gns Unavailable
+             * @default null
+             */
+            gns_unavailable: string | null;
             /** @constant */
             kind: "throughput";
             /** Local Batch */
@@ -2314,6 +2763,20 @@ export interface components {
             replicas: number;
             /** Undetermined */
             undetermined: string | null;
+        };
+        /**
+         * Work
+         * @description How much there is to do.
+         */
+        Work: {
+            amount: components["schemas"]["Band"];
+            /** Basis */
+            basis: string;
+            /**
+             * In Steps
+             * @default false
+             */
+            in_steps: boolean;
         };
         /**
          * WorkerView
@@ -2450,6 +2913,14 @@ export interface components {
             job: string;
             /** Minimum */
             minimum: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: [
+                string,
+                number
+            ][];
             /** Patience Seconds */
             patience_seconds: number;
             /** Processes Per Replica */
@@ -3176,6 +3647,67 @@ export interface operations {
                 };
                 content: {
                     "text/plain": unknown;
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    model: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelView"];
                 };
             };
             /** @description NotSignedIn */
@@ -4145,6 +4677,77 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    estimate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EstimateRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Estimate"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField, ImpossibleBounds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
                 };
             };
         };

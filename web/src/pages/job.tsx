@@ -7,6 +7,7 @@ import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
 import { Head } from "../job/head.tsx";
 import { Logs } from "../job/logs.tsx";
+import { Model } from "../job/model.tsx";
 import { PlanList } from "../job/plans.tsx";
 import { Sizes } from "../job/sizes.tsx";
 import { Spec } from "../job/spec.tsx";
@@ -105,6 +106,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
         <section class="side">
           <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
           <PlanList plans={plans} />
+          <Model job={job} />
         </section>
       </div>
     </>
