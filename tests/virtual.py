@@ -50,6 +50,8 @@ class Laptop:
         self.global_batch, self.noise = global_batch, noise
         #: How far the clock of its senders is behind Brain's.
         self.behind_seconds = behind_seconds
+        #: What else the probe measures, of every rank alike.
+        self.also: dict[str, Any] = {}
         self.now = builders.NOW
         self.stores: Stores = stores or MemoryStores()
         self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
@@ -213,6 +215,7 @@ class Laptop:
             "step_seconds": step,
             "step_seconds_mean": step,
             "examples_per_second": None if local is None else local / step,
+            **self.also,
         }
         sample = builders.throughput(
             self._sequence,

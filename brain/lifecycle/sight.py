@@ -5,11 +5,12 @@ the present world alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from brain import wire
 from brain.errors import Undetermined
+from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.job import JobModel, fit, foretell
 from brain.models.terms import Terms, terms_of, unit_of
@@ -23,6 +24,8 @@ from brain.types.world import World
 #: Kind of the stored fit. Fields that ``Point`` gains have defaults, so that what an earlier
 #: release stored is read on; a shape that cannot be read gets a new kind.
 KIND = "throughput-points/1"
+#: Kind of the stored sums of gradients.
+GRADIENTS = "gradient-sums/1"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
 #: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
 WINDOWS_SECONDS = (60.0, 900.0)
@@ -41,6 +44,18 @@ class Sight:
     #: The present world, or why it is not measured yet.
     present: Point | Undetermined
     model: JobModel | None = None
+    #: What the job's gradients came to in all its worlds.
+    gradients: GradientSums = field(default_factory=GradientSums)
+
+    @property
+    def noise(self) -> NoiseScale | Undetermined:
+        """The gradient noise scale; or why there is none, as the probe says it."""
+        try:
+            return self.gradients.scale
+        except Undetermined as unsettled:
+            told = [s for s in self.samples if s.gns_steps or s.gns_unavailable]
+            why = told[-1].gns_unavailable if told else None
+            return unsettled if why is None else Undetermined(why, code=unsettled.code)
 
     @property
     def now(self) -> Prediction | None:
@@ -97,10 +112,16 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
         present = _measured(samples, settings)
         if isinstance(present, Point) or since <= world.formed_at:
             break
-    sight = Sight(world=world, samples=samples, earlier=earlier, present=present)
+    sums = gradients(tx, job).with_samples(samples)
+    sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
     if not isinstance(present, Point):
         return sight
-    present = replace(present, foretold=_foretold(present, stored, terms))
+    noise = sight.noise
+    present = replace(
+        present,
+        noise_scale=noise.examples if isinstance(noise, NoiseScale) else None,
+        foretold=_foretold(present, stored, terms),
+    )
     try:
         return replace(sight, present=present, model=fit(present, earlier, terms=terms))
     except Undetermined as unusable:
@@ -123,7 +144,10 @@ def _measured(samples: Sequence[ThroughputSample], settings: Settings) -> Point 
 
 
 def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
-    """Keep the present world's point for the time when it is an earlier one."""
+    """Keep the present world's point for the time when it is an earlier one, and gradients."""
+    if sight.gradients.first[0] > 0 and _newer(gradients(tx, job).until, sight.gradients.until):
+        kept = wire.encode(sight.gradients).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=GRADIENTS, parameters=kept, fitted_at=now))
     if isinstance(sight.present, Point) and _worth_storing(points(tx, job), sight.present):
         parameters = wire.encode([*sight.earlier, sight.present]).decode()
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
@@ -134,10 +158,23 @@ def _worth_storing(stored: list[Point], present: Point) -> bool:
     last = stored[-1] if stored else None
     if last is None or last.epoch != present.epoch:
         return True
-    return (present.until - last.until).total_seconds() >= KEEP_SECONDS
+    return _newer(last.until, present.until)
+
+
+def _newer(stored: datetime | None, until: datetime | None) -> bool:
+    """Whether what is known now is so much newer than what is stored that it is stored again."""
+    if stored is None or until is None:
+        return until is not None
+    return (until - stored).total_seconds() >= KEEP_SECONDS
 
 
 def points(tx: Transaction, job: Job) -> list[Point]:
     """All points of a job that were remembered, oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
+
+
+def gradients(tx: Transaction, job: Job) -> GradientSums:
+    """What was remembered of a job's gradients."""
+    stored = tx.fits.get(job.id, GRADIENTS)
+    return wire.decode(stored.parameters, GradientSums) if stored else GradientSums()

@@ -6,16 +6,24 @@ From the gradient noise scale (McCandlish et al., *An Empirical Model of Large-B
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brain.errors import Undetermined
+from brain.models.fitting import MINIMUM_WINDOWS, Z90
 from brain.types.telemetry import ThroughputSample
 
 #: Noise scales outside of these, in first batches, are estimation errors (models.md section 2.8).
 SMALLEST, LARGEST = 0.1, 1e4
+#: Sampled steps of a world after which what was measured counts half. Chosen, not measured: a few
+#: hundred settle a scale of some ten batches, and training changes over thousands of steps.
+HALF_LIFE_STEPS = 300.0
+#: A noise scale of larger relative standard error is none.
+LARGEST_ERROR = 0.5
 
 
 def noise_scale(square: float, variance: float, batch: float) -> float:
@@ -98,25 +106,96 @@ def norms_of(sample: ThroughputSample) -> Norms | None:
     return Norms(steps, small, sample.gns_small_square, big, sample.gns_big_square)
 
 
-def smoothed(scales: Sequence[float], first_batch: float, *, half_life: float = 10.0) -> float:
-    """Noise scale now, out of those measured so far, oldest first; noise grows as training goes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScale:
+    """Gradient noise scale in examples, with its 90 % interval."""
 
-    Exponentially weighted in logarithms, ``half_life`` in measurements, and kept within what a
-    noise scale can be.
+    examples: float
+    low: float
+    high: float
+    #: Sampled steps of the world that it rests on; older ones count less.
+    steps: float
 
-    Raises:
-        Undetermined: none was measured.
 
-    >>> round(smoothed([100.0, 400.0], first_batch=32, half_life=1.0))
-    252
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientSums:
+    """What the gradients of a job came to so far, small enough to be kept with its fits.
+
+    Squared mean gradient ``s`` and variance ``v`` of windows (``gradient_statistics``) are summed
+    with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``: noise grows
+    as training goes. The scale is the ratio of the means; its error follows from the scatter of
+    the windows by the delta method. Workers of a world share the mean gradient of a step, so
+    their windows count as one.
     """
-    if not scales:
-        raise Undetermined("no gradient noise was measured", code="no-noise-scale")
-    age = np.arange(len(scales))[::-1]
-    weight = 0.5 ** (age / half_life)
-    low, high = SMALLEST * first_batch, LARGEST * first_batch
-    logs = np.log(np.clip(scales, low, high))
-    return float(np.exp(np.average(logs, weights=weight)))
+
+    #: Of one loss scale: sums of another accumulation are not added to these, because scripts
+    #: divide their loss by it.
+    accumulation: int = 0
+    until: datetime | None = None
+    #: Sums of w, w s, w v, and of the squares of w times 1, s, v, s s, v v, s v.
+    first: tuple[float, ...] = (0.0,) * 3
+    second: tuple[float, ...] = (0.0,) * 6
+
+    def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
+        """These and the samples that are newer, which must be sorted by time."""
+        fresh = [s for s in samples if self.until is None or s.measured_at > self.until]
+        read = [(s.accumulation, s.processes, norms_of(s)) for s in fresh]
+        seen = [(of, max(1, workers), norms) for of, workers, norms in read if norms is not None]
+        if not seen:
+            return replace(self, until=fresh[-1].measured_at) if fresh else self
+        accumulation = seen[-1][0]
+        rows = [
+            (norms.steps, workers, *norms.statistics)
+            for of, workers, norms in seen
+            if of == accumulation
+        ]
+        steps, workers, s, v = np.array(rows, dtype=np.float64).T
+        weight = steps / workers
+        later = np.cumsum(weight[::-1])[::-1] - weight
+        decayed = weight * 0.5 ** (later / HALF_LIFE_STEPS)
+        kept = 0.5 ** (weight.sum() / HALF_LIFE_STEPS) if accumulation == self.accumulation else 0
+        # Windows of one step count as one: so many of them add up to what one alone would.
+        whole = decayed**2 * workers
+        one = np.ones_like(s)
+        first = np.stack([one, s, v]) @ decayed
+        second = np.stack([one, s, v, s * s, v * v, s * v]) @ whole
+        return GradientSums(
+            accumulation=accumulation,
+            until=fresh[-1].measured_at,
+            first=tuple((kept * np.array(self.first) + first).tolist()),
+            second=tuple((kept**2 * np.array(self.second) + second).tolist()),
+        )
+
+    @property
+    def scale(self) -> NoiseScale:
+        """The noise scale as far as it is known.
+
+        Raises:
+            Undetermined: nothing was measured, or no mean gradient stands out of the noise; more
+                sampled steps would settle it.
+        """
+        weight = self.first[0]
+        if weight <= 0:
+            raise Undetermined("no gradient noise was measured", code="no-noise-scale")
+        square, variance = self.first[1] / weight, self.first[2] / weight
+        found = noise_scale(square, variance, batch=1)
+        one, s, v, ss, vv, sv = (each / weight**2 for each in self.second)
+        error_square = ss - 2 * square * s + square**2 * one
+        error_variance = vv - 2 * variance * v + variance**2 * one
+        both = sv - square * v - variance * s + square * variance * one
+        relative = error_square / square**2
+        if variance > 0:
+            relative += error_variance / variance**2 - 2 * both / (square * variance)
+        # Of so few windows the scatter itself is a guess.
+        error = math.sqrt(max(0.0, relative)) if one * MINIMUM_WINDOWS <= 1 else math.inf
+        if error > LARGEST_ERROR:
+            raise Undetermined(
+                f"{weight:.0f} sampled steps do not settle the gradient noise scale; more of "
+                "them would",
+                code="no-noise-scale",
+            )
+        band = math.exp(Z90 * error)
+        return NoiseScale(examples=found, low=found / band, high=found * band, steps=weight)
 
 
 def efficiency(
@@ -126,7 +205,8 @@ def efficiency(
 
         E(M) = (phi + M0) / (phi + M)        (Pollux, equation 7)
 
-    1 where the noise scale is None: nobody knows, and then the batch must stay as it is.
+    1 where the noise scale is None: nobody knows, and then the batch must stay as it is. A scale
+    is kept within what one can be.
 
     >>> efficiency(128.0, first_batch=32, noise=32.0).item()
     0.4
@@ -136,4 +216,5 @@ def efficiency(
     size = np.asarray(batch, dtype=np.float64)
     if noise is None:
         return np.ones_like(size)
+    noise = min(max(noise, SMALLEST * first_batch), LARGEST * first_batch)
     return (noise + first_batch) / (noise + size)

@@ -21,6 +21,9 @@ from brain.typeset import count, percent
 MINIMUM_WINDOWS = 5
 #: 95 % quantile of the standard normal: half the width of a 90 % interval.
 Z90 = 1.6449
+#: Least share of a step that computes, however long the exchange seems: sampled waits may come
+#: from slower steps than the median.
+LEAST_COMPUTING = 0.05
 #: Standard deviation of log throughput between two worlds of one size: the median over the 1 171
 #: pairs of mirrored placements (2 + 1 GPUs, 1 + 2 GPUs) in the tables of Pollux and Sia.
 REPEAT = 0.04
@@ -116,6 +119,7 @@ def measure(
         steps=min(sum(sample.steps for sample in of) for of in ranks.values()),
         last_step=max(sample.step for sample in samples),
         until=newest.measured_at,
+        compute_seconds=_compute_seconds(ranks, step_seconds, newest),
     )
 
 
@@ -148,6 +152,24 @@ def weighted_median(values: _Floats, weights: _Floats) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+
+
+def _compute_seconds(
+    ranks: Mapping[int, Sequence[ThroughputSample]], step_seconds: float, newest: ThroughputSample
+) -> float | None:
+    """Seconds that a micro-batch computes: the step less the exchange that nobody could hide.
+
+    The rank that waits least for gradients is the slowest one: the others also wait for it. None
+    where a rank does not tell its wait, or nothing is exchanged.
+    """
+    waits = []
+    for samples in ranks.values():
+        told = [s.exchange_wait_seconds for s in samples if s.exchange_wait_seconds is not None]
+        if not told or newest.processes < 2:
+            return None
+        waits.append(float(np.median(told)))
+    computing = max(step_seconds - min(waits), LEAST_COMPUTING * step_seconds)
+    return computing / newest.accumulation
 
 
 def _by_rank(samples: Sequence[ThroughputSample]) -> Mapping[int, list[ThroughputSample]]:

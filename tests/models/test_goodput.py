@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from brain.errors import Undetermined
-from brain.models.efficiency import efficiency, gradient_statistics, noise_scale, smoothed
+from brain.models.efficiency import efficiency, gradient_statistics, noise_scale
 from brain.models.goodput import Batches, best, candidates, curve, goodput, rate
 from brain.models.step_time.columns import Configuration
 
@@ -61,8 +61,9 @@ def test_one_batch_size_tells_nothing():
 
 
 def test_wild_noise_scales_are_kept_within_reason():
-    assert smoothed([1e12], first_batch=32) == pytest.approx(32e4)
-    assert smoothed([1e-9], first_batch=32) == pytest.approx(3.2)
+    wild, none = (efficiency(64.0, first_batch=32, noise=noise) for noise in (1e12, 1e-9))
+
+    assert (wild, none) == (pytest.approx(1, rel=1e-3), pytest.approx((3.2 + 32) / (3.2 + 64)))
 
 
 def test_without_a_noise_scale_the_global_batch_stays():
