@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-resources web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-allocator bench-resources web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
+	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -64,6 +65,9 @@ bench-jct: $(READY)
 
 bench-resources: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources
+
+bench-allocator: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.allocator
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build

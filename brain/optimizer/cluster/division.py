@@ -97,7 +97,8 @@ def _order(problem: Problem, market: Market) -> list[int]:
     jobs = np.flatnonzero(market.surplus >= -_SLACK)
     size = problem.columns.size[jobs, market.choice[jobs]]
     kind = problem.columns.accelerator[jobs, market.choice[jobs]]
-    eager = market.surplus[jobs] / np.maximum(market.accelerators[kind] * size, 1e-300)
+    price = market.accelerators[kind] + market.tenants[problem.tenant[jobs]]
+    eager = market.surplus[jobs] / np.maximum(price * size, 1e-300)
     rank: list[int] = jobs[np.argsort(-eager, kind="stable")].tolist()
     owed = [*problem.guaranteed.tolist(), 0.0]
     if not any(owed):

@@ -1,0 +1,175 @@
+"""How long does it take to divide a cluster, and how far from the best is the division?
+
+    make bench-allocator
+
+Jobs have the measured curves of Pollux's and Sia's applications (``problems``). A division is what
+``allocate`` does before it looks for nodes: from job views to a configuration for each, cold, that
+is without prices of an earlier round. The round adds nodes, reasons and the order of moves, of all
+jobs at once, as after an outage. Warm is the round a minute later, when one job in ten is new. The
+gap is certified by the round's own bound; beside it stands the linear relaxation of HiGHS. Times
+are CPU milliseconds of one core, medians.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.allocator import peers, problems
+from benchmarks.models.data import Task, tasks
+from benchmarks.report import Row, publish
+from brain.optimizer.cluster import ClusterView, JobView, Round, Weights, allocate
+from brain.optimizer.cluster.allocate import divide, question
+from brain.optimizer.cluster.division import worth
+from brain.typeset import number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One size of cluster, and what is allowed there."""
+
+    jobs: int
+    accelerators: int
+    tenants: int = 0
+    #: Milliseconds of a division, and its gap in percent.
+    bar_ms: float | None = None
+    bar_gap: float | None = None
+    #: Seconds that branch and bound may take; None: it is not asked.
+    patience: float | None = 60.0
+    times: int = 5
+
+    @property
+    def name(self) -> str:
+        """As people say it."""
+        of = f", {self.tenants} tenants" if self.tenants else ""
+        return f"{self.jobs:,} × {self.accelerators:,}{of}"
+
+
+CASES = (
+    Case(jobs=100, accelerators=64),
+    Case(jobs=1000, accelerators=1024),
+    Case(jobs=2000, accelerators=4096, bar_ms=60.0, bar_gap=0.05),
+    Case(jobs=2000, accelerators=4096, tenants=20, patience=None),
+    Case(jobs=10_000, accelerators=16_384, bar_ms=400.0, patience=None, times=3),
+)
+T = TypeVar("T")
+#: A round may take this many times as long as its division.
+_WITH_NODES = 2.0
+
+
+def milliseconds(work: Callable[[], T], times: int) -> tuple[float, T]:
+    """Median CPU time of ``work``, and its result."""
+    spent = []
+    for _ in range(times):
+        start = time.process_time()
+        found = work()
+        spent.append(1e3 * (time.process_time() - start))
+    return median(spent), found
+
+
+def measure(case: Case, found: Sequence[Task]) -> list[Row]:
+    """All rows of one size."""
+    random = np.random.default_rng([case.jobs, case.accelerators, case.tenants])
+    cluster = problems.cluster(case.accelerators, case.tenants)
+    jobs = problems.jobs(found, case.jobs, random, case.tenants)
+    weights = Weights()
+
+    def division() -> tuple[float, float]:
+        asked = question(jobs, cluster, weights)
+        market, choice = divide(asked.problem, None, weights)
+        return worth(asked.problem, choice), market.bound
+
+    allocate(jobs[:10], cluster)
+    division_ms, (value, bound) = milliseconds(division, case.times)
+    round_ms, first = milliseconds(lambda: allocate(jobs, cluster), case.times)
+    asked = question(jobs, cluster, weights).problem
+    rows = peers.rules(asked)
+    relaxed_ms, relaxed = milliseconds(lambda: peers.relaxation(rows), 1)
+    greedy_ms, greedy = milliseconds(lambda: peers.greedy(asked), 1)
+    best = min(relaxed, bound)
+    table = [
+        Row(
+            metric=f"{case.name}: a division",
+            value=division_ms,
+            unit="ms",
+            peer="relaxation by HiGHS",
+            peer_value=relaxed_ms,
+            bar=case.bar_ms,
+        ),
+        Row(
+            metric=f"{case.name}: its certified gap",
+            value=100 * max(0.0, 1 - value / bound),
+            unit="%",
+            peer="greedy heap",
+            peer_value=100 * (1 - greedy / best),
+            bar=case.bar_gap,
+            note=f"to the relaxation {100 * max(0.0, 1 - value / relaxed):.2g} %; "
+            f"the heap takes {number(greedy_ms)} ms",
+        ),
+        Row(
+            metric=f"{case.name}: the round, nodes, reasons and moves included",
+            value=round_ms,
+            unit="ms",
+            bar=None if case.bar_ms is None else _WITH_NODES * case.bar_ms,
+            note=f"gap {100 * first.gap:.2g} % once everybody has nodes",
+        ),
+        _warm(case, found, cluster, jobs, first),
+    ]
+    if case.patience is not None:
+        table.append(_exact(case, rows, division_ms, value, best))
+    return table
+
+
+def _warm(
+    case: Case, found: Sequence[Task], cluster: ClusterView, jobs: Sequence[JobView], last: Round
+) -> Row:
+    """The round after a tenth of the jobs ended and as many came."""
+    random = np.random.default_rng([1, case.jobs])
+    fresh = problems.jobs(found, case.jobs, random, case.tenants)
+    now = [
+        replace(fresh[index], key=f"new-{index}")
+        if index % 10 == 0
+        else replace(job, current=last.grants[job.key].placement)
+        for index, job in enumerate(jobs)
+    ]
+    spent, after = milliseconds(lambda: allocate(now, cluster, prices=last.prices), case.times)
+    return Row(
+        metric=f"{case.name}: the next round, a tenth of the jobs new",
+        value=spent,
+        unit="ms",
+        note=f"gap {100 * after.gap:.2g} %, {len(after.moves)} moves",
+    )
+
+
+def _exact(case: Case, rows: peers.Rules, ours_ms: float, value: float, best: float) -> Row:
+    assert case.patience is not None
+    spent, found = milliseconds(lambda: peers.branch_and_bound(rows, case.patience or 0), 1)
+    gap = "no division found" if found is None else f"its gap {100 * (1 - found / best):.2g} %"
+    return Row(
+        metric=f"{case.name}: beside branch and bound to 0.1 %",
+        value=ours_ms,
+        unit="ms",
+        peer="HiGHS",
+        peer_value=spent,
+        note=f"{gap}, ours {100 * max(0.0, 1 - value / best):.2g} %",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--jobs", type=int, help="only the cases of so many jobs")
+    arguments = parser.parse_args()
+    found = tasks(Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data")))
+    chosen = [case for case in CASES if arguments.jobs in (None, case.jobs)]
+    table = [row for case in chosen for row in measure(case, found)]
+    publish("allocator", "A cluster divided among jobs", table)
+
+
+if __name__ == "__main__":
+    main()

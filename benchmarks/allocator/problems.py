@@ -1,0 +1,95 @@
+"""Clusters and jobs of any size, from the step times that Pollux and Sia measured.
+
+Four types of accelerator; every job's curves are those of one of six applications, with its speed
+and its scaling perturbed. Of the jobs 15 % are rigid and 20 % can use one type only; bounds differ.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.models.data import Floats, Task
+from brain.optimizer.cluster import ClusterView, Curve, JobView, NodeView, Quota
+
+#: Accelerators of a node.
+TYPES = {"aws": 4, "azure": 8, "dgx-ext": 8, "rtx": 8}
+SIZES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+_RIGID, _ONE_TYPE = 0.15, 0.20
+#: Nodes of a rack.
+_RACK = 16
+
+
+def cluster(accelerators: int, tenants: int = 0) -> ClusterView:
+    """A quarter of the accelerators of each type; ``tenants`` share 80 % of all evenly."""
+    share = accelerators // len(TYPES)
+    nodes = [
+        NodeView(
+            name=f"{kind}-{index:05d}",
+            accelerator=kind,
+            capacity=size,
+            path=(kind, f"rack-{index // _RACK:04d}"),
+        )
+        for kind, size in TYPES.items()
+        for index in range(share // size)
+    ]
+    limit = round(0.8 * accelerators / max(tenants, 1))
+    return ClusterView(
+        nodes=nodes,
+        quotas={f"tenant-{index}": Quota(limit=limit) for index in range(tenants)},
+    )
+
+
+def jobs(
+    tasks: Sequence[Task], how_many: int, random: np.random.Generator, tenants: int = 0
+) -> list[JobView]:
+    """Jobs that have arrived and hold nothing yet."""
+    tables = {}
+    for task in tasks:
+        if task.accelerator in TYPES:
+            tables.setdefault(task.application, {})[task.accelerator] = speeds(task)
+    names = sorted(tables)
+    return [
+        _job(index, tables[names[int(random.integers(len(names)))]], random, tenants)
+        for index in range(how_many)
+    ]
+
+
+def speeds(task: Task) -> Floats:
+    """Goodput at each of ``SIZES`` with the best measured batch, on as few nodes as measured."""
+    rate = task.goodput(np.log(task.step_seconds))
+    replicas, nodes = task.X[:, 0 + 1], task.X[:, 0]
+    best = {}
+    for size in np.unique(replicas):
+        packed = (replicas == size) & (nodes == nodes[replicas == size].min())
+        best[size] = rate[packed].max()
+    known = np.log(sorted(best))
+    found: Floats = np.exp(np.interp(np.log(SIZES), known, np.log([best[s] for s in sorted(best)])))
+    return found
+
+
+def _job(
+    index: int, tables: dict[str, Floats], random: np.random.Generator, tenants: int
+) -> JobView:
+    kinds = sorted(tables)
+    if random.random() < _ONE_TYPE:
+        kinds = [kinds[int(random.integers(len(kinds)))]]
+    low = int(random.choice([1, 1, 1, 2, 4]))
+    high = low if random.random() < _RIGID else int(random.choice([8, 16, 32, 64]))
+    sizes = SIZES[(low <= SIZES) & (high >= SIZES)]
+    bend = random.uniform(0.9, 1.1)
+    curves = {}
+    for kind in kinds:
+        rate = tables[kind][np.searchsorted(SIZES, sizes)]
+        rate = np.maximum.accumulate(rate[0] * (rate / rate[0]) ** bend)
+        curves[kind] = Curve.of(sizes, rate * random.lognormal(0, 0.1))
+    return JobView(
+        key=f"job-{index:05d}",
+        curves=curves,
+        tenant=f"tenant-{int(random.integers(tenants))}" if tenants else "",
+        priority=int(random.random() < 0.1),
+        attained_seconds=float(random.lognormal(8, 1.6)),
+        remaining_seconds=float(random.lognormal(9, 1.6)),
+        waited_seconds=60.0,
+        age_seconds=3600.0,
+        restart_seconds=float(random.uniform(5, 120)),
+    )
