@@ -30,6 +30,7 @@ COMMANDS = {
     "rollback": ("brain.cli.plans:rollback", "Go back to the size before a plan."),
     "explain": ("brain.cli.plans:explain", "Say why a job has its size."),
     "what-if": ("brain.cli.plans:what_if", "Predict a job's throughput at other sizes."),
+    "replay": ("brain.cli.replay:replay", "Take what was decided here again, differently."),
     "simulate": ("brain.cli.simulate:simulate", "Run a workload on a cluster in virtual time."),
     "nodes": ("brain.cli.operate:nodes", "List nodes and what is reserved on them."),
     "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off applies them again."),

@@ -16,6 +16,7 @@ from brain.memory import MemoryStores
 from brain.models.efficiency import efficiency
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.sharing import Memo
 from brain.simulator.placing import Placement, of_kind, place
 from brain.simulator.telling import Telling, ended, members, running
 from brain.simulator.world import Event, Happening, Node, Run, World
@@ -73,6 +74,8 @@ class Service:
         self._seed, self._noise = seed, noise
         self._stores = MemoryStores()
         self._seen: dict[str, Seen] = {}
+        #: What the service keeps in mind from turn to turn, too.
+        self._memo = Memo(POOL)
         self._told_at = self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
         with self._stores.transaction() as tx:
@@ -96,7 +99,7 @@ class Service:
             self._forget(tx)
         self._told_at = self._world.now
         began = stopwatch()
-        cycle.turn(self._stores, POOL, self._settings, self._now)
+        cycle.turn(self._stores, POOL, self._settings, self._now, memo=self._memo)
         took = stopwatch() - began
         return took, self._carry_out()
 

@@ -1,0 +1,246 @@
+"""``brain replay``: what was decided here, decided again by other settings or another policy."""
+
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from brain.cli import output
+from brain.cli.connect import state_directory
+from brain.cli.simulate import chosen
+from brain.errors import BadInput, Unavailable
+from brain.ports import Stores
+from brain.settings import Settings, settings_from, settings_in_environment
+from brain.simulator import replay as again
+from brain.simulator.replay import Replayed, Support, Tally, Verdict
+from brain.simulator.replay.decisions import Progress
+from brain.simulator.run import NAMES
+from brain.typeset import change, count, duration, number, resize
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+@click.command()
+@click.option("--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, 2w.")
+@click.option(
+    "--policy",
+    type=click.Choice(NAMES),
+    default="brain",
+    show_default=True,
+    help="Who decides instead.",
+)
+@click.option(
+    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A setting of Brain; see config."
+)
+@click.option("--job", "job", default="", help="This job alone, by id or name.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List decisions that came out the same, too."
+)
+@click.option(
+    "--database-url", default="", help="Where it is recorded; default: what brain up uses."
+)
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
+def replay(
+    since: str,
+    policy: str,
+    given: tuple[str, ...],
+    job: str,
+    everything: bool,
+    database_url: str,
+    form: str,
+) -> None:
+    """Take the decisions of this installation again and say what would have been different.
+
+    \b
+    brain replay --since 7d --set dwell_seconds=60
+    brain replay --since 2w --policy fifo
+
+    Reads what is recorded, on the machine that has the database, and changes nothing. Each decision
+    is taken on the past as it was; a difference holds until the next recorded change.
+    """
+    now = datetime.now(UTC)
+    begin = now - timedelta(seconds=span(since))
+    settings = installed()
+    with recorded_here(settings, database_url) as stores:
+        with stores.transaction(read_only=True) as tx:
+            recording = again.recorded(tx, since=begin, now=now)
+        if job:
+            recording = recording.only(job)
+        with bar() as progress:
+            found = again.replay(
+                stores,
+                recording,
+                policy=policy,
+                settings=settings_from(asdict(settings), chosen(given)),
+                recorded_settings=settings,
+                progress=progress,
+            )
+    total = again.tally(found)
+    if form == "json":
+        click.echo(json.dumps(plain(found, total), indent=2, default=str))
+    else:
+        show(found, total, since=since, everything=everything)
+
+
+def span(text: str) -> float:
+    """Seconds of a stretch of time as a person writes it.
+
+    Raises:
+        BadInput: it is none.
+
+    >>> span("90m"), span("7d")
+    (5400.0, 604800.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
+    if not found or float(found[1]) <= 0:
+        raise BadInput(
+            f"--since {text!r} is no stretch of time; write 90m, 12h or 7d", field="since"
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def installed() -> Settings:
+    """The settings that ``brain up`` uses here.
+
+    Raises:
+        BadInput: the file of settings cannot be used.
+    """
+    file = state_directory() / "brain.toml"
+    try:
+        written = tomllib.loads(file.read_text()) if file.exists() else {}
+    except (OSError, tomllib.TOMLDecodeError) as bad:
+        raise BadInput(f"{file}: {bad}") from bad
+    return settings_from(written, settings_in_environment(os.environ))
+
+
+@contextmanager
+def recorded_here(settings: Settings, url: str) -> Iterator[Stores]:
+    """The stores of this installation.
+
+    Raises:
+        Unavailable: there is no database here.
+    """
+    from brain.db import SqlStores
+
+    file = (state_directory() / "brain.db").absolute()
+    chosen_url = url or settings.database_url or f"sqlite:///{file}"
+    path = Path(chosen_url.removeprefix("sqlite:///"))
+    if chosen_url.startswith("sqlite:///") and not path.exists():
+        raise Unavailable(
+            f"nothing is recorded here ({path} is missing): run this where Brain's database is, "
+            "set BRAIN_HOME, or name the database with --database-url"
+        )
+    stores = SqlStores(chosen_url)
+    try:
+        yield stores
+    finally:
+        stores.close()
+
+
+@contextmanager
+def bar() -> Iterator[Progress | None]:
+    """A bar of decisions on a terminal; nothing anywhere else."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("decisions", total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: bool) -> None:
+    """Print what is different, then what it comes to."""
+    if not found:
+        click.echo(f"Brain decided nothing within the last {since}; look further back with --since")
+        return
+    for one in found:
+        if everything or one.verdict is not Verdict.SAME:
+            for line in lines(one):
+                click.echo(line)
+    click.echo(
+        f"{count(total.decisions, 'decision')}: {total.same} the same, "
+        f"{total.different} different, {total.untold} that what is kept cannot tell"
+    )
+    if total.gain is not None:
+        click.echo(
+            f"Where they differ: throughput {change(total.gain)} on average over the time that "
+            f"they held, {number(total.replica_hours)} replica-hours more "
+            f"({total.expected} of {total.different} can be told)"
+        )
+
+
+def lines(one: Replayed) -> Iterator[str]:
+    """A decision in words."""
+    decision = one.decision
+    did = resize(decision.before, decision.replicas)
+    when, name = output.clock(decision.at), decision.job.document.name
+    yield f"{when}  {name}: {did} ({decision.code}) — {one.verdict}"
+    if one.verdict is Verdict.SAME:
+        return
+    if one.replicas is None:
+        yield f"    {one.untold}"
+        return
+    yield f"    instead {resize(decision.before, one.replicas)} ({one.code}): {one.reason}"
+    if one.gain is not None:
+        center, low, high = one.gain
+        yield (
+            f"    throughput {change(center)} ({change(low)} … {change(high)}) for "
+            f"{duration(one.stood_seconds)}, {number(one.replica_hours)} replica-hours more"
+        )
+    else:
+        yield f"    what it would have brought cannot be told: {one.untold}"
+    for support in one.supports:
+        yield f"    {supported(support)}"
+
+
+def supported(support: Support) -> str:
+    """What is known of a size, in words."""
+    who = count(support.replicas, "replica")
+    if support.worlds:
+        worlds = ", ".join(map(str, support.worlds))
+        return f"{who}: measured in world{'s' * (len(support.worlds) > 1)} {worlds}"
+    if support.predicted is not None:
+        return f"{who}: no recorded world had them; the model of the others speaks for them"
+    return f"{who}: {support.why_not}"
+
+
+def plain(found: Sequence[Replayed], total: Tally) -> dict[str, Any]:
+    """A replay for programs."""
+    return {
+        "summary": asdict(total),
+        "decisions": [
+            {
+                "at": one.decision.at.isoformat(),
+                "job": one.decision.job.id,
+                "name": one.decision.job.document.name,
+                "before": one.decision.before,
+                "recorded": {"replicas": one.decision.replicas, "code": one.decision.code},
+                "replayed": None
+                if one.replicas is None
+                else {"replicas": one.replicas, "code": one.code, "reason": one.reason},
+                "verdict": str(one.verdict),
+                "evidence": str(one.evidence),
+                "stood": {"replicas": one.stood, "seconds": one.stood_seconds},
+                "gain": one.gain,
+                "replica_hours": one.replica_hours,
+                "supports": [
+                    {"replicas": each.replicas, "worlds": each.worlds, "why_not": each.why_not}
+                    for each in one.supports
+                ],
+                "untold": one.untold,
+            }
+            for one in found
+        ],
+    }

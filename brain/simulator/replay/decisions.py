@@ -1,0 +1,307 @@
+"""Each recorded decision, taken again, and what the difference would have been."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from brain import cycle
+from brain.errors import Undetermined
+from brain.models.fitting import Z90
+from brain.models.job import JobModel, fit
+from brain.models.terms import terms_of
+from brain.ports import Stores, Transaction
+from brain.settings import Settings
+from brain.simulator.replay.past import Cut, Evidence, past
+from brain.simulator.replay.peers import allotted
+from brain.simulator.replay.record import Decision, Record, Recording
+from brain.types.job import JobId
+from brain.types.plan import PlanState
+from brain.types.recommendation import Prediction, Recommendation
+from brain.typeset import count
+
+#: Is told how many of how many decisions were replayed.
+Progress = Callable[[int, int], None]
+
+
+class Verdict(StrEnum):
+    """How a decision came out the second time."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    #: What was recorded does not say what would have been decided, or what would have come of it.
+    UNTOLD = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """What is known of how a job does at a size."""
+
+    replicas: int
+    #: Epochs of recorded worlds that were measured at it; none where a model speaks for it.
+    worlds: tuple[int, ...]
+    #: With everything that was ever recorded of the job; None where that does not reach so far.
+    predicted: Prediction | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A recorded decision beside the other one."""
+
+    decision: Decision
+    verdict: Verdict
+    #: Size, code and reason of the other decision; None where there is none.
+    replicas: int | None = None
+    code: str = ""
+    reason: str = ""
+    #: What the running world was known by.
+    evidence: Evidence = Evidence.NOTHING
+    #: Size that really stood afterwards, from when on and for how long.
+    stood: int
+    stood_from: datetime
+    stood_seconds: float
+    #: Change of throughput against what stood, with its 90 % band; 0.2 is 20 % more.
+    gain: tuple[float, float, float] | None = None
+    #: Replica-hours more than what stood took, until the next recorded change.
+    replica_hours: float | None = None
+    supports: tuple[Support, ...] = ()
+    #: In one sentence what cannot be told, and why.
+    untold: str = ""
+
+
+def replay(
+    stores: Stores,
+    recording: Recording,
+    *,
+    policy: str,
+    settings: Settings,
+    recorded_settings: Settings,
+    progress: Progress | None = None,
+) -> tuple[Replayed, ...]:
+    """Take every decision of a recording again.
+
+    Args:
+        policy: ``brain``, or one of ``brain.simulator.policies``.
+        settings: Those that are tried.
+        recorded_settings: Those that the installation has; where Brain under these does not decide
+            as was recorded, something of the past is missing, and nothing is told.
+    """
+    every = [
+        (record, decision)
+        for record in recording.jobs
+        if recording.about is None or record.job.id in recording.about
+        for decision in record.decisions(recording.since)
+    ]
+    every.sort(key=lambda pair: pair[1].at)
+    found = []
+    with stores.transaction(read_only=True) as tx:
+        for number, (record, decision) in enumerate(every):
+            again = _Again(recording, tx, record, decision, recorded_settings)
+            found.append(again.under(policy, settings))
+            if progress is not None:
+                progress(number + 1, len(every))
+    return tuple(found)
+
+
+class _Again:
+    """One decision, with its past."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        tx: Transaction,
+        record: Record,
+        decision: Decision,
+        recorded_settings: Settings,
+    ) -> None:
+        self._recording, self._tx = recording, tx
+        self._record, self._decision = record, decision
+        self._recorded_settings = recorded_settings
+
+    def under(self, policy: str, settings: Settings) -> Replayed:
+        """The decision under another policy or other settings."""
+        cut = _cut(self._record, self._decision)
+        if cut is None:
+            return self._untold("its event is no longer kept")
+        again, evidence = self._decided(self._recorded_settings, cut)
+        if again is None:
+            return self._untold("what it rested on is no longer kept", evidence=evidence)
+        if again.target.replicas != self._decision.replicas:
+            why = (
+                f"Brain decides {again.target.replicas} on what is still kept, and decided "
+                f"{self._decision.replicas} then: something of it is gone"
+            )
+            return self._untold(why, evidence=evidence)
+        if policy == "brain":
+            other, _ = self._decided(settings, cut)
+            assert other is not None, "the same past"
+            size, code, reason = _said(other)
+        else:
+            size, reason = self._allotted(policy, cut)
+            code = policy
+        return self._compared(size, code, reason, evidence)
+
+    def _decided(self, settings: Settings, cut: Cut) -> tuple[Recommendation | None, Evidence]:
+        job = self._record.job
+        stores, evidence = past(self._recording, self._tx, job.pool, cut, settings)
+        known = evidence.get(job.id, Evidence.NOTHING)
+        turn = cycle.turn(stores, job.pool, settings, cut.at)
+        return turn.decisions.get(job.id), known
+
+    def _allotted(self, policy: str, cut: Cut) -> tuple[int, str]:
+        size = allotted(policy, self._recording, self._record.job.id, cut)
+        if size == 0:
+            return 0, f"{policy} lets it wait"
+        return size, f"{policy} gives it {count(size, 'replica')}"
+
+    def _compared(self, size: int, code: str, reason: str, evidence: Evidence) -> Replayed:
+        decision, stood = self._decision, self._stood()
+        begins, seconds = self._while()
+        same = size == decision.replicas
+        made = Replayed(
+            decision=decision,
+            verdict=Verdict.SAME if same else Verdict.DIFFERENT,
+            replicas=size,
+            code=code,
+            reason=reason,
+            evidence=evidence,
+            stood=stood,
+            stood_from=begins,
+            stood_seconds=seconds,
+        )
+        if same:
+            return made
+        supports = tuple(self._support(each) for each in (size, stood))
+        made = replace(made, supports=supports, replica_hours=(size - stood) * seconds / 3600)
+        ours, theirs = (support.predicted for support in supports)
+        if size == 0:
+            return replace(made, gain=(-1.0, -1.0, -1.0))
+        if ours is None or theirs is None:
+            missing = next(support for support in supports if support.predicted is None)
+            return replace(made, untold=f"{missing.replicas}: {missing.why_not}")
+        return replace(made, gain=_ratio(ours, theirs))
+
+    def _support(self, size: int) -> Support:
+        worlds = tuple(point.epoch for point in self._record.points if point.replicas == size)
+        try:
+            predicted, why_not = self._model().predict(size), ""
+        except Undetermined as unknown:
+            predicted, why_not = None, str(unknown)
+        return Support(replicas=size, worlds=worlds, predicted=predicted, why_not=why_not)
+
+    def _model(self) -> JobModel:
+        """Of everything that was ever measured of the job, later worlds too."""
+        points = self._record.points
+        if not points:
+            raise Undetermined("no world of the job was ever measured")
+        return fit(points[-1], points[:-1], terms=terms_of(self._record.job.document))
+
+    def _stood(self) -> int:
+        """The size that there was after the decision: a plan that met nothing changed nothing."""
+        decision = self._decision
+        if decision.generation is None:
+            return decision.replicas
+        plan = next(p for p in self._record.plans if p.generation == decision.generation)
+        reached = plan.outcome.epoch is not None or plan.state in (
+            PlanState.APPLIED,
+            PlanState.VERIFIED,
+            PlanState.ROLLED_BACK,
+        )
+        return decision.replicas if reached else decision.before
+
+    def _while(self) -> tuple[datetime, float]:
+        """From when on, and for how many seconds, what stood after the decision went on."""
+        decision, record = self._decision, self._record
+        begins = decision.at
+        if decision.generation is not None and self._stood() == decision.replicas:
+            plan = next(p for p in record.plans if p.generation == decision.generation)
+            formed = [w.formed_at for w in record.worlds if w.epoch == plan.outcome.epoch]
+            begins = formed[0] if formed else begins
+        ends = record.until(begins, self._recording.now)
+        return begins, max(0.0, (ends - begins).total_seconds())
+
+    def _untold(self, why: str, *, evidence: Evidence = Evidence.NOTHING) -> Replayed:
+        begins, seconds = self._while()
+        return Replayed(
+            decision=self._decision,
+            verdict=Verdict.UNTOLD,
+            evidence=evidence,
+            stood=self._stood(),
+            stood_from=begins,
+            stood_seconds=seconds,
+            untold=why,
+        )
+
+
+def _cut(record: Record, decision: Decision) -> Cut | None:
+    """Just before the event that told of a decision."""
+    for event in record.events:
+        proposed = event.kind == "plan.Proposed" and event.subject == decision.generation
+        held = event.kind == "hold" and decision.generation is None
+        if (proposed or held) and event.at == decision.at:
+            return Cut(before=event.id, at=decision.at)
+    return None
+
+
+def _said(advice: Recommendation) -> tuple[int, str, str]:
+    return advice.target.replicas, advice.explanation.code, advice.explanation.reason
+
+
+def _ratio(ours: Prediction, theirs: Prediction) -> tuple[float, float, float]:
+    """Change from one throughput to another with its 90 % band; errors taken as independent."""
+    center = math.log(ours.examples_per_second / theirs.examples_per_second)
+    spread = math.hypot(_width(ours), _width(theirs))
+    low, high = center - spread, center + spread
+    return math.expm1(center), math.expm1(low), math.expm1(high)
+
+
+def _width(prediction: Prediction) -> float:
+    """Half of the 90 % band in logarithms."""
+    if prediction.low <= 0:
+        return Z90
+    return math.log(prediction.high / prediction.low) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """A replay in one row."""
+
+    decisions: int
+    same: int
+    different: int
+    untold: int
+    #: Of those that differ, how many have an expected difference.
+    expected: int
+    #: Over those: replica-hours more, and mean change of throughput weighted by time.
+    replica_hours: float
+    gain: float | None
+
+
+def tally(replayed: Sequence[Replayed]) -> Tally:
+    """Add up a replay; time that several decisions speak of counts for the first of them."""
+    by_verdict = Counter(one.verdict for one in replayed)
+    known = [one for one in replayed if one.verdict is Verdict.DIFFERENT and one.gain is not None]
+    seconds = hours = gains = 0.0
+    covered: dict[JobId, datetime] = {}
+    for one in sorted(known, key=lambda one: one.stood_from):
+        assert one.gain is not None, "known"
+        job, ends = one.decision.job.id, one.stood_from + timedelta(seconds=one.stood_seconds)
+        begins = max(one.stood_from, covered.get(job, one.stood_from))
+        covered[job] = max(ends, begins)
+        share = (covered[job] - begins).total_seconds()
+        seconds += share
+        gains += one.gain[0] * share
+        if one.stood_seconds > 0:
+            hours += (one.replica_hours or 0.0) * share / one.stood_seconds
+    return Tally(
+        decisions=len(replayed),
+        same=by_verdict[Verdict.SAME],
+        different=by_verdict[Verdict.DIFFERENT],
+        untold=by_verdict[Verdict.UNTOLD],
+        expected=len(known),
+        replica_hours=hours,
+        gain=gains / seconds if seconds > 0 else None,
+    )

@@ -1,0 +1,237 @@
+"""The stores as they were before an instant: what was not known then is not there.
+
+The order of events cuts: ids rise in the order of commits, so that of what happened within one turn
+only that which came before a decision is in its past.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from brain import wire
+from brain.lifecycle.sight import KIND, WINDOWS_SECONDS
+from brain.memory import MemoryStores
+from brain.models.fitting import MINIMUM_WINDOWS, Point
+from brain.ports import StoredFit, Transaction
+from brain.settings import Settings
+from brain.simulator.replay.record import Record, Recording
+from brain.types.job import Intent, Job, JobId, JobState
+from brain.types.plan import Outcome, PlanState, ScalePlan
+from brain.types.record import Event
+from brain.types.resources import PoolName
+from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.world import Replica, ReplicaState, World
+
+_REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
+_JUDGED = frozenset({PlanState.VERIFIED, PlanState.ROLLED_BACK})
+_STATES = {f"job.{state}": state for state in JobState}
+_PLANS = {f"plan.{state}": state for state in PlanState}
+
+
+class Evidence(StrEnum):
+    """What a world of the past is known by."""
+
+    SAMPLES = "samples"
+    #: Its samples are no longer kept; the point that they left stands for all its time.
+    POINTS = "points"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Between two events."""
+
+    #: Events of this id and above had not happened.
+    before: int
+    at: datetime
+
+
+def past(
+    recording: Recording, tx: Transaction, pool: PoolName, cut: Cut, settings: Settings
+) -> tuple[MemoryStores, dict[JobId, Evidence]]:
+    """The stores of a pool at a cut, and what each running job is known by there.
+
+    Args:
+        tx: Of the stores that were recorded; samples are read through it.
+    """
+    stores, evidence = MemoryStores(), dict[JobId, Evidence]()
+    with stores.transaction() as into:
+        for node in recording.nodes:
+            if node.pool == pool:
+                into.nodes.put(replace(node, seen_at=cut.at))
+        for record in recording.jobs:
+            if record.job.pool == pool and record.job.created_at <= cut.at:
+                job = job_then(record, cut)
+                if not job.finished:
+                    into.jobs.add(job)
+                    evidence[job.id] = _fill(record, tx, into, cut, settings)
+    return stores, evidence
+
+
+def job_then(record: Record, cut: Cut) -> Job:
+    """A job as it stood at a cut."""
+    moves = [(e, _STATES[e.kind]) for e in _until(record.events, cut) if e.kind in _STATES]
+    told = [e for e in _until(record.events, cut) if e.kind == "job.advise-only"]
+    state = moves[-1][1] if moves else JobState.QUEUED
+    return replace(
+        record.job,
+        state=state,
+        reason=moves[-1][0].message if moves else "submitted",
+        intent=Intent.SUSPEND if state is JobState.SUSPENDED else Intent.RUN,
+        advise_only=told[-1].message if told else None,
+        exit_code=None,
+        finished_at=moves[-1][0].at if moves and state in _ENDS else None,
+        updated_at=moves[-1][0].at if moves else record.job.created_at,
+        version=1,
+    )
+
+
+_ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+
+def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
+    """Plans that there were at a cut, in the state that they had, lowest generation first."""
+    states: dict[int, tuple[PlanState, datetime]] = {}
+    for event in _until(record.events, cut):
+        if event.kind in _PLANS and event.subject is not None:
+            states[event.subject] = _PLANS[event.kind], event.at
+    for plan in reversed(record.plans):
+        if plan.generation in states:
+            state, at = states[plan.generation]
+            yield replace(
+                plan, state=state, updated_at=at, outcome=_outcome(plan, state), version=1
+            )
+
+
+def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
+    """Worlds that had formed at a cut, lowest epoch first."""
+    told = {(event.kind, event.subject): event.id for event in reversed(record.events)}
+
+    def had(at: datetime | None, world: World, *kinds: str) -> bool:
+        ids = [told[key] for kind in kinds if (key := (f"world.{kind}", world.epoch)) in told]
+        return at is not None and (min(ids) < cut.before if ids else at < cut.at)
+
+    for world in reversed(record.worlds):
+        if not had(world.formed_at, world, "formed"):
+            continue
+        stepped = had(world.stepping_at, world, "stepping")
+        ended = had(world.ended_at, world, "lost", "finished", "stopped")
+        yield replace(
+            world,
+            stepping_at=world.stepping_at if stepped else None,
+            downtime_seconds=world.downtime_seconds if stepped else None,
+            steps_redone=world.steps_redone if stepped else None,
+            ended_at=world.ended_at if ended else None,
+        )
+
+
+def _fill(
+    record: Record, tx: Transaction, into: Transaction, cut: Cut, settings: Settings
+) -> Evidence:
+    """Put one job's past where it is read from."""
+    job = record.job.id
+    for plan in plans_then(record, cut):
+        into.plans.add(plan)
+    worlds = list(worlds_then(record, cut))
+    for world in worlds:
+        into.worlds.put(world)
+    into.worlds.put_replicas(job, _replicas(record.replicas, cut))
+    if not worlds:
+        return Evidence.NOTHING
+    earlier = [point for point in record.points if point.epoch < worlds[-1].epoch]
+    parameters = wire.encode(earlier).decode()
+    into.fits.put(StoredFit(job=job, kind=KIND, parameters=parameters, fitted_at=cut.at))
+    return _samples(record, tx, into, worlds[-1], cut, settings)
+
+
+def _samples(
+    record: Record,
+    tx: Transaction,
+    into: Transaction,
+    world: World,
+    cut: Cut,
+    settings: Settings,
+) -> Evidence:
+    """The newest samples of the world at the cut; where they are gone, some like its point."""
+    since = cut.at - timedelta(seconds=max(WINDOWS_SECONDS))
+    kept = tx.telemetry.throughput(record.job.id, since=since, epoch=world.epoch)
+    seen = [sample for sample in kept if sample.measured_at <= cut.at]
+    if seen:
+        into.telemetry.add(seen, received_at=cut.at)
+        return Evidence.SAMPLES
+    point = next((point for point in record.points if point.epoch == world.epoch), None)
+    if point is None or world.stepping_at is None or world.stepping_at > cut.at:
+        return Evidence.NOTHING
+    made = list(like(point, world, record.job.id, cut.at, settings))
+    into.telemetry.add(made, received_at=cut.at)
+    return Evidence.POINTS
+
+
+def like(
+    point: Point, world: World, job: JobId, at: datetime, settings: Settings
+) -> Iterator[ThroughputSample]:
+    """Samples that ``measure`` makes this point of."""
+    steps = max(1, -(-settings.minimum_steps // MINIMUM_WINDOWS))
+    local = None
+    if point.examples_per_step is not None:
+        local = max(1, round(point.examples_per_step / point.processes / point.accumulation))
+    for window in range(MINIMUM_WINDOWS):
+        for rank in range(point.processes):
+            yield ThroughputSample(
+                place=Place(
+                    job=job,
+                    source=SourceId(f"{world.epoch}-{rank}"),
+                    replica=rank,
+                    local_rank=0,
+                    rank=rank,
+                    epoch=world.epoch,
+                    generation=world.generation,
+                ),
+                measured_at=at - timedelta(seconds=MINIMUM_WINDOWS - window),
+                sequence=window,
+                phase=Phase.TRAINING,
+                nodes=point.nodes,
+                replicas=point.replicas,
+                processes=point.processes,
+                accelerator=point.accelerator,
+                local_batch=local,
+                accumulation=point.accumulation,
+                steps=steps,
+                step=point.last_step,
+                step_seconds=point.step_seconds,
+                step_seconds_mean=point.step_seconds,
+                data_wait_seconds=0.0,
+                examples_per_second=None
+                if local is None
+                else local * point.accumulation / point.step_seconds,
+            )
+
+
+def _outcome(plan: ScalePlan, state: PlanState) -> Outcome:
+    if state in _JUDGED or (state is PlanState.SUPERSEDED and plan.outcome.epoch is not None):
+        return plan.outcome
+    if state in _REACHED:
+        return replace(plan.outcome, measured=None, verdict=None, detail="")
+    return Outcome()
+
+
+def _replicas(replicas: Sequence[Replica], cut: Cut) -> Iterator[Replica]:
+    for replica in replicas:
+        if replica.started_at > cut.at:
+            continue
+        if replica.ended_at is None or replica.ended_at <= cut.at:
+            yield replica
+        else:
+            yield replace(
+                replica,
+                state=ReplicaState.RUNNING,
+                ended_at=None,
+                exit=None,
+                exit_code=None,
+                detail="",
+            )
+
+
+def _until(events: Iterable[Event], cut: Cut) -> Iterator[Event]:
+    return (event for event in events if event.id < cut.before)

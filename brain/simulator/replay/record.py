@@ -1,0 +1,154 @@
+"""What the stores still know of the jobs since an instant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from brain.errors import UnknownJob
+from brain.lifecycle.sight import points
+from brain.models.fitting import Point
+from brain.ports import Transaction
+from brain.types.job import Job, JobId
+from brain.types.plan import PlanKind, ScalePlan
+from brain.types.record import Event
+from brain.types.resources import Node
+from brain.types.world import Replica, World
+
+_PAGE, _EVENTS = 200, 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What Brain decided about a job at an instant: a plan of its own, or a hold."""
+
+    at: datetime
+    job: Job
+    before: int
+    replicas: int
+    code: str
+    reason: str
+    #: Generation of the plan; None for a hold.
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One job as it was recorded."""
+
+    job: Job
+    #: Highest generation first, as stored.
+    plans: tuple[ScalePlan, ...]
+    #: Highest epoch first.
+    worlds: tuple[World, ...]
+    replicas: tuple[Replica, ...]
+    #: Oldest first.
+    events: tuple[Event, ...]
+    #: What each world achieved, oldest first.
+    points: tuple[Point, ...]
+
+    def size(self, at: datetime) -> int:
+        """The size that stood at an instant: of the world that was there."""
+        there = [world for world in self.worlds if world.formed_at <= at]
+        return there[0].replicas if there else self.job.document.replicas.first
+
+    def until(self, at: datetime, now: datetime) -> datetime:
+        """When what stood at an instant was changed: by the next world, or the job's end."""
+        later = [world.formed_at for world in self.worlds if world.formed_at > at]
+        return min(later, default=self.job.finished_at or now)
+
+    def decisions(self, since: datetime) -> Iterator[Decision]:
+        """Brain's own decisions, oldest first."""
+        found = [
+            Decision(
+                at=plan.created_at,
+                job=self.job,
+                before=plan.current.replicas,
+                replicas=plan.target.replicas,
+                code=plan.explanation.code,
+                reason=plan.explanation.reason,
+                generation=plan.generation,
+            )
+            for plan in self.plans
+            if plan.kind is PlanKind.RESIZE
+        ]
+        for event in self.events:
+            if event.kind == "hold":
+                size = self.size(event.at)
+                code = (event.data or {}).get("code", "hold")
+                found.append(
+                    Decision(
+                        at=event.at,
+                        job=self.job,
+                        before=size,
+                        replicas=size,
+                        code=code,
+                        reason=event.message,
+                    )
+                )
+        kept = (one for one in found if one.at >= since)
+        return iter(sorted(kept, key=lambda one: (one.at, one.generation or 0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Everything that was recorded of a pool's jobs since an instant."""
+
+    since: datetime
+    now: datetime
+    #: As they are now: how nodes were before is not kept.
+    nodes: tuple[Node, ...]
+    #: Oldest first.
+    jobs: tuple[Record, ...]
+
+    #: Whose decisions are replayed; all others are only part of the past. None: all of them.
+    about: frozenset[JobId] | None = None
+
+    def only(self, name: str) -> "Recording":
+        """The same, about one job by id or name.
+
+        Raises:
+            UnknownJob: none of that name was there since.
+        """
+        named = {r.job.id for r in self.jobs if name in (r.job.id, r.job.document.name)}
+        if not named:
+            raise UnknownJob(
+                f"no job {name} ran since {self.since:%Y-%m-%d %H:%M}; look further back"
+            )
+        return replace(self, about=frozenset(named))
+
+
+def recorded(tx: Transaction, *, since: datetime, now: datetime) -> Recording:
+    """Read the jobs that ended after ``since``, or did not end yet."""
+    jobs = [job for job in _jobs(tx) if job.finished_at is None or job.finished_at >= since]
+    return Recording(
+        since=since,
+        now=now,
+        nodes=tuple(tx.nodes.of()),
+        jobs=tuple(_record(tx, job) for job in reversed(jobs)),
+    )
+
+
+def _jobs(tx: Transaction) -> Iterator[Job]:
+    """All jobs, newest first."""
+    page: Sequence[Job] = tx.jobs.page(after=None, size=_PAGE)
+    while page:
+        yield from page
+        page = tx.jobs.page(after=page[-1].id, size=_PAGE)
+
+
+def _record(tx: Transaction, job: Job) -> Record:
+    return Record(
+        job=job,
+        plans=tuple(tx.plans.of(job.id)),
+        worlds=tuple(tx.worlds.of(job.id)),
+        replicas=tuple(tx.worlds.replicas(job.id)),
+        events=tuple(_events(tx, job)),
+        points=tuple(points(tx, job)),
+    )
+
+
+def _events(tx: Transaction, job: Job) -> Iterator[Event]:
+    page = tx.events.after(0, limit=_EVENTS, job=job.id)
+    while page:
+        yield from page
+        page = tx.events.after(page[-1].id or 0, limit=_EVENTS, job=job.id)
