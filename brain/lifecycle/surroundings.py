@@ -13,10 +13,12 @@ from brain.lifecycle.work import limits, ratios, still_to_come
 from brain.models.job import Size
 from brain.models.restart import restart_cost
 from brain.optimizer import Situation
+from brain.optimizer.guards import RETURNED
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.recommendation import Recommendation
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
 from brain.types.world import Cause
 from brain.typeset import change, duration
@@ -81,7 +83,7 @@ def situate(
         since_change_seconds=None if changed is None else _since(changed, now),
         changes_lately=len(lately),
         left_lately=frozenset(plan.current.replicas for plan in lately),
-        since_decision_seconds=_since(decided.decided_at, now) if decided else None,
+        since_decision_seconds=_away(decided, now),
         elapsed_seconds=elapsed,
         remaining_seconds=rest.seconds,
         end_declared=rest.declared,
@@ -111,6 +113,13 @@ def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
     """The newest saves; the whole day is only read where the last hour has none."""
     hour = tx.telemetry.saves(job.id, since=now - timedelta(hours=1))
     return hour or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
+
+
+def _away(decided: Recommendation | None, now: datetime) -> float | None:
+    """Since the last decision; None where that one only looked because of such an absence."""
+    if decided is None or decided.explanation.code == RETURNED:
+        return None
+    return _since(decided.decided_at, now)
 
 
 def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:

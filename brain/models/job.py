@@ -89,8 +89,8 @@ class JobModel:
     Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
     ``exploring`` where this kind of accelerator was not measured with as many replicas.
 
-    It answers up to twice the largest size measured: beyond, more than one thing would have to
-    hold that nobody saw. A job that surprised lately is not predicted beyond what was measured.
+    It answers up to twice the largest size measured; a job that surprised lately is not predicted
+    beyond what was measured.
     """
 
     #: Oldest first; the last one is of the present world.
@@ -184,10 +184,7 @@ class JobModel:
     def goodput(self, size: Size, *, most_examples: float | None = None) -> Goodput:
         """Useful examples per second at a size with its best batch, in examples of the first one.
 
-        Args:
-            size: Where.
-            most_examples: Largest global batch that may be chosen; None keeps the first. Without a
-                measured noise scale it is kept in any case.
+        The batch is at most ``most_examples``; None, or no measured noise scale, keeps the first.
 
         Raises:
             Undetermined: as ``predict``, and where no batch was seen or none can be spread.
@@ -396,3 +393,8 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
     )
+
+
+def forget_every_fit() -> None:
+    """Forget what is remembered of fits; the next ones come out the same."""
+    _fitted.cache_clear()

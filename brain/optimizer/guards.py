@@ -13,6 +13,8 @@ from brain.typeset import count, duration, resize
 
 #: Changes by Brain's own advice that a job bears within an hour.
 MOST_CHANGES = 4
+#: Code of the hold that only looks, because nobody looked for long.
+RETURNED = "returned"
 #: Restarts' worth of time for which a job is left alone after a change.
 DWELL_RESTARTS = 10.0
 
@@ -147,7 +149,7 @@ def returned(situation: Situation) -> Hold | None:
     if since is None or since <= limit:
         return None
     return Hold(
-        code="returned",
+        code=RETURNED,
         reason=f"nobody looked at it for {duration(since)}, more than {duration(limit)}",
         short="the first look after an absence decides nothing",
         next_step="It is decided at the next turn.",

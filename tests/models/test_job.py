@@ -12,7 +12,7 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.models.fitting import REPEAT, Point
-from brain.models.job import JobModel, Size, fit, foretell
+from brain.models.job import JobModel, Size, fit, foretell, forget_every_fit
 from brain.models.terms import Batching, Terms, terms_of
 from brain.types.job import Batch, Parallelism
 from brain.types.recommendation import Prediction
@@ -209,7 +209,7 @@ def test_two_fits_of_the_same_points_agree_to_the_last_digit():
     for rate in (321.0, 322.0):
         model(point(1, rate), *seen[1:])
 
-    fit.__globals__["_fitted"].cache_clear()
+    forget_every_fit()
 
     assert model(*seen).predict(8) == first
 

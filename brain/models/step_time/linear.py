@@ -12,7 +12,7 @@ from brain.models.step_time.physics import inverse
 
 #: Prior of the coefficients of ``features``: batches half as expensive as they are large, an
 #: exchange within a node a tenth of a step, and as much more for each doubling (with half of that
-#: a third replica's promise was 19 % too high); the intercept's mean is that of the data (after
+#: choices lost more on the published tables); the intercept's mean is that of the data (after
 #: models.md section 2.8, whose exchanges were free).
 PRIOR_MEAN = np.array([0.0, 0.5, 0, 0.1, 0.12, 0, 0, 0, -0.05, 0])
 PRIOR_DEVIATION = np.array([2.0, 0.4, 0.1, 0.3, 0.15, 0.4, 0.15, 0.2, 0.2, 0.2])
