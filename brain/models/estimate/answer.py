@@ -142,7 +142,9 @@ def _missing(
         )
     found += _untried(asked, rows)
     if not rooms:
-        found.append("Sizes: no node has registered; start one with `brain up`.")
+        found.append(
+            "Sizes: no node has registered yet; `brain up` registers its machine within seconds."
+        )
     elif asked.model is not None and not asked.needs.gradients_measured:
         found += _network(rows)
     return found

@@ -117,13 +117,9 @@ def _reason(
 ) -> str:
     assert best.throughput is not None, "a row in question has a throughput"
     rate = quantity(best.throughput.examples_per_second, unit)
-    larger = [
-        row
-        for row in others
-        if row.accelerator == best.accelerator
-        and row.replicas > best.replicas
-        and row.throughput is not None
-    ]
+    kin = [row for row in others if row.accelerator == best.accelerator and row.throughput]
+    larger = [row for row in kin if row.replicas > best.replicas]
+    smaller = [row for row in kin if row.replicas < best.replicas]
     if larger:
         following = min(larger, key=lambda row: row.replicas)
         gain, needed = _gain(following, best), _needed(following, best, market, priced)
@@ -131,7 +127,14 @@ def _reason(
             f"{rate} with {described(best)}; {following.replicas} would make {ratio(gain)} of "
             f"that, {ratio(needed)} would pay for them"
         )
-    return f"{rate} with {described(best)}, the most per price of what can be predicted"
+    if smaller:
+        before = max(smaller, key=lambda row: row.replicas)
+        gain, needed = 1 / _gain(before, best), 1 / _needed(before, best, market, priced)
+        return (
+            f"{rate} with {described(best)}, {ratio(gain)} of what {before.replicas} would make; "
+            f"{ratio(needed)} pays for them"
+        )
+    return f"{rate} with {described(best)}, the only size that can be predicted"
 
 
 def _evidence(best: SizeEstimate, market: Market) -> list[Evidence]:
