@@ -9,9 +9,11 @@ learn inside a run only; the name of an application is a key to group by, nothin
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks.jct import rows
 from benchmarks.jct.bench import Bench
+from benchmarks.jct.sia import rows as sia
 from benchmarks.report import Row, markdown, publish
 
 #: In the order of the report; each may be run alone.
@@ -21,6 +23,7 @@ PARTS: dict[str, Callable[[Bench], list[Row]]] = {
     "loads": rows.loads,
     "wrong": rows.wrong,
     "restarts": rows.restarts,
+    "sia": sia.rows,
 }
 
 
@@ -28,8 +31,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; not published")
     parser.add_argument("--workloads", nargs="+", type=int, help="workloads to run; not published")
+    parser.add_argument(
+        "--sia-simulator", type=Path, help="Sia's own, to run Brain in; sia/adapter"
+    )
     arguments = parser.parse_args()
     bench = Bench(workloads=arguments.workloads, tell=lambda line: print(line, file=sys.stderr))
+    if arguments.sia_simulator:
+        sys.stdout.write(markdown(sia.original(bench, arguments.sia_simulator)) + "\n")
+        return
     table = [row for part in arguments.only or PARTS for row in PARTS[part](bench)]
     if arguments.only or arguments.workloads:
         sys.stdout.write(markdown(table) + "\n")

@@ -8,7 +8,7 @@ from benchmarks.jct.sia.brain import Brain, Knowledge
 from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Tables
 from benchmarks.jct.sia.jobs import Grant, Job
 from benchmarks.jct.sia.policy import Sia, sizes
-from benchmarks.jct.sia.run import Policy, check, simulate
+from benchmarks.jct.sia.run import Policy, check, play
 
 T4, A100, RTX = HETEROGENEOUS
 
@@ -110,7 +110,7 @@ def test_a_division_beyond_a_node_is_refused() -> None:
 
 @pytest.mark.parametrize("policy", [Sia(), *(Brain(HETEROGENEOUS, k) for k in Knowledge)])
 def test_every_job_ends(policy: Policy) -> None:
-    found = simulate(arrivals(6), {"cifar10": tables()}, policy)
+    found = play(arrivals(6), {"cifar10": tables()}, policy)
     assert min(found.completion_seconds.values()) > 50
 
 
@@ -119,6 +119,6 @@ def test_a_history_spares_later_jobs_the_ramp() -> None:
         Arrival(name=f"cifar10-{n}", application="cifar10", seconds=6000.0 * n, batch=2048)
         for n in range(2)
     ]
-    found = simulate(alone, {"cifar10": tables()}, Brain(HETEROGENEOUS, Knowledge.HISTORY))
+    found = play(alone, {"cifar10": tables()}, Brain(HETEROGENEOUS, Knowledge.HISTORY))
     first, second = found.completion_seconds.values()
     assert second < first

@@ -97,6 +97,5 @@ def step_seconds(
         far + far_more * more,
         np.where(replicas > 1, near + near_more * more, _EPSILON * (1 + more)),
     )
-    return (micro - 1) * compute + np.exp(
-        np.logaddexp(*(gamma * np.log([compute, network]))) / gamma
-    )
+    last = np.exp(np.logaddexp(*(gamma * np.log([compute, network]))) / gamma)
+    return np.asarray((micro - 1) * compute + last)

@@ -100,7 +100,8 @@ class Sia:
             found.append(goodput)
         row = np.concatenate(found)
         row = row / row[row > _NOTHING].min()
-        return np.maximum(row, _NOTHING)
+        least: Floats = np.maximum(row, _NOTHING)
+        return least
 
 
 def believed(job: Job, kind: Kind, gpus: NDArray[np.int64], kinds: Sequence[Kind]) -> Floats:
@@ -153,7 +154,7 @@ def solve(
     lower[held, pinned[held]] = 1
     found = milp(
         (cost - LEFT_OUT).ravel(),
-        integrality=np.ones(cost.size),
+        integrality=np.ones(cost.size, dtype=np.int64),
         bounds=Bounds(lower.ravel(), 1),
         constraints=[
             LinearConstraint(taken.tocsr(), ub=np.array([kind.gpus for kind in kinds])),
@@ -161,7 +162,9 @@ def solve(
         ],
         options={"mip_rel_gap": _GAP},
     )
-    taken_up = np.round(found.x).reshape(cost.shape)
+    if found.x is None:
+        raise ValueError(f"no division found: {found.message}")
+    taken_up = np.round(found.x).reshape(cost.shape) > 0
     return np.where(taken_up.any(axis=1), taken_up.argmax(axis=1), -1)
 
 

@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from benchmarks.jct.pollux import Outcome
-from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables, workload
 from benchmarks.jct.sia.jobs import Grant, Job
 
 ROUND_SECONDS = 60.0
@@ -39,12 +40,22 @@ class Policy(Protocol):
 
 
 def simulate(
+    file: Path,
+    tables: Mapping[str, Tables],
+    policy: Policy,
+    kinds: Sequence[Kind] = HETEROGENEOUS,
+) -> Outcome:
+    """Run the workload of a file to its end under ``policy``."""
+    return play(workload(file), tables, policy, kinds)
+
+
+def play(
     arrivals: Sequence[Arrival],
     tables: Mapping[str, Tables],
     policy: Policy,
     kinds: Sequence[Kind] = HETEROGENEOUS,
 ) -> Outcome:
-    """Run a workload to its end under ``policy``."""
+    """Run arrivals to their ends under ``policy``."""
     jobs = [
         Job(
             name=one.name,
