@@ -18,11 +18,13 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.sharing import Memo
 from brain.simulator.placing import Placement, of_kind, place
+from brain.simulator.spec import Spec
 from brain.simulator.telling import Telling, ended, members, running
 from brain.simulator.world import Event, Happening, Node, Run, World
 from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.resources import Node as StoredNode
 from brain.types.resources import NodeName, PoolName, Resources
+from brain.types.sharing import PoolPolicy, StoredPolicy
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import (
     Cause,
@@ -81,6 +83,8 @@ class Service:
         with self._stores.transaction() as tx:
             for node in world.nodes:
                 tx.nodes.put(_stored(node, self._at(0.0)))
+            if world.spec.projects:
+                tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
 
     def govern(
         self, happenings: Sequence[Happening], stopwatch: Callable[[], float]
@@ -313,6 +317,12 @@ def steps_of(run: Run) -> int:
         for noise in noises
     ]
     return math.ceil(run.work / batch * float(np.mean(1 / np.array(worths))))
+
+
+def _shares(spec: Spec, at: datetime) -> StoredPolicy:
+    """How projects divide the pool; version 0, as one that was never stored."""
+    policy = PoolPolicy(projects=spec.projects)
+    return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 
 
 def _name(node: Node) -> NodeName:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from brain import wire
 from brain.errors import BadInput, TooLarge
 from brain.simulator.applications import Device, Profile
+from brain.types.sharing import PoolPolicy, ProjectShare
 
 #: More accelerators than this are a mistake in the document.
 MOST_ACCELERATORS = 65_536
@@ -52,6 +53,8 @@ class Spec:
     checkpoint_seconds: float = 600.0
     stragglers: Trouble = Trouble()
     failures: Trouble = Trouble()
+    #: How projects divide the accelerators; heeded by Brain alone.
+    projects: Mapping[str, ProjectShare] = field(default_factory=dict)
     #: Applications of this document alone.
     applications: Mapping[str, Profile] = field(default_factory=dict)
 
@@ -103,6 +106,9 @@ class Spec:
             _not_negative(f"{name}.perNodeDay", trouble.per_node_day)
             _above(f"{name}.minutes", trouble.minutes)
             _at_least(f"{name}.factor", trouble.factor, 1)
+        shares = PoolPolicy(projects=self.projects)
+        shares.check()
+        shares.check_capacity(self.accelerators, "accelerators")
         for name, profile in self.applications.items():
             profile.check(name)
 

@@ -11,6 +11,7 @@ from brain.simulator.service import document_of, steps_of
 from brain.simulator.spec import Trouble
 from brain.simulator.world import World
 from brain.types.job import OptimizeMode
+from brain.types.sharing import ProjectShare
 from tests.simulator import building
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,17 @@ def test_brain_leaves_a_job_alone_that_does_not_scale():
     job = building.arrival(scale=0.3, batch=64)
     (result,) = building.simulated([job]).jobs
     assert all(len(stay.placement) <= 4 for stay in result.stays)
+
+
+def test_a_project_never_has_more_than_its_limit():
+    jobs = [
+        building.arrival("held", application="perfect", scale=3, project="small"),
+        building.arrival("free", application="perfect", scale=3),
+    ]
+    limited = building.spec(projects={"small": ProjectShare(limit=2)})
+    held, free = building.simulated(jobs, "brain", limited).jobs
+    assert max(len(stay.placement) for stay in held.stays) <= 2
+    assert max(len(stay.placement) for stay in free.stays) > 2
 
 
 def test_every_job_of_brain_ends_although_nodes_fail():

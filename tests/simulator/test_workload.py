@@ -122,6 +122,13 @@ def test_a_job_document_gives_bounds_and_what_is_declared():
         ({"nodes": {"t4": {"count": 1, "gpus": 1}}, "turnSeconds": -1}, r"turnSeconds -1 must"),
         ({"nodes": {"t4": {"count": 1, "gpus": 1}}, "turnSecond": 1}, r"did you mean turnSeconds"),
         (
+            {
+                "nodes": {"t4": {"count": 1, "gpus": 4}},
+                "projects": {"vision": {"guaranteed": 5}},
+            },
+            r"add up to 5 and the pool has 4 accelerators; lower them",
+        ),
+        (
             {"nodes": {"t4": {"count": 1, "gpus": 1}}, "failures": {"perNodeDay": -1}},
             r"failures.perNodeDay -1 must be at least 0",
         ),
