@@ -61,6 +61,13 @@ class Point:
     foretold: Prediction | None = None
 
     @property
+    def exchange_wait_share(self) -> float | None:
+        """Share of a step that the slowest rank waits for gradients; None where not measured."""
+        if self.compute_seconds is None:
+            return None
+        return 1 - self.compute_seconds * self.accumulation / self.step_seconds
+
+    @property
     def rate(self) -> float:
         """Examples per second of the world, or steps per second where no batch was seen."""
         return (self.examples_per_step or 1.0) / self.step_seconds

@@ -22,6 +22,9 @@ _UNITS: Mapping[str, str] = {
     "steps_per_second": "steps/s",
     "step_seconds": "s",
     "replicas": "replicas",
+    # Of whatever the script's loss is; their ratio is the noise scale in examples.
+    "gradient_square": "loss²",
+    "gradient_variance": "loss² × examples",
 }
 
 

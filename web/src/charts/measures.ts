@@ -41,6 +41,7 @@ export interface Marker {
 
 const METRICS = [
   "throughput", "gpu_share", "gpu_memory_share", "cpu_share", "memory_share", "data_wait_share",
+  "exchange_wait_share",
 ] as const;
 type Metric = (typeof METRICS)[number];
 export type Measures = Record<Metric, Series>;
@@ -62,7 +63,10 @@ export function panels(measures: Measures, job: JobView, promises: readonly Prom
   const throughput = [line("now", "throughput", false, 1)];
   const gpu = [line("busy", "gpu_share"), line("memory", "gpu_memory_share", true)];
   const host = [line("CPU", "cpu_share"), line("memory", "memory_share", true)];
-  const wait = [line("", "data_wait_share")];
+  const exchange = [line("gradients", "exchange_wait_share", true)];
+  const waits = some(exchange)
+    ? panel("Waits", "% of step", 0, [line("data", "data_wait_share"), ...exchange], [10])
+    : panel("Data wait", "% of step", 0, [line("", "data_wait_share")], [10], true);
   const promised = [...promises.map(({ prediction }) => prediction.high), next?.high ?? 0];
   // Three charts get the height of four.
   const [tall, low] = some(gpu) ? [144, 72] : [176, 84];
@@ -70,7 +74,7 @@ export function panels(measures: Measures, job: JobView, promises: readonly Prom
     panel("Throughput", job.unit_of_throughput, tall, throughput, promised),
     ...(some(gpu) ? [panel("GPU", `% of ${job.replicas * job.resources.gpus}`, low, gpu, [100])] : []),
     panel("CPU and memory", "% of limit", low, host, [100]),
-    panel("Data wait", "% of step", low, wait, [10], true),
+    { ...waits, height: low },
   ];
 }
 
