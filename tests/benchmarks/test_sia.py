@@ -5,10 +5,11 @@ import pytest
 
 from benchmarks.jct.applications import Application, Validation
 from benchmarks.jct.sia.brain import Brain, Knowledge
-from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Tables
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Tables, cluster
 from benchmarks.jct.sia.jobs import Grant, Job
 from benchmarks.jct.sia.policy import Sia, sizes
 from benchmarks.jct.sia.run import Policy, check, play
+from brain.errors import BadInput
 
 T4, A100, RTX = HETEROGENEOUS
 
@@ -88,6 +89,15 @@ def test_a_change_of_kind_is_a_restart() -> None:
     one.step(60)
     one.place(grant(RTX.name, 4))
     assert (one.restoring, one.restarts) == (50, 1)
+
+
+def test_a_cluster_is_read_as_it_is_written_beside_what_was_measured() -> None:
+    assert cluster("6xT4x4+2xA100x8+3x2080Tix8") == HETEROGENEOUS
+
+
+def test_a_cluster_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(BadInput, match="6xT4x4"):
+        cluster("many GPUs")
 
 
 def test_sia_chooses_powers_of_two_and_whole_nodes() -> None:

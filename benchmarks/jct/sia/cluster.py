@@ -1,6 +1,7 @@
 """The cluster of Sia's evaluation: 6 x 4 T4, 2 x 8 A100 and 3 x 8 RTX 2080 Ti."""
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,27 @@ HETEROGENEOUS = (
     Kind(name="dgx-ext", nodes=2, gpus_per_node=8),
     Kind(name="rtx", nodes=3, gpus_per_node=8),
 )
+
+#: Kinds as ``measured.csv`` writes them, and as the tables do.
+_MODELS = {"T4": "aws", "V100": "azure", "A100": "dgx-ext", "2080Ti": "rtx", "RTX6000": "quad"}
+
+
+def cluster(text: str) -> tuple[Kind, ...]:
+    """Kinds of a cluster like ``6xT4x4+2xA100x8``: nodes, model or table, GPUs per node.
+
+    >>> [(kind.name, kind.gpus) for kind in cluster("6xT4x4+2xA100x8")]
+    [('aws', 24), ('dgx-ext', 16)]
+    """
+    found = []
+    for part in text.split("+"):
+        match = re.fullmatch(r"(\d+)x(.+)x(\d+)", part)
+        if match is None:
+            raise BadInput(f"cluster {part!r} is none; write nodes, model and GPUs, as 6xT4x4")
+        nodes, model, gpus = match.groups()
+        name = _MODELS.get(model, model)
+        found.append(Kind(name=name, nodes=int(nodes), gpus_per_node=int(gpus)))
+    return tuple(found)
+
 
 #: Of an application by kind of node.
 Tables = Mapping[str, Application]

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +12,11 @@ from benchmarks.jct.bench import Bench, Published
 from benchmarks.jct.pollux import Outcome
 from benchmarks.jct.sia import adapter
 from benchmarks.jct.sia.brain import Brain, Knowledge
-from benchmarks.jct.sia.cluster import HETEROGENEOUS, Tables, tables
+from benchmarks.jct.sia.cluster import Kind, Tables, cluster, tables
 from benchmarks.jct.sia.policy import Sia
 from benchmarks.jct.sia.run import Policy, simulate
 from benchmarks.report import Row
 
-#: Family and number; Sia itself was measured on these.
-WORKLOADS = tuple((family, number) for family in ("philly", "saturn") for number in (1, 2, 3))
 #: Largest mean completion time allowed, as a share of Sia's.
 BARS = {Knowledge.NONE: 1.00, Knowledge.DECLARED: 0.96, Knowledge.HISTORY: 0.88}
 TOLD = {
@@ -30,76 +29,85 @@ _BAR_P99 = 1.0
 #: Percent that our Sia's mean may be away from Sia's; ties alone move one workload by 3.
 _AWAY = 2.0
 
-Workload = tuple[str, int]
 #: Runs a workload's file on tables under a policy.
-Play = Callable[[Path, Mapping[str, Tables], Policy], Outcome]
+Play = Callable[[Path, Mapping[str, Tables], Policy, Sequence[Kind]], Outcome]
 
 
-def measured(data: Path) -> dict[Workload, Published]:
-    """Sia in its own simulator: ``sia/measured.csv``."""
-    with (data / "sia/measured.csv").open() as lines:
-        return {
-            (row["family"], int(row["workload"])): Published(
-                mean_seconds=float(row["avg_jct_seconds"]),
-                p99_seconds=float(row["p99_jct_seconds"]),
-                makespan_seconds=float(row["makespan_seconds"]),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A workload on a cluster, and what Sia made of it in its own simulator."""
+
+    family: str
+    number: int
+    kinds: tuple[Kind, ...]
+    sia: Published
+
+    def file(self, data: Path) -> Path:
+        """Its arrivals."""
+        return data / f"sia/workloads/{self.family}/workload-{self.number}.csv"
+
+
+def cases(bench: Bench) -> list[Case]:
+    """All of ``sia/measured.csv`` whose workloads are at hand."""
+    with (bench.data / "sia/measured.csv").open() as lines:
+        found = [
+            Case(
+                family=row["family"],
+                number=int(row["workload"]),
+                kinds=cluster(row["cluster"]),
+                sia=Published(
+                    mean_seconds=float(row["avg_jct_seconds"]),
+                    p99_seconds=float(row["p99_jct_seconds"]),
+                    makespan_seconds=float(row["makespan_seconds"]),
+                ),
             )
             for row in csv.DictReader(lines)
-        }
+            if row["policy"] == "sia" and bench.given([int(row["workload"])])
+        ]
+    return [case for case in found if case.file(bench.data).exists()]
 
 
 def rows(bench: Bench) -> list[Row]:
     """Faithfulness first, then every level of knowledge."""
-    given = _given(bench)
-    peers = [measured(bench.data)[one] for one in given]
-    table = faithful([run(bench, "Sia", Sia(), one) for one in given], peers, given)
+    given = cases(bench)
+    table = faithful([run(bench, "Sia", Sia(), one) for one in given], given)
     return table + _levels(bench, simulate)
 
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
     """Brain's rows out of the original simulator at ``simulator``."""
-    guest = partial(adapter.simulate, simulator)
-    return _levels(bench, guest, "in the original simulator, ")
-
-
-def _given(bench: Bench) -> list[Workload]:
-    return [one for one in WORKLOADS if bench.given([one[1]])]
+    return _levels(bench, partial(adapter.simulate, simulator), "in the original simulator, ")
 
 
 def _levels(bench: Bench, play: Play, where: str = "") -> list[Row]:
-    given, table = _given(bench), list[Row]()
-    peers = [measured(bench.data)[one] for one in given]
+    given, table = cases(bench), list[Row]()
     for level, told in TOLD.items():
         name = f"{where}Brain with {told}"
-        ours = [run(bench, name, Brain(HETEROGENEOUS, level), one, play) for one in given]
-        table += beside(name, ours, peers, BARS[level])
+        ours = [run(bench, name, Brain(one.kinds, level), one, play) for one in given]
+        table += beside(name, ours, [one.sia for one in given], BARS[level])
     return table
 
 
-def run(bench: Bench, name: str, policy: Policy, which: Workload, play: Play = simulate) -> Outcome:
+def run(bench: Bench, name: str, policy: Policy, case: Case, play: Play = simulate) -> Outcome:
     """One workload under one policy."""
-    family, number = which
-    file = bench.data / f"sia/workloads/{family}/workload-{number}.csv"
-    found = play(file, tables(bench.data), policy)
+    found = play(case.file(bench.data), tables(bench.data, case.kinds), policy, case.kinds)
     bench.tell(
-        f"{name}, {family} {number}: {found.mean_seconds:.0f} s on average, 99th percentile "
-        f"{found.p99_seconds:.0f} s, makespan {found.makespan_seconds:.0f} s, "
+        f"{name}, {case.family} {case.number}: {found.mean_seconds:.0f} s on average, "
+        f"99th percentile {found.p99_seconds:.0f} s, makespan {found.makespan_seconds:.0f} s, "
         f"{found.restarts_per_job:.1f} restarts a job, decisions {found.decision_ms_mean:.1f} "
         f"(at most {found.decision_ms_max:.0f}) ms"
     )
     return found
 
 
-def faithful(
-    ours: Sequence[Outcome], peers: Sequence[Published], given: Sequence[Workload]
-) -> list[Row]:
+def faithful(ours: Sequence[Outcome], given: Sequence[Case]) -> list[Row]:
     """How far our Sia is from Sia in its own simulator, by workload and in all."""
-    table = []
-    for own, peer, (family, number) in zip(ours, peers, given, strict=True):
+    table, peers = list[Row](), [case.sia for case in given]
+    for own, peer, case in zip(ours, peers, given, strict=True):
         tail = f"99th percentile {100 * (own.p99_seconds / peer.p99_seconds - 1):+.1f} %"
         table.append(
             Row(
-                metric=f"our Sia, {family} {number}: average completion",
+                metric=f"our Sia, {case.family} {case.number}: average completion",
                 value=own.mean_seconds,
                 unit="s",
                 peer="Sia",
