@@ -167,5 +167,6 @@ def _solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
         integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
         bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
         constraints=rules,
-        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
+        # What is left is small: presolving takes longer, and now and then prints a line.
+        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES, "presolve": False},
     )

@@ -106,6 +106,15 @@ class Seating:
         self.floor.release(self.placed.pop(job), self.jobs[job].gpus_per_replica)
         del self.worth[job]
 
+    def seat(self, job: int, column: int) -> bool:
+        """Give a job that has nothing a share and nodes, or neither."""
+        if not self.stock.take(job, column):
+            return False
+        if not self.place(job, column):
+            self.stock.drop(job)
+            return False
+        return True
+
     def place(self, job: int, column: int) -> bool:
         """Find nodes for a size of a job: in its best shape that there is room for."""
         columns, at = self.problem.columns, self.jobs[job].current
@@ -188,10 +197,8 @@ def _take_less(seating: Seating, job: int, column: int) -> None:
     seating.squeezed[job] = f"{need.replicas} on {need.accelerator} fit on no nodes that are free"
     seating.stock.drop(job)
     for other in _ranked(seating, job):
-        if other != column and seating.stock.take(job, other):
-            if seating.place(job, other):
-                return
-            seating.stock.drop(job)
+        if other != column and seating.seat(job, other):
+            return
 
 
 def _ranked(seating: Seating, job: int) -> list[int]:
@@ -250,12 +257,7 @@ def _offer_rest(seating: Seating) -> None:
 
 def _serve(seating: Seating, job: int) -> bool:
     """Give a waiting job the best that there is room for."""
-    for column in _ranked(seating, job):
-        if seating.stock.take(job, column):
-            if seating.place(job, column):
-                return True
-            seating.stock.drop(job)
-    return False
+    return any(seating.seat(job, column) for column in _ranked(seating, job))
 
 
 def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
@@ -272,41 +274,59 @@ def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
         return False
     order = [job, *sorted(guests, key=lambda guest: (-sizes[guest], guest))]
     columns = [column, *(int(seating.stock.choice[guest]) for guest in order[1:])]
-    if not rearrange(seating, order, columns):
+    if rearrange(seating, order, columns) <= 0:
         return False
     seating.squeezed.pop(job, None)
     seating.movable[need.accelerator] -= moved
     return True
 
 
-def rearrange(seating: Seating, jobs: Sequence[int], columns: Sequence[int]) -> bool:
-    """Place ``jobs`` anew, in this order, if together they are worth more then; else undo it."""
-    stock = seating.stock
-    before = [(job, int(stock.choice[job]), seating.placed.get(job)) for job in jobs]
-    worth = [seating.worth.get(job, 0.0) for job in jobs]
-    for job, _, placed in before:
-        if placed is not None:
-            seating.unplace(job)
-        stock.drop(job)
+def rearrange(
+    seating: Seating, jobs: Sequence[int], columns: Sequence[int], *, least: float = 1e-12
+) -> float:
+    """Place ``jobs`` anew, in this order, if together they gain more than ``least``; else undo it.
+
+    Returns what they gained, done or not; -inf where they cannot be placed.
+    """
+    held = [_lift(seating, job) for job in jobs]
     done = 0
     for job, column in zip(jobs, columns, strict=True):
-        if not stock.take(job, column):
-            break
-        if not seating.place(job, column):
-            stock.drop(job)
+        if not seating.seat(job, column):
             break
         done += 1
-    if done == len(jobs) and sum(seating.worth[job] for job in jobs) > sum(worth) + 1e-12:
-        return True
+    gain = -math.inf
+    if done == len(jobs):
+        gain = sum(seating.worth[job] for job in jobs) - sum(one.worth for one in held)
+    if gain > least:
+        return gain
     for job in jobs[:done]:
         seating.unplace(job)
-        stock.drop(job)
-    for (job, column, placed), paid in zip(before, worth, strict=True):
-        if placed is not None:
-            stock.take(job, column)
-            seating.floor.occupy(placed, seating.jobs[job].gpus_per_replica)
-            seating.settle(job, column, placed, paid)
-    return False
+        seating.stock.drop(job)
+    for job, one in zip(jobs, held, strict=True):
+        if one.placement is not None:
+            seating.stock.take(job, one.column)
+            seating.floor.occupy(one.placement, seating.jobs[job].gpus_per_replica)
+            seating.settle(job, one.column, one.placement, one.worth)
+    return gain
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a job had before it was lifted."""
+
+    column: int
+    placement: Placement | None
+    worth: float
+
+
+def _lift(seating: Seating, job: int) -> _Held:
+    held = _Held(
+        int(seating.stock.choice[job]), seating.placed.get(job), seating.worth.get(job, 0.0)
+    )
+    if held.placement is not None:
+        seating.unplace(job)
+    seating.stock.drop(job)
+    return held
 
 
 def _size(seating: Seating, job: int) -> float:
