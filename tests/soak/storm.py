@@ -24,6 +24,8 @@ CLEAN_SECONDS = 10.0
 #: Between two events on average; rests between make it two seconds over all.
 _PAUSE_SECONDS = 1.4
 _BURST_SECONDS = 25.0
+#: Events that are tried before the next moment is awaited.
+_TRIES = 50
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Storm:
     _past: list[Life] = field(default_factory=list)
 
     def weather(self) -> None:
-        """One event that is possible now."""
+        """One event that is possible now, if any is."""
         kinds: dict[str, tuple[float, Callable[[], str | None]]] = {
             "join": (4, self._join),
             "leave": (2, self._leave),
@@ -64,7 +66,7 @@ class Storm:
                 "slow": (0.7, self._slow),
             }
         weights = [weight for weight, _ in kinds.values()]
-        while True:
+        for _ in range(_TRIES):  # while a network is cut there may be nothing to break
             act = self.rng.choices(list(kinds.values()), weights)[0][1]
             if what := act():
                 self.events += 1
