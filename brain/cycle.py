@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 
 from brain import estimates, lifecycle, sharing
 from brain.errors import Conflict, Undetermined
+from brain.lifecycle.scores import score
 from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
@@ -156,6 +157,9 @@ def attend(
     sight = look(tx, job, settings=settings, now=now)
     follow(tx, job, sight, memo, settings, now)
     remember(tx, job, sight, now)
+    if isinstance(sight.present, Point):
+        ended = list(before.values())
+        score(tx, ended, sight.present, unit=sight.unit, settings=settings, now=now)
     estimates.remember(tx, job, sight.world, now)
     job, decision, member = tx.jobs.get(job.id), None, None
     if job.state in _DECIDED and shares(job):

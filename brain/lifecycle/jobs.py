@@ -8,6 +8,7 @@ from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, largest, room
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import acted, happened, move_job
+from brain.lifecycle.scores import forgo
 from brain.lifecycle.wishes import wished
 from brain.lifecycle.work import check_limits, hand_on
 from brain.ports import Transaction
@@ -140,6 +141,7 @@ def end(
     """Finish a job and whatever plan of it is active."""
     job = move_job(tx, job, state, reason, now, exit_code=exit_code)
     close(tx, job, f"the job is {state}: {reason}", now)
+    forgo(tx, job, now)
     return job
 
 

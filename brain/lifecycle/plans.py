@@ -221,7 +221,7 @@ def judge(
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
     both = f"{number(measured.examples_per_second)} of "
     both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
-    if _kept(plan, plan.promised, measured, settings):
+    if kept(plan, plan.promised, measured, settings):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
     job = tx.jobs.get(plan.job)
     if plan.kind is not PlanKind.RESIZE or _made_room(job, plan):
@@ -241,7 +241,7 @@ def _made_room(job: Job, plan: ScalePlan) -> bool:
     return smaller and job.document.optimize_mode is OptimizeMode.CLUSTER
 
 
-def _kept(plan: ScalePlan, promised: Prediction, measured: Prediction, settings: Settings) -> bool:
+def kept(plan: ScalePlan, promised: Prediction, measured: Prediction, settings: Settings) -> bool:
     """Within the band or above it; and a growth must have brought what a restart needs.
 
     The band of a size that was never seen is wide: it may hold throughputs below the present.

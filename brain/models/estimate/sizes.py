@@ -71,9 +71,9 @@ def thinned(allowed: Iterable[int]) -> list[int]:
 
 
 def accelerators(document: JobDocument) -> float:
-    """Accelerators of a replica; where it reserves none its processors."""
+    """Accelerators of a replica; where it reserves none its processors, else its processes."""
     each = document.resources
-    return float(each.gpus) if each.gpus else each.cpu_millis / 1000
+    return float(each.gpus) or each.cpu_millis / 1000 or float(document.processes_per_replica)
 
 
 def _row(asked: Asked, room: Room, replicas: int) -> SizeEstimate:
