@@ -230,7 +230,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FreeTrial:
     """Micro-batches that would tell about a size, at no restart."""
 
     #: The size that is doubtful.
@@ -239,6 +239,41 @@ class Look:
     accumulation: int
     #: Share of the doubt that goes.
     learned: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """What sampled gradients say of a job, or why they say nothing."""
+
+    #: Gradient noise scale in examples, with its 90 % interval; None where it is not measured.
+    examples: float | None = None
+    low: float | None = None
+    high: float | None = None
+    #: Why it is not measured; None where it is.
+    unavailable: str | None = None
+    #: Global batch in examples that others are judged against, and that of the present world.
+    first_batch: float | None = None
+    batch: float | None = None
+    #: What an example of the present batch is worth, in examples of the first one; 1 where the
+    #: noise is not measured, and the global batch then stays.
+    efficiency: float = 1.0
+    #: Share of a step that the slowest rank waits for the exchange of gradients; None where it was
+    #: not measured.
+    exchange_wait_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestBatch:
+    """The batch of most goodput at the present size, within what the owner allows."""
+
+    #: Examples per optimizer step over all workers, and how each worker would make them.
+    examples: float
+    local_batch: float
+    accumulation: int
+    #: What an example of it brings, in examples of the first batch.
+    efficiency: float
+    #: Change of goodput against the present batch; 0.2 is 20 % more.
+    gain: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,15 +294,16 @@ class ModelView:
     widening: float = 1.0
     #: Whether the job lately was other than predicted, so that nothing larger is.
     surprised: bool = False
-    #: Gradient noise scale in examples; None where it is not measured.
-    noise_examples: float | None = None
+    noise: Noise
     #: What the next change is reckoned to cost, and on how many of the job's own that rests.
     restart_seconds: float
     restarts_measured: int
     #: Training time to come, and why that long.
     remaining_seconds: float
     remaining_basis: str
-    looks: tuple[Look, ...] = ()
+    trials: tuple[FreeTrial, ...] = ()
+    #: Where the batch may be chosen, and the noise of gradients is measured: the best one here.
+    best_batch: BestBatch | None = None
     calibration: Calibrated | None = None
     #: Newest first.
     kept: tuple[Kept, ...] = ()

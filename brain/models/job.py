@@ -10,7 +10,7 @@ Brain decides as before) and remembered: the same points are fitted once.
         .predict(4, nodes=2, accelerator="A100")
         .curve([Size(replicas=2), …])     the same for many sizes in one call, refusals as values
         .goodput(Size(…))                 useful examples per second and the batch that makes them
-        .trial(Size(…))                   which look would tell most about a size, if one is free
+        .trial(Size(…))                   the free trial that would tell most about a size
         .report, .basis, .calibration     what it rests on and how its promises came out
 
 A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
@@ -87,10 +87,8 @@ class JobModel:
     """Predicts one job's throughput by size; made by ``fit``.
 
     Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
-    ``exploring`` where this kind of accelerator was not measured with as many replicas.
-
-    It answers up to twice the largest size measured; a job that surprised lately is not predicted
-    beyond what was measured.
+    ``exploring`` where this kind of accelerator was not measured with as many replicas. It answers
+    up to twice the largest size measured, and after a surprise not beyond that one.
     """
 
     #: Oldest first; the last one is of the present world.
@@ -201,10 +199,16 @@ class JobModel:
             first=first,
             largest=max(first, most_examples or 0.0),
             smallest_local=self.terms.smallest_local,
-            largest_local=min(self.terms.largest_local, first),
+            largest_local=self._largest_local(),
             noise=self.present.noise_scale,
         )
         return best(self.times.on(kind), min(nodes, copies), copies, batches)
+
+    def _largest_local(self) -> float:
+        """Most examples of a micro-batch: declared, else as many as a worker was seen to hold."""
+        if math.isfinite(self.terms.largest_local):
+            return self.terms.largest_local
+        return max(local_batch(point) for point in self.points)
 
     @property
     def first_batch(self) -> float | None:
@@ -215,10 +219,9 @@ class JobModel:
         return None if seen is None else seen / self.terms.shared
 
     def worth(self, replicas: int) -> float:
-        """What an example is worth at a size, in examples of the first batch; 1 where unknown.
+        """What an example is worth at a size, in examples of the first batch.
 
-        It differs from 1 only where the script's batch grows with its world and the gradient
-        noise was measured.
+        1 where the script's batch stays, and where the noise of gradients is not measured.
         """
         first, noise = self.first_batch, self.present.noise_scale
         if first is None or noise is None or self.batching is not Batching.LOCAL:
@@ -228,19 +231,19 @@ class JobModel:
         return float(efficiency(batch, first_batch=first, noise=noise))
 
     def trial(self, size: Size) -> Trial | None:
-        """The micro-batch at the present size whose look would tell most about ``size``.
+        """The micro-batch at the present size that would tell most about ``size``.
 
-        The global batch stays (fewer examples, more often), so the look costs no restart. None
-        where no other micro-batch is possible, or the size has no prediction.
+        The global batch stays, so it costs no restart. None where no other micro-batch is
+        possible, or the size has no prediction.
         """
         if self.present.examples_per_step is None or self._refusal(size) is not None:
             return None
         kind = size.accelerator or self.present.accelerator
         here = configuration(self.present, self.terms)
-        looks = free_trials(here, min(self.terms.largest_local, 4 * here.local_batch))
-        looks = [look for look in looks if look.local_batch >= self.terms.smallest_local]
+        free = free_trials(here, self._largest_local())
+        free = [one for one in free if one.local_batch >= self.terms.smallest_local]
         question = self._configurations(kind, [size], self._rules()[0])[0]
-        return next_trial(self.times.models[kind], question, looks)
+        return next_trial(self.times.models[kind], question, free)
 
     def _refusal(self, size: Size) -> Undetermined | None:
         if size.replicas < 1 or self._copies(size.replicas) < 1:
@@ -342,7 +345,7 @@ def fit(
 
     Args:
         present: What the world that runs now achieved.
-        earlier: What other worlds achieved, on whatever accelerator and with whatever batch.
+        earlier: What others did, oldest first, on whatever accelerator and with whatever batch.
         terms: What the owner said; ``terms_of`` reads it from the job document.
         history: What other jobs taught.
 
@@ -356,10 +359,7 @@ def fit(
 def foretell(
     point: Point, earlier: Sequence[Point], *, terms: Terms | None = None
 ) -> Prediction | None:
-    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet.
-
-    None where they make nothing believed. Kept with the point it is what calibration judges.
-    """
+    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
@@ -396,5 +396,5 @@ def _fitted(
 
 
 def forget_every_fit() -> None:
-    """Forget what is remembered of fits; the next ones come out the same."""
+    """Forget remembered fits; the next ones come out the same."""
     _fitted.cache_clear()

@@ -13,7 +13,7 @@ from brain.errors import Undetermined
 from brain.optimizer import guards
 from brain.optimizer.limits import WithinLimits
 from brain.optimizer.situation import Choice, Policy, Situation, chance, deviation
-from brain.optimizer.worth import EXPONENT, credit, look, score, worth
+from brain.optimizer.worth import EXPONENT, credit, free_trial, score, worth
 from brain.typeset import change, count, duration, percent, quantity, ratio
 
 #: Utility that a change must win, however cheap it is.
@@ -80,7 +80,7 @@ class Efficient:
             replicas=present,
             code="at-best",
             reason=reason,
-            next_step=look(situation, others) or "Brain looks again every turn.",
+            next_step=free_trial(situation, others) or "Brain looks again every turn.",
         )
 
     def _move(self, situation: Situation, best: int) -> Choice:

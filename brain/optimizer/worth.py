@@ -24,8 +24,8 @@ _BOLD, _CAUTIOUS = 1.0, 0.5
 _FADES, _GONE = 0.7, 0.2
 #: No more uncertainty than this earns credit.
 _MOST_DOUBT = 0.6
-#: A look that takes less of the doubt away is not worth anybody's while.
-_WORTH_A_LOOK = 0.1
+#: A trial that takes less of the doubt away is not worth anybody's while.
+_WORTH_A_TRIAL = 0.1
 
 
 def score(situation: Situation, size: int) -> float:
@@ -66,8 +66,8 @@ def _optimism(situation: Situation) -> float:
     return bold * min(max((left - _GONE) / (_FADES - _GONE), 0.0), 1.0)
 
 
-def look(situation: Situation, others: Iterable[int]) -> str | None:
-    """A free look that could change the mind: a size would be better at the end of its band."""
+def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
+    """A free trial that could change the mind: a size would be better at the end of its band."""
     if situation.model is None:
         return None
     present = score(situation, situation.replicas)
@@ -85,7 +85,7 @@ def look(situation: Situation, others: Iterable[int]) -> str | None:
 
 def _told(model: JobModel, size: int) -> str | None:
     trial = model.trial(Size(replicas=size))
-    if trial is None or trial.learned < _WORTH_A_LOOK:
+    if trial is None or trial.learned < _WORTH_A_TRIAL:
         return None
     one = trial.configuration
     return (

@@ -1,7 +1,14 @@
 """What is known of how a job scales, and whether promises were kept, over HTTP."""
 
+from dataclasses import replace
+
+import pytest
+
 from brain import calls
-from brain.types.job import JobId
+from brain.api.views.models import best_batch
+from brain.models.job import fit
+from brain.models.terms import terms_of
+from brain.types.job import Batch, JobId
 from tests.api.app import Api, digits
 from tests.virtual import Laptop, scaling_by
 
@@ -49,15 +56,56 @@ def test_promises_stand_beside_what_was_measured(api: Api) -> None:
     assert everywhere.calibration == model.calibration
 
 
-def test_a_look_that_costs_no_restart_is_named_for_doubtful_sizes(api: Api) -> None:
+def test_a_trial_that_costs_no_restart_is_named_for_doubtful_sizes(api: Api) -> None:
     job = lived(api)
     with api.client() as admin:
-        looks = admin.send(calls.model(job)).looks
-    assert {look.replicas for look in looks} == {3, 4}
-    assert all(0.1 < look.learned < 1 and look.accumulation > 1 for look in looks)
+        trials = admin.send(calls.model(job)).trials
+    assert {trial.replicas for trial in trials} == {3, 4}
+    assert all(0.1 < trial.learned < 1 and trial.accumulation > 1 for trial in trials)
+
+
+def test_measured_noise_says_what_the_present_batch_is_worth(api: Api) -> None:
+    laptop = Laptop(scaling_by(0.9), cpus=2, stores=api.stores).start()
+    laptop.live(60)
+    norms = {"gns_small_batch": 32, "gns_small_square": 6.0, "gns_big_square": 4.0}
+    laptop.also = norms | {"gns_steps": 3, "gns_big_batch": 64, "exchange_wait_seconds": 0.0268}
+    laptop.live(60)
+    api.now = laptop.now
+    with api.client() as admin:
+        noise = admin.send(calls.model(laptop.id)).noise
+    assert (noise.examples, noise.unavailable) == (pytest.approx(64.0), None)
+    assert (noise.first_batch, noise.batch, noise.efficiency) == (64, 64, 1.0)
+    assert noise.exchange_wait_share == pytest.approx(0.25, abs=0.01)
+
+
+def test_noise_that_nobody_can_measure_is_said_to_be_unavailable(api: Api) -> None:
+    laptop = Laptop(scaling_by(0.9), cpus=2, stores=api.stores).start()
+    laptop.also = {"gns_unavailable": "one worker without accumulation"}
+    laptop.live(30)
+    api.now = laptop.now
+    with api.client() as admin:
+        noise = admin.send(calls.model(laptop.id)).noise
+    assert (noise.examples, noise.efficiency) == (None, 1.0)
+    assert noise.unavailable == "one worker without accumulation"
 
 
 def test_nothing_was_promised_yet(api: Api) -> None:
     with api.client() as admin:
         everywhere = admin.send(calls.models())
     assert (everywhere.calibration, everywhere.kept) == (None, ())
+
+
+def test_the_best_batch_is_told_where_it_may_be_chosen_and_noise_is_measured(api: Api) -> None:
+    batch = Batch(global_size=64, global_max=1024, local_max=1024)
+    laptop = Laptop(scaling_by(0.9), stores=api.stores, batch=batch).start().train(20)
+    noisy = replace(laptop.sight.present, noise_scale=1e5)
+    fitted = fit(noisy, terms=terms_of(laptop.document))
+
+    best = best_batch(fitted, 1024)
+
+    assert best is not None
+    assert best.examples > 64
+    assert best.gain > 0
+    assert 0.9 < best.efficiency < 1
+    assert best_batch(fitted, None) is None
+    assert best_batch(laptop.sight.model, 1024) is None

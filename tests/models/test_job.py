@@ -286,7 +286,7 @@ def test_the_best_batch_is_found_where_the_noise_is_known():
     assert grown.batch > 64 == kept.batch
 
 
-def test_a_free_look_is_another_micro_batch_at_the_present_size():
+def test_a_free_trial_is_another_micro_batch_at_the_present_size():
     trial = model(point(1, 320.0), point(2, 500.0)).trial(Size(replicas=4))
 
     assert trial is not None
@@ -295,7 +295,7 @@ def test_a_free_look_is_another_micro_batch_at_the_present_size():
     assert 0 < trial.learned < 1
 
 
-def test_no_look_is_free_where_the_script_takes_one_local_batch():
+def test_no_trial_is_free_where_the_script_takes_one_local_batch():
     terms = terms_of(document(batch=Batch(global_size=64, local_min=32, local_max=32)))
 
     assert model(point(1, 320.0), point(2, 500.0), terms=terms).trial(Size(replicas=4)) is None

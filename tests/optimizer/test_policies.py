@@ -245,7 +245,7 @@ def test_a_limit_that_only_an_unknown_size_could_keep_changes_nothing_that_is_kn
     assert SINGLE_JOB.choose(lonely).replicas == 2
 
 
-def test_where_uncertainty_blocks_a_decision_a_free_look_is_proposed():
+def test_where_uncertainty_blocks_a_decision_a_free_trial_is_proposed():
     # Steps of 20 ms on a GPU, late in a declared run: 2 might pay, and nothing may be tried.
     present = point(1, 3200.0, accelerator="T4")
     unsure = situation(

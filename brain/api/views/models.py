@@ -5,19 +5,21 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import Undetermined
-from brain.lifecycle.sight import look
+from brain.lifecycle.sight import Sight, look
 from brain.lifecycle.surroundings import situate
 from brain.models.calibration import calibration
+from brain.models.efficiency import NoiseScale, efficiency
+from brain.models.fitting import Point
 from brain.models.job import JobModel, Size
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import ScalePlan
-from brain.views import Calibrated, Fit, Kept, Look, ModelsView, ModelView
+from brain.views import BestBatch, Calibrated, Fit, FreeTrial, Kept, ModelsView, ModelView, Noise
 
 #: Promises that are listed, and plans that are looked through for them.
 _LISTED, _LOOKED_THROUGH = 50, 1000
-#: A look that takes less of the doubt away is not worth a line.
+#: A trial that takes less of the doubt away is not worth a line.
 _WORTH_A_LINE = 0.1
 
 
@@ -37,11 +39,18 @@ def model(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Model
         remaining_basis=situation.remaining_basis,
         calibration=_calibrated(kept),
         kept=kept[:_LISTED],
+        noise=_noise(sight),
     )
-    return known if sight.model is None else _with_model(known, sight.model, situation.sizes)
+    return (
+        known
+        if sight.model is None
+        else _with_model(known, sight.model, situation.sizes, job.document.batch.global_max)
+    )
 
 
-def _with_model(view: ModelView, model: JobModel, sizes: Iterable[int]) -> ModelView:
+def _with_model(
+    view: ModelView, model: JobModel, sizes: Iterable[int], most_examples: int | None
+) -> ModelView:
     report = model.report
     return replace(
         view,
@@ -53,9 +62,28 @@ def _with_model(view: ModelView, model: JobModel, sizes: Iterable[int]) -> Model
         fits=tuple(_fits(model)),
         widening=report.widening,
         surprised=report.surprised,
-        noise_examples=model.present.noise_scale,
-        looks=tuple(_looks(model, sizes)),
+        trials=tuple(_trials(model, sizes)),
+        best_batch=best_batch(model, most_examples),
     )
+
+
+def _noise(sight: Sight) -> Noise:
+    """What is known of gradients, and what the present batch is worth by it."""
+    found = sight.noise
+    if isinstance(found, NoiseScale):
+        view = Noise(examples=found.examples, low=found.low, high=found.high)
+    else:
+        view = Noise(unavailable=str(found))
+    point, model = sight.present, sight.model
+    if not isinstance(point, Point) or model is None:
+        return view
+    batch, first = point.examples_per_step, model.first_batch
+    view = replace(view, exchange_wait_share=point.exchange_wait_share)
+    if batch is None or first is None:
+        return view
+    batch /= model.terms.shared
+    worth = efficiency(batch, first_batch=first, noise=view.examples)
+    return replace(view, batch=batch, first_batch=first, efficiency=float(worth))
 
 
 def models(tx: Transaction) -> ModelsView:
@@ -117,15 +145,35 @@ def _fits(model: JobModel) -> Iterable[Fit]:
         )
 
 
-def _looks(model: JobModel, sizes: Iterable[int]) -> Iterable[Look]:
-    """Looks about the sizes that nobody measured."""
+def _trials(model: JobModel, sizes: Iterable[int]) -> Iterable[FreeTrial]:
+    """Trials about the sizes that nobody measured."""
     for size in sizes:
         trial = model.trial(Size(replicas=size))
         if trial is None or trial.learned < _WORTH_A_LINE or not model.predict(size).exploring:
             continue
-        yield Look(
+        yield FreeTrial(
             replicas=size,
             local_batch=trial.configuration.local_batch,
             accumulation=trial.configuration.accumulation,
             learned=trial.learned,
         )
+
+
+def best_batch(model: JobModel, most_examples: int | None) -> BestBatch | None:
+    """The best batch at the present size; None where it must stay as it is."""
+    present = model.present
+    if most_examples is None or present.noise_scale is None or present.examples_per_step is None:
+        return None
+    here = Size(replicas=present.replicas, nodes=present.nodes)
+    try:
+        best = model.goodput(here, most_examples=most_examples)
+    except Undetermined:
+        return None
+    now = model.predict(here.replicas, nodes=here.nodes).examples_per_second
+    return BestBatch(
+        examples=best.configuration.batch,
+        local_batch=best.configuration.local_batch,
+        accumulation=best.configuration.accumulation,
+        efficiency=best.efficiency,
+        gain=best.prediction.examples_per_second / (now * model.worth(here.replicas)) - 1,
+    )

@@ -966,6 +966,22 @@ export interface components {
             v: 1;
         };
         /**
+         * BestBatch
+         * @description The batch of most goodput at the present size, within what the owner allows.
+         */
+        BestBatch: {
+            /** Accumulation */
+            accumulation: number;
+            /** Efficiency */
+            efficiency: number;
+            /** Examples */
+            examples: number;
+            /** Gain */
+            gain: number;
+            /** Local Batch */
+            local_batch: number;
+        };
+        /**
          * Calibrated
          * @description How promises came out: do 90 % bands hold nine in ten?
          */
@@ -1310,6 +1326,20 @@ export interface components {
             observations: number;
             /** Rank */
             rank: number;
+        };
+        /**
+         * FreeTrial
+         * @description Micro-batches that would tell about a size, at no restart.
+         */
+        FreeTrial: {
+            /** Accumulation */
+            accumulation: number;
+            /** Learned */
+            learned: number;
+            /** Local Batch */
+            local_batch: number;
+            /** Replicas */
+            replicas: number;
         };
         /**
          * Freeze
@@ -1747,20 +1777,6 @@ export interface components {
             replicas: number;
         };
         /**
-         * Look
-         * @description Micro-batches that would tell about a size, at no restart.
-         */
-        Look: {
-            /** Accumulation */
-            accumulation: number;
-            /** Learned */
-            learned: number;
-            /** Local Batch */
-            local_batch: number;
-            /** Replicas */
-            replicas: number;
-        };
-        /**
          * LossSample
          * @description Samples that were dropped before they could be sent; losses are told, too.
          */
@@ -1851,6 +1867,7 @@ export interface components {
             basis: string;
             /** Batching */
             batching: string | null;
+            best_batch: components["schemas"]["BestBatch"] | null;
             calibration: components["schemas"]["Calibrated"] | null;
             /**
              * Fits
@@ -1869,13 +1886,7 @@ export interface components {
              * @default []
              */
             left_out: string[];
-            /**
-             * Looks
-             * @default []
-             */
-            looks: components["schemas"]["Look"][];
-            /** Noise Examples */
-            noise_examples: number | null;
+            noise: components["schemas"]["Noise"];
             /**
              * Points
              * @default 0
@@ -1894,6 +1905,11 @@ export interface components {
              * @default false
              */
             surprised: boolean;
+            /**
+             * Trials
+             * @default []
+             */
+            trials: components["schemas"]["FreeTrial"][];
             /** Unit */
             unit: string;
             /**
@@ -1980,6 +1996,31 @@ export interface components {
             seen_at: string;
             /** Slots */
             slots: number | null;
+        };
+        /**
+         * Noise
+         * @description What sampled gradients say of a job, or why they say nothing.
+         */
+        Noise: {
+            /** Batch */
+            batch: number | null;
+            /**
+             * Efficiency
+             * @default 1
+             */
+            efficiency: number;
+            /** Examples */
+            examples: number | null;
+            /** Exchange Wait Share */
+            exchange_wait_share: number | null;
+            /** First Batch */
+            first_batch: number | null;
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Unavailable */
+            unavailable: string | null;
         };
         /**
          * OptimizeMode

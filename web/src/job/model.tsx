@@ -1,7 +1,7 @@
 /** What the model of a job rests on, and whether its promises were kept. */
 import type { ComponentChildren } from "preact";
 import * as calls from "../api/calls.ts";
-import type { Calibrated, JobView, Look, ModelView } from "../api/types.ts";
+import type { Calibrated, FreeTrial, JobView, ModelView, Noise } from "../api/types.ts";
 import { Promises } from "../charts/calibration.tsx";
 import { useResource } from "../state/resource.ts";
 import { Heading, Trouble } from "../ui/parts.tsx";
@@ -24,7 +24,7 @@ export function Model({ job }: { job: JobView }) {
           {value.kept.length > 0 && <Promises kept={value.kept.slice(0, SHOWN)} />}
           <p class="cap12">{value.calibration ? told(value.calibration) : "No promise of this job was measured yet."}</p>
           <About model={value} />
-          {value.looks.map((look) => <p class="cap12" key={look.replicas}>{lookSaid(look)}</p>)}
+          {value.trials.map((one) => <p class="cap12" key={one.replicas}>{trialSaid(one)}</p>)}
         </>
       )}
     </section>
@@ -46,7 +46,9 @@ function About({ model }: { model: ModelView }) {
       {model.left_out.length > 0 && <Fact name="left out">{model.left_out.join("; ")}</Fact>}
       {model.widening > 1 && <Fact name="bands">widened {fixed(model.widening, 1)}×, because earlier ones did not hold</Fact>}
       {model.surprised && <Fact name="surprised">it was other than predicted lately, so nothing larger is</Fact>}
-      {model.noise_examples !== null && <Fact name="gradient noise">{quantity(model.noise_examples)} examples</Fact>}
+      <Fact name="gradient noise">{noiseSaid(model.noise)}</Fact>
+      {model.noise.exchange_wait_share !== null && <Fact name="exchange">{percent(model.noise.exchange_wait_share)} of a step waits for gradients, with nothing left to compute</Fact>}
+      {model.best_batch && <Fact name="best batch">{fixed(model.best_batch.examples)} examples ({change(model.best_batch.gain)} goodput, each worth {percent(model.best_batch.efficiency)})</Fact>}
       <Fact name="a restart">{duration(model.restart_seconds)}{restart}</Fact>
       <Fact name="still to come">{duration(model.remaining_seconds)}, {model.remaining_basis}</Fact>
     </dl>
@@ -57,13 +59,20 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
   return <><dt>{name}</dt><dd>{children}</dd></>;
 }
 
+function noiseSaid(noise: Noise): string {
+  if (noise.examples === null) return `unavailable: ${noise.unavailable ?? "nothing was measured"}; an example counts as one, and the global batch stays`;
+  const scale = `${quantity(noise.examples)} examples (${quantity(noise.low)} to ${quantity(noise.high)})`;
+  if (noise.batch === null) return scale;
+  return `${scale}; at ${quantity(noise.batch)} examples a step an example is worth ${percent(noise.efficiency)} of one at ${quantity(noise.first_batch)}`;
+}
+
 function told(found: Calibrated): string {
   const inside = Math.round(found.coverage * found.count);
   const range = `${percent(found.coverage_low)} to ${percent(found.coverage_high)}`;
   return `${inside} of ${count(found.count, "promise")} held their band (${range} of all would), ${change(Math.exp(found.bias) - 1)} on average.`;
 }
 
-function lookSaid(look: Look): string {
-  const parts = count(look.accumulation, "micro-batch", "micro-batches");
-  return `Two minutes with ${parts} of ${fixed(look.local_batch)} examples a step would take ${percent(look.learned)} of the doubt about ${count(look.replicas, "replica")} away, and cost no restart.`;
+function trialSaid(trial: FreeTrial): string {
+  const parts = count(trial.accumulation, "micro-batch", "micro-batches");
+  return `Two minutes with ${parts} of ${fixed(trial.local_batch)} examples a step would take ${percent(trial.learned)} of the doubt about ${count(trial.replicas, "replica")} away, and cost no restart.`;
 }
