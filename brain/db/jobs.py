@@ -87,12 +87,19 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 
 class SqlPlans:
-    """``PlanStore``, one row per plan and one for the latest decision about a job."""
+    """``PlanStore``, one row per plan and one for the latest decision about a job.
 
-    def __init__(self, connection: sa.Connection) -> None:
+    ``known`` are the plans of jobs that the transaction has read.
+    """
+
+    def __init__(
+        self, connection: sa.Connection, known: dict[JobId, Sequence[ScalePlan]] | None = None
+    ) -> None:
         self._connection = connection
+        self._known = {} if known is None else known
 
     def add(self, plan: ScalePlan) -> None:
+        self._known.pop(plan.job, None)
         self._check(plan)
         try:
             with self._connection.begin_nested():
@@ -103,8 +110,10 @@ class SqlPlans:
                 f"generation {plan.generation} of job {plan.job} was stored meanwhile; "
                 "propose the next one"
             ) from lost_race
+        self._known.pop(plan.job, None)
 
     def put(self, plan: ScalePlan) -> ScalePlan:
+        self._known.pop(plan.job, None)
         stored = replace(plan, version=plan.version + 1)
         same = _is(plan.job, plan.generation) & (plans.c.version == plan.version)
         try:
@@ -128,11 +137,14 @@ class SqlPlans:
         return found[0]
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:
-        mine = sa.select(plans).where(plans.c.job == job)
-        return self._read(mine.order_by(plans.c.generation.desc()))
+        if job not in self._known:
+            self._known[job] = self._read(_PLANS_OF, job=job)
+        return list(self._known[job])
 
     def active(self, job: JobId) -> ScalePlan | None:
-        found = self._read(sa.select(plans).where(plans.c.job == job, ACTIVE_PLAN))
+        if job in self._known:
+            return next((plan for plan in self._known[job] if plan.active), None)
+        found = self._read(_ACTIVE_OF, job=job)
         return found[0] if found else None
 
     def page(self, *, after: tuple[datetime, JobId, int] | None, size: int) -> Sequence[ScalePlan]:
@@ -165,9 +177,15 @@ class SqlPlans:
             f"plan {active.generation} of job {job} is {active.state}; supersede it first"
         )
 
-    def _read(self, statement: sa.Select[Any]) -> list[ScalePlan]:
-        found: Sequence[Mapping[Any, Any]] = self._connection.execute(statement).mappings().all()
+    def _read(self, statement: sa.Select[Any], **given: object) -> list[ScalePlan]:
+        found: Sequence[Mapping[Any, Any]]
+        found = self._connection.execute(statement, given).mappings().all()
         return [value(ScalePlan, each) for each in found]
+
+
+_MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
+_PLANS_OF = _MINE.order_by(plans.c.generation.desc())
+_ACTIVE_OF = _MINE.where(ACTIVE_PLAN)
 
 
 def _is(job: JobId, generation: int) -> sa.ColumnElement[bool]:

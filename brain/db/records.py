@@ -30,7 +30,7 @@ class SqlEvents:
         return [value(Event, found) for found in self._connection.execute(wanted).mappings()]
 
     def last_id(self) -> int:
-        return self._connection.execute(sa.select(sa.func.max(events.c.id))).scalar_one() or 0
+        return self._connection.execute(_LAST_EVENT).scalar_one() or 0
 
 
 class SqlAudit:
@@ -48,11 +48,14 @@ class SqlAudit:
         return [value(AuditEntry, found) for found in self._connection.execute(wanted).mappings()]
 
 
+_LAST_EVENT = sa.select(sa.func.max(events.c.id))
+_APPEND = {table: sa.insert(table).returning(table.c.id) for table in (events, audit)}
+
+
 def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEntry) -> int:
     given = row(record)
     del given["id"]
-    stored = connection.execute(sa.insert(table).values(given).returning(table.c.id))
-    return int(stored.scalar_one())
+    return int(connection.execute(_APPEND[table], given).scalar_one())
 
 
 class SqlAccess:

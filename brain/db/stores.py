@@ -1,6 +1,6 @@
 """``Stores`` on SQL: one transaction, one connection, all stores on it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
@@ -14,17 +14,28 @@ from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes
 from brain.db.telemetry import SqlTelemetry
 from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
 from brain.errors import Unavailable
+from brain.ports import StoredFit
+from brain.types.job import JobId
+from brain.types.plan import ScalePlan
+from brain.types.world import World
 
 #: Key of the advisory lock of writers; any number that nothing else in the database uses.
 _WRITERS = 0x627261696E
 
 
 class SqlTransaction:
-    """All stores on one connection."""
+    """All stores on one connection.
+
+    What was read of plans, worlds and fits is kept for the rest of the transaction: nobody else
+    writes them meanwhile, and a turn asks for each several times.
+    """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
         self._connection = connection
         self._free = read_only or connection.dialect.name != "postgresql"
+        self._plans: dict[JobId, Sequence[ScalePlan]] = {}
+        self._worlds: dict[JobId, Sequence[World]] = {}
+        self._fits: dict[tuple[JobId, str], StoredFit | None] = {}
 
     @property
     def telemetry(self) -> SqlTelemetry:
@@ -39,12 +50,12 @@ class SqlTransaction:
     @property
     def plans(self) -> SqlPlans:
         """Plans and decisions."""
-        return SqlPlans(self._in_turn())
+        return SqlPlans(self._in_turn(), self._plans)
 
     @property
     def fits(self) -> SqlFits:
         """Fitted models."""
-        return SqlFits(self._in_turn())
+        return SqlFits(self._in_turn(), self._fits)
 
     @property
     def leases(self) -> SqlLeases:
@@ -54,7 +65,7 @@ class SqlTransaction:
     @property
     def worlds(self) -> SqlWorlds:
         """Worlds and replicas."""
-        return SqlWorlds(self._in_turn())
+        return SqlWorlds(self._in_turn(), self._worlds)
 
     @property
     def nodes(self) -> SqlNodes:

@@ -2,14 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from brain.clocks import SourceClock, corrected
 from brain.db import retention
-from brain.db.columns import insert, insert_new, row, value
+from brain.db.columns import builder, insert, insert_new, row, value
 from brain.db.tables import host_samples, loss_samples, save_samples, sources, throughput_samples
 from brain.ports import Point
 from brain.series import gpu_memory_share, gpu_share
@@ -64,6 +65,37 @@ _KINDS: Mapping[type[Sample], _Kind] = {
 }
 
 
+P = TypeVar("P", bound=ThroughputSample | SaveSample)
+_PLACE = tuple(field.name for field in fields(Place))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed(Generic[P]):
+    """A question for samples of one kind: its rows are the columns of the place, then the rest."""
+
+    statement: sa.Select[Any]
+    build: Callable[[Iterable[Any]], P]
+
+
+def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Placed[P]:
+    names: tuple[str, ...] = tuple(f.name for f in fields(kind) if f.name != "place")
+    kept_in: list[str] = ["corrected_at" if name == "measured_at" else name for name in names]
+    columns = [table.c[name] for name in (*_PLACE, *kept_in)]
+    recent = sa.select(*columns).where(
+        table.c.job == sa.bindparam("job"),
+        table.c.corrected_at >= sa.bindparam("since", type_=table.c.corrected_at.type),
+    )
+    if of_epoch:
+        recent = recent.where(table.c.epoch == sa.bindparam("epoch"))
+    ordered = recent.order_by(table.c.corrected_at, table.c.source)
+    return _Placed(ordered, builder(kind, ("place", *names)))
+
+
+_THROUGHPUT = _question(ThroughputSample, throughput_samples)
+_THROUGHPUT_OF_EPOCH = _question(ThroughputSample, throughput_samples, of_epoch=True)
+_SAVES = _question(SaveSample, save_samples)
+
+
 class SqlTelemetry:
     """``TelemetryStore``."""
 
@@ -88,14 +120,12 @@ class SqlTelemetry:
     def throughput(
         self, job: JobId, *, since: datetime, epoch: int | None = None
     ) -> Sequence[ThroughputSample]:
-        mine = _since(throughput_samples, job, since)
-        wanted = mine if epoch is None else mine.where(throughput_samples.c.epoch == epoch)
-        return [_placed(ThroughputSample, found) for found in self._rows(wanted)]
+        if epoch is None:
+            return self._placed(_THROUGHPUT, {"job": job, "since": since})
+        return self._placed(_THROUGHPUT_OF_EPOCH, {"job": job, "since": since, "epoch": epoch})
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
-        return [
-            _placed(SaveSample, found) for found in self._rows(_since(save_samples, job, since))
-        ]
+        return self._placed(_SAVES, {"job": job, "since": since})
 
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
         return [_seen(HostSample, found) for found in self._rows(_since(host_samples, job, since))]
@@ -204,6 +234,19 @@ class SqlTelemetry:
     def _rows(self, statement: sa.Select[Any]) -> sa.MappingResult:
         return self._connection.execute(statement).mappings()
 
+    def _placed(self, asked: _Placed[P], given: Mapping[str, object]) -> list[P]:
+        """Samples with their places; thousands in a turn, so that each place is made once."""
+        places: dict[Any, Place] = {}
+        found: list[P] = []
+        rows: Sequence[Any] = self._connection.execute(asked.statement, given).all()
+        for columns in rows:
+            where = columns[: len(_PLACE)]
+            place = places.get(where)
+            if place is None:
+                place = places[where] = Place(**dict(zip(_PLACE, where, strict=True)))
+            found.append(asked.build((place, *columns[len(_PLACE) :])))
+        return found
+
 
 def _since(table: sa.Table, job: JobId, since: datetime) -> sa.Select[Any]:
     recent = sa.select(table).where(table.c.job == job, table.c.corrected_at >= since)
@@ -223,7 +266,3 @@ def _clock_row(clock: SourceClock) -> _Row:
 
 def _seen(kind: type[S], found: Mapping[Any, Any]) -> S:
     return value(kind, {**found, "measured_at": found["corrected_at"]})
-
-
-def _placed(kind: type[S], found: Mapping[Any, Any]) -> S:
-    return _seen(kind, {**found, "place": value(Place, found)})

@@ -20,34 +20,49 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SqlWorlds:
-    """``WorldStore``, one row per world and per replica."""
+    """``WorldStore``, one row per world and per replica.
 
-    def __init__(self, connection: sa.Connection) -> None:
+    ``known`` are the worlds of jobs that the transaction has read.
+    """
+
+    def __init__(self, connection: sa.Connection, known: dict[JobId, Sequence[World]]) -> None:
         self._connection = connection
+        self._known = known
 
     def put(self, world: World) -> None:
+        self._known.pop(world.job, None)
         upsert(self._connection, worlds, [row(world)])
 
     def latest(self, job: JobId) -> World | None:
-        return next(iter(self._read(_worlds_of(job).limit(1))), None)
+        if job in self._known:
+            return next(iter(self._known[job]), None)
+        return next(iter(self._read(_LATEST, job)), None)
 
     def of(self, job: JobId) -> Sequence[World]:
-        return self._read(_worlds_of(job))
+        if job not in self._known:
+            self._known[job] = self._read(_WORLDS_OF, job)
+        return list(self._known[job])
 
     def put_replicas(self, job: JobId, replicas_: Iterable[Replica]) -> None:
         upsert(self._connection, replicas, [{**row(each), "job": job} for each in replicas_])
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
-        mine = sa.select(replicas).where(replicas.c.job == job)
-        ordered = mine.order_by(replicas.c.id, replicas.c.role)
-        return [value(Replica, found) for found in self._connection.execute(ordered).mappings()]
+        found = self._connection.execute(_REPLICAS_OF, {"job": job}).mappings()
+        return [value(Replica, each) for each in found]
 
-    def _read(self, statement: sa.Select[Any]) -> list[World]:
-        return [value(World, found) for found in self._connection.execute(statement).mappings()]
+    def _read(self, statement: sa.Select[Any], job: JobId) -> list[World]:
+        found = self._connection.execute(statement, {"job": job}).mappings()
+        return [value(World, each) for each in found]
 
 
-def _worlds_of(job: JobId) -> sa.Select[Any]:
-    return sa.select(worlds).where(worlds.c.job == job).order_by(worlds.c.epoch.desc())
+_MINE = sa.select(worlds).where(worlds.c.job == sa.bindparam("job"))
+_WORLDS_OF = _MINE.order_by(worlds.c.epoch.desc())
+_LATEST = _WORLDS_OF.limit(1)
+_REPLICAS_OF = (
+    sa.select(replicas)
+    .where(replicas.c.job == sa.bindparam("job"))
+    .order_by(replicas.c.id, replicas.c.role)
+)
 
 
 class SqlNodes:
@@ -74,18 +89,27 @@ class SqlNodes:
 
 
 class SqlFits:
-    """``FitStore``, one row per job and kind."""
+    """``FitStore``, one row per job and kind; ``known`` are those that the transaction has read."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(
+        self, connection: sa.Connection, known: dict[tuple[JobId, str], StoredFit | None]
+    ) -> None:
         self._connection = connection
+        self._known = known
 
     def put(self, fit: StoredFit) -> None:
         upsert(self._connection, fits, [row(fit)])
+        self._known[fit.job, fit.kind] = fit
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:
-        mine = sa.select(fits).where(fits.c.job == job, fits.c.kind == kind)
-        found = self._connection.execute(mine).mappings().one_or_none()
-        return value(StoredFit, found) if found else None
+        if (job, kind) not in self._known:
+            asked = {"job": job, "kind": kind}
+            found = self._connection.execute(_FIT, asked).mappings().one_or_none()
+            self._known[job, kind] = value(StoredFit, found) if found else None
+        return self._known[job, kind]
+
+
+_FIT = sa.select(fits).where(fits.c.job == sa.bindparam("job"), fits.c.kind == sa.bindparam("kind"))
 
 
 class SqlLeases:

@@ -1,0 +1,296 @@
+"""``make bench-turn``: what one turn of a pool costs, on SQLite and one core.
+
+    one job       2,000 samples of its last minute -> a stored plan
+    2,000 jobs    that share 512 nodes; a tenth have new samples since the last turn
+
+The service's own ``cycle.turn`` on a database as the service has it. Worlds and samples are
+written as agents and collectors would have them written.
+"""
+
+import argparse
+import cProfile
+import gc
+import pstats
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from benchmarks.report import Row, publish
+from brain import cycle, lifecycle
+from brain.db import SqlStores, prepare
+from brain.ports import Stores, Transaction
+from brain.settings import Settings
+from brain.sharing import Memo
+from brain.types.allocation import Bounds
+from brain.types.job import Checkpoint, JobDocument, JobId, JobState, OptimizeMode
+from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.world import Cause, Member, Replica, ReplicaState, World
+
+POOL = PoolName("bench")
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+#: Of the one job: replicas of eight processes, each of which sends a sample a second.
+SIZE, SAMPLES = 4, 2_000
+ROUNDS = 15
+JOBS, NODES, PER_NODE, ACTIVE = 2_000, 512, 8, 0.1
+TURNS = 5
+
+
+def main() -> None:
+    """Measure, print, and fail where a bar is not met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", choices=["one", "many"], help="show where the time goes")
+    chosen = parser.parse_args().profile
+    if chosen:
+        profiled(chosen)
+        return
+    one = one_job()
+    cold, warm = many_jobs()
+    rows = [
+        Row(
+            metric="a turn of a pool with one job, 2,000 samples to a plan, median",
+            value=1000 * statistics.median(one),
+            unit="ms",
+            bar=20.0,
+            note=f"{len(one)} turns, at most {1000 * max(one):.0f} ms",
+        ),
+        Row(
+            metric="a turn of a pool of 2,000 jobs, a tenth with new samples, median",
+            value=statistics.median(warm),
+            unit="s",
+            bar=5.0,
+            note=f"{len(warm)} turns with a round each, at most {max(warm):.2f} s",
+        ),
+        Row(
+            metric="the first turn after a start, 2,000 jobs of which nothing is known",
+            value=cold,
+            unit="s",
+        ),
+    ]
+    publish("turn", "One turn of a pool", rows)
+
+
+def profiled(chosen: str) -> None:
+    """Run one of the two under the profiler."""
+    profile = cProfile.Profile()
+    (one_job if chosen == "one" else many_jobs)(profile)
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
+
+
+def one_job(profile: cProfile.Profile | None = None) -> list[float]:
+    """Seconds of a turn that reads the samples of a job, fits, and stores a plan.
+
+    Each job has a pool of its own in one database; the first only warms up what a service that
+    has run for a second has warm.
+    """
+    taken = []
+    now, ranks = BEGIN + timedelta(minutes=30), SIZE * PER_NODE
+    seconds = SAMPLES // ranks
+    with database() as stores:
+        for number in range(ROUNDS + 1):
+            pool = PoolName(f"bench-{number}")
+            with stores.transaction() as tx:
+                nodes(tx, pool, count=16, now=now)
+                alone = OptimizeMode.SINGLE_JOB
+                id = submit(tx, number, pool, mode=alone, size=SIZE, most=16, each=PER_NODE)
+                start(tx, id, pool, size=SIZE, first_node=0, each=PER_NODE)
+                news = samples(id, ranks, now - timedelta(seconds=seconds), seconds, each=PER_NODE)
+                tx.telemetry.add(news, received_at=now)
+            gc.collect()
+            began = time.perf_counter()
+            turn = turned(stores, now, Memo(pool), profile if number else None)
+            taken.append(time.perf_counter() - began)
+            assert [plan.job for plan in turn.plans] == [id], turn.decisions
+    return taken[1:]
+
+
+def many_jobs(profile: cProfile.Profile | None = None) -> tuple[float, list[float]]:
+    """Seconds of the first turn, and of those after in which a tenth has new samples."""
+    chance = random.Random(1)
+    with database() as stores:
+        now = BEGIN + timedelta(minutes=30)
+        sizes = populate(stores, now, chance)
+        memo = Memo(POOL)
+        began = time.perf_counter()
+        turned(stores, now, memo)
+        cold = time.perf_counter() - began
+        warm = []
+        for _ in range(TURNS):
+            now += timedelta(seconds=SETTINGS.round_seconds)
+            told = chance.sample(sorted(sizes), round(ACTIVE * JOBS))
+            with stores.transaction() as tx:
+                news = [
+                    sample
+                    for id in told
+                    for sample in samples(id, sizes[id], now - timedelta(seconds=20), 20)
+                ]
+                tx.telemetry.add(news, received_at=now)
+            gc.collect()
+            began = time.perf_counter()
+            turn = turned(stores, now, memo, profile)
+            warm.append(time.perf_counter() - began)
+            assert turn.round is not None
+    return cold, warm
+
+
+def turned(
+    stores: Stores, now: datetime, memo: Memo, profile: cProfile.Profile | None = None
+) -> cycle.Turn:
+    """A turn, under the profiler where there is one."""
+    if profile is not None:
+        return profile.runcall(cycle.turn, stores, memo.pool, SETTINGS, now, memo=memo)
+    return cycle.turn(stores, memo.pool, SETTINGS, now, memo=memo)
+
+
+SETTINGS = Settings(policy_mode="auto", stale_seconds=600.0)
+
+
+@contextmanager
+def database() -> Iterator[Stores]:
+    """An empty database of its own."""
+    with tempfile.TemporaryDirectory(prefix="brain-bench-") as place:
+        url = f"sqlite:///{Path(place) / 'brain.db'}"
+        prepare(url)
+        with closing(SqlStores(url)) as stores:
+            yield stores
+
+
+def populate(stores: Stores, now: datetime, chance: random.Random) -> dict[JobId, int]:
+    """Jobs of one to four replicas on nodes of eight accelerators; their sizes."""
+    sizes: dict[JobId, int] = {}
+    place = 0
+    with stores.transaction() as tx:
+        nodes(tx, POOL, count=NODES, now=now)
+    for begin in range(0, JOBS, 100):
+        with stores.transaction() as tx:
+            for number in range(begin, begin + 100):
+                size = chance.choice([1, 2])
+                id = submit(tx, number, POOL, mode=OptimizeMode.CLUSTER, size=size, most=4)
+                start(tx, id, POOL, size=size, first_node=place)
+                step = chance.uniform(0.05, 0.5)
+                news = samples(id, size, now - timedelta(seconds=30), 30, step_seconds=step)
+                tx.telemetry.add(news, received_at=now)
+                sizes[id] = size
+                place += size
+    return sizes
+
+
+def nodes(tx: Transaction, pool: PoolName, *, count: int, now: datetime) -> None:
+    """Register machines."""
+    capacity = Resources(cpu_millis=64_000, memory_bytes=2**38, gpus=PER_NODE)
+    for number in range(count):
+        name = NodeName(f"{pool}-{number:04}")
+        tx.nodes.put(Node(name=name, pool=pool, capacity=capacity, accelerator="A100", seen_at=now))
+
+
+def submit(
+    tx: Transaction,
+    number: int,
+    pool: PoolName,
+    *,
+    mode: OptimizeMode,
+    size: int,
+    most: int,
+    each: int = 1,
+) -> JobId:
+    """A job that was admitted and runs."""
+    id = JobId(f"0197f000-0000-7000-8000-{number:012}")
+    document = JobDocument(
+        name=f"job-{number}",
+        command=("python", "train.py"),
+        replicas=Bounds(min=1, max=most, start=size),
+        resources=Resources(gpus=each),
+        processes_per_replica=each,
+        checkpoint=Checkpoint(path="last.pt"),
+        optimize_mode=mode,
+    )
+    job = lifecycle.submit(
+        tx, document, job_id=id, owner="ada", pool=pool, settings=SETTINGS, now=BEGIN
+    )
+    tx.jobs.put(replace(job, state=JobState.RUNNING, reason="it trains"))
+    return id
+
+
+def start(
+    tx: Transaction, id: JobId, pool: PoolName, *, size: int, first_node: int, each: int = 1
+) -> None:
+    """Its first world, on accelerators from ``first_node`` on."""
+    where = [
+        NodeName(f"{pool}-{(first_node + rank * each) // PER_NODE:04}") for rank in range(size)
+    ]
+    members = tuple(
+        Member(replica=rank, group_rank=rank, processes=each, node=node, address="127.0.0.1:1")
+        for rank, node in enumerate(where)
+    )
+    tx.worlds.put(
+        World(
+            job=id,
+            epoch=1,
+            generation=0,
+            cause=Cause.START,
+            members=members,
+            formed_at=BEGIN,
+            stepping_at=BEGIN,
+        )
+    )
+    tx.worlds.put_replicas(
+        id,
+        [
+            Replica(id=rank, node=node, state=ReplicaState.RUNNING, generation=0, started_at=BEGIN)
+            for rank, node in enumerate(where)
+        ],
+    )
+
+
+def samples(
+    id: JobId,
+    ranks: int,
+    since: datetime,
+    seconds: int,
+    *,
+    step_seconds: float = 0.1,
+    each: int = 1,
+) -> Sequence[ThroughputSample]:
+    """One of each rank and second."""
+    begun = round((since - BEGIN).total_seconds())
+    steps = max(1, round(1 / step_seconds))
+    return [
+        ThroughputSample(
+            place=Place(
+                job=id,
+                source=SourceId(f"{id}-{rank}"),
+                replica=rank // each,
+                local_rank=rank % each,
+                rank=rank,
+                epoch=1,
+                generation=0,
+            ),
+            measured_at=since + timedelta(seconds=second),
+            sequence=begun + second,
+            phase=Phase.TRAINING,
+            nodes=-(-ranks // PER_NODE),
+            replicas=ranks // each,
+            processes=ranks,
+            accelerator="A100",
+            local_batch=64,
+            accumulation=1,
+            steps=steps,
+            step=(begun + second) * steps,
+            step_seconds=step_seconds * (1 + 0.001 * (second % 3)),
+            step_seconds_mean=step_seconds,
+            data_wait_seconds=0.001,
+            examples_per_second=64 / step_seconds,
+        )
+        for second in range(seconds)
+        for rank in range(ranks)
+    ]
+
+
+if __name__ == "__main__":
+    main()
