@@ -163,7 +163,7 @@ class Brain:
             key=job.name,
             curves={_KIND: curve},
             attained_seconds=done / base,
-            remaining_seconds=None if left is None else left / base,
+            remaining_seconds=left / base if left and known.experience.measured else None,
             waited_seconds=now - known.waited_since,
             age_seconds=now - job.submitted,
             current=Placement(_KIND, tuple(self._names[node] for node in held)) if held else None,

@@ -25,7 +25,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 #: Batches tried at each shape, evenly in logarithms.
 _TRIED = 24
 #: Local batches of one shape closer than this teach nothing new.
-_ALIKE = math.log(1.1)
+_ALIKE = math.log(1.25)
 #: Over how many epochs, and over what factor of batch size, gradient noise stays alike.
 _EPOCHS, _BATCHES = 2.0, 0.5
 #: Deviation of log step time at a shape that was measured.
