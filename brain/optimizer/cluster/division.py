@@ -1,7 +1,8 @@
 """Divisions that fit: whole configurations within every capacity and quota.
 
-``settle`` makes one from prices, in time that grows with the number of jobs; ``exact`` asks HiGHS,
-which is the better one for few jobs and takes minutes for thousands.
+``settle`` makes one from prices, in time that grows with the number of jobs. ``exact`` finds the
+best, for few jobs: by dynamic programming where there is one type, else by HiGHS, which would take
+minutes for thousands.
 """
 
 import numpy as np
@@ -17,6 +18,8 @@ PASSES = 6
 _SLACK = 1e-9
 #: Share of the value that HiGHS need not find, and branches after which it gives up.
 TOLERANCE, _NODES = 1e-5, 2000
+#: Configurations times accelerators up to which one type is solved by dynamic programming.
+_CELLS = 2_000_000
 
 
 class Stock:
@@ -129,6 +132,11 @@ def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] 
     job, column = core(problem, market, value)
     if not len(job):
         return None
+    kinds = np.unique(problem.columns.accelerator[job, column])
+    cells = len(job) * problem.capacity[kinds[0]]
+    if len(kinds) == 1 and not len(problem.limit) and cells < _CELLS:
+        choice = _knapsack(problem, job, column)
+        return choice, max(value, worth(problem, choice))
     found = _solve(problem, job, column)
     if found.x is None:
         return None
@@ -143,8 +151,31 @@ def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
     columns = problem.columns
     left = columns.utility - market.price(problem) * columns.size
     lack = np.maximum(market.surplus, 0)[:, None] - left
-    job, column = np.nonzero(lack <= (market.bound - value) * (1 + 1e-6) + 1e-9 * abs(market.bound))
+    near = lack <= (market.bound - value) * (1 + 1e-6) + 1e-9 * abs(market.bound)
+    job, column = np.nonzero(near & (columns.size <= problem.capacity[columns.accelerator]))
     return job, column
+
+
+def _knapsack(problem: Problem, job: Ints, column: Ints) -> Ints:
+    """The best division of one type without quotas: job by job, for every capacity up to it."""
+    columns = problem.columns
+    capacity = int(problem.capacity[columns.accelerator[job[0], column[0]]])
+    best, steps = np.zeros(capacity + 1), []
+    for one in np.unique(job).tolist():
+        options = column[job == one].tolist()
+        table = np.full((len(options) + 1, capacity + 1), -np.inf)
+        table[0] = best
+        for row, option in enumerate(options, start=1):
+            size = int(columns.size[one, option])
+            table[row, size:] = best[: capacity + 1 - size] + columns.utility[one, option]
+        best = table.max(axis=0)
+        steps.append((one, options, table.argmax(axis=0)))
+    choice = np.full(len(problem.tenant), -1)
+    for one, options, picked in reversed(steps):
+        if row := int(picked[capacity]):
+            choice[one] = options[row - 1]
+            capacity -= int(columns.size[one, choice[one]])
+    return choice
 
 
 def _solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
@@ -167,6 +198,5 @@ def _solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
         integrality=np.r_[np.ones(len(job)), np.zeros(quotas)],
         bounds=Bounds(0, np.r_[np.ones(len(job)), np.full(quotas, np.inf)]),
         constraints=rules,
-        # What is left is small: presolving takes longer, and now and then prints a line.
-        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES, "presolve": False},
+        options={"mip_rel_gap": TOLERANCE, "node_limit": _NODES},
     )

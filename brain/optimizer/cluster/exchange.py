@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from brain.optimizer.cluster.seating import Seating, rearrange
 
-#: Pairs that are tried in one round: each takes about 40 µs.
-BUDGET = 6000
+#: Pairs that are tried in one round, about 40 µs each, and those of one job.
+BUDGET, _RIVALS = 1500, 60
 #: Times that everybody is asked, and a gain that is one.
 _ROUNDS, _LEAST = 3, 1e-12
 #: Share of its utility that a job must lack to look for better nodes.
@@ -21,10 +21,7 @@ def exchange(seating: Seating, budget: int = BUDGET) -> None:
     for _ in range(_ROUNDS):
         changed = False
         for job in _unhappy(seating):
-            pairs = [
-                [job],
-                *([job, one] for one in sorted(seating.placed) if _might(seating, job, one)),
-            ]
+            pairs = [[job], *([job, rival] for rival in _rivals(seating, job))]
             if len(pairs) > budget:
                 return
             budget -= len(pairs)
@@ -59,6 +56,12 @@ def best(seating: Seating, job: int) -> float:
     return max(form.utility for form in seating.forms(job, kind, replicas))
 
 
-def _might(seating: Seating, job: int, rival: int) -> bool:
-    here, there = seating.placed[job], seating.placed[rival]
-    return job != rival and here.accelerator == there.accelerator
+def _rivals(seating: Seating, job: int) -> list[int]:
+    """Other jobs on the same type, those of about the same size first."""
+    kind, size = seating.placed[job].accelerator, seating.size(job)
+    others = [
+        (abs(seating.size(one) - size), one)
+        for one, placement in seating.placed.items()
+        if one != job and placement.accelerator == kind
+    ]
+    return [one for _, one in sorted(others)[:_RIVALS]]

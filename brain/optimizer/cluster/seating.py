@@ -89,6 +89,10 @@ class Seating:
         """Whether the job is where it was."""
         return self.placed.get(job) == self.jobs[job].current
 
+    def size(self, job: int) -> float:
+        """Accelerators that a job has been given."""
+        return float(self.problem.columns.size[job, self.stock.choice[job]])
+
     def settle(self, job: int, column: int, placement: Placement, worth: float) -> None:
         """Note nodes that were taken for a job."""
         self.placed[job], self.worth[job] = placement, worth
@@ -266,7 +270,7 @@ def _make_room(seating: Seating, job: int, column: int, gain: float) -> bool:
     guests = _cheapest(seating, need)
     if not guests or job in guests:
         return False
-    sizes = {guest: _size(seating, guest) for guest in guests}
+    sizes = {guest: seating.size(guest) for guest in guests}
     moved = sum(sizes.values())
     if moved > seating.movable[need.accelerator]:
         return False
@@ -329,10 +333,6 @@ def _lift(seating: Seating, job: int) -> _Held:
     return held
 
 
-def _size(seating: Seating, job: int) -> float:
-    return float(seating.problem.columns.size[job, seating.stock.choice[job]])
-
-
 def _loss(seating: Seating, guest: int) -> float:
     """What moving a job that stays costs it."""
     column, columns = seating.stock.choice[guest], seating.problem.columns
@@ -384,5 +384,5 @@ def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, l
             break
         going.append(guest)
         loss += _loss(seating, guest)
-        lack -= int(_size(seating, guest))
+        lack -= int(seating.size(guest))
     return (loss, going) if lack <= 0 else None
