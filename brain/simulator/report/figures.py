@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
 
+import numpy as np
+
 from brain.simulator.measures import JobResult
 from brain.simulator.report.drawing import (
     Frame,
@@ -56,18 +58,20 @@ def use(outcome: Outcome, until: float) -> str:
     x, parts = time_axis(frame, until)
     y, grid = count_axis(frame, capacity)
     left, right, _, bottom = frame.inner
-    held = _thinned(_level([(s.began, s.ended, len(s.placement)) for s in _stays(outcome)]))
-    busy = _thinned(_level([(s.stepped, s.ended, len(s.placement)) for s in _stays(outcome)]))
+    stays = [(stay, len(stay.placement)) for stay in _stays(outcome)]
+    held = _thinned(_level([(s.began, s.ended, n) for s, n in stays]), until)
+    busy = _thinned(_level([(s.stepped, s.ended, n) for s, n in stays]), until)
     area = stairs([(x(at), y(level)) for at, level in busy])
     line = stairs([(x(at), y(level)) for at, level in held])
     closed = [(left, bottom), *area, (area[-1][0] if area else left, bottom)]
-    mean = percent(outcome.summary.utilization)
+    share = outcome.summary.utilization
+    mean = percent(share)
     parts += [
         path(closed, "busy"),
         path(line, "ob"),
         element("path", d=f"M{left} {y(capacity):.1f}H{right}", class_="cap"),
         text(f"{capacity} in all", right + 8, y(capacity) + 4, "lb"),
-        text(f"{mean} held", right + 8, y(capacity * outcome.summary.utilization) + 4, "lb"),
+        text(f"{mean} held", right + 8, max(y(capacity) + 18, y(share * capacity) + 4), "lb"),
     ]
     said = f"{outcome.policy}: {mean} of {capacity} accelerators held until the last job ended"
     return svg(frame, [*grid, *parts], said)
@@ -124,30 +128,29 @@ def _stays(outcome: Outcome) -> list[Stay]:
     return [stay for job in outcome.jobs for stay in job.stays]
 
 
-def _level(spans: Sequence[tuple[float, float, int]]) -> list[tuple[float, int]]:
+def _level(spans: Sequence[tuple[float, float, int]]) -> list[tuple[float, float]]:
     """How many are taken from each instant on."""
     edges = sorted(
         [(began, n) for began, ended, n in spans if ended > began]
         + [(ended, -n) for began, ended, n in spans if ended > began]
     )
     levels = accumulate((change for _, change in edges), initial=0)
-    joined: dict[float, int] = {0.0: 0}
+    joined: dict[float, float] = {0.0: 0}
     for (at, _), level in zip(edges, list(levels)[1:], strict=True):
         joined[at] = level
     return list(joined.items())
 
 
-def _thinned(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Lowest and highest of each stretch where there are more points than pixels."""
+def _thinned(points: list[tuple[float, float]], until: float) -> list[tuple[float, float]]:
+    """The mean of each pixel where there are more changes than pixels."""
     if len(points) <= _MOST_POINTS:
         return points
-    size = -(-2 * len(points) // _MOST_POINTS)
-    kept: list[tuple[float, int]] = []
-    for begin in range(0, len(points), size):
-        piece = points[begin : begin + size]
-        both = {min(piece, key=lambda point: point[1]), max(piece, key=lambda point: point[1])}
-        kept += sorted(both)
-    return kept
+    edges = np.linspace(0, until, _MOST_POINTS // 2 + 1)
+    instants, levels = np.array(points).T
+    areas = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(instants))])
+    # Beyond the last change nothing is taken.
+    means = np.diff(np.interp(edges, instants, areas)) / np.diff(edges)
+    return [(float(at), float(mean)) for at, mean in zip(edges, [*means, 0.0], strict=True)]
 
 
 def _labels(frame: Frame, names: Sequence[str], times: Sequence[Sequence[float]]) -> list[str]:

@@ -92,10 +92,11 @@ def _table(outcomes: Sequence[Outcome]) -> str:
         rows.append(f"<tr><th scope='row'>{label}</th>{cells}</tr>")
     times = "".join(f"<td class='num'>{_policy_time(outcome)}</td>" for outcome in outcomes)
     rows.append(f"<tr><th scope='row'>A decision, mean (longest)</th>{times}</tr>")
-    return (
-        f"<section><table class='tbl'><thead><tr><th></th>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></section>"
+    table = (
+        f"<table class='tbl'><thead><tr><td></td>{heads}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
     )
+    return f"<section>{_scrolled('Figures', table)}</section>"
 
 
 def _policy_time(outcome: Outcome) -> str:
@@ -103,10 +104,16 @@ def _policy_time(outcome: Outcome) -> str:
     return f"{number(mean)} ({number(longest)}) ms"
 
 
+def _scrolled(title: str, inside: str) -> str:
+    """What may be wider than a phone, and can be reached without a pointer."""
+    label = escape(title, quote=True)
+    return f"<div class='scroll' role='group' tabindex='0' aria-label='{label}'>{inside}</div>"
+
+
 def _figure(title: str, unit: str, drawings: Sequence[str]) -> str:
     return (
         f"<figure><figcaption><b>{escape(title)}</b> {escape(unit)}</figcaption>"
-        f"{''.join(drawings)}</figure>"
+        f"{_scrolled(title, ''.join(drawings))}</figure>"
     )
 
 
@@ -121,8 +128,12 @@ def _times(outcomes: Sequence[Outcome]) -> str:
         rows.append(f"<tr>{about}{cells}</tr>")
     return (
         "<details class='astable'><summary class='link'>View as table</summary>"
-        f"<table class='tbl'><thead><tr><th>Job</th><th>Application</th>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></details>"
+        + _scrolled(
+            "Completion time of each job",
+            f"<table class='tbl'><thead><tr><th>Job</th><th>Application</th>{heads}</tr></thead>"
+            f"<tbody>{''.join(rows)}</tbody></table>",
+        )
+        + "</details>"
     )
 
 
