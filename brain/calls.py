@@ -14,6 +14,7 @@ from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node
+from brain.types.savings import Savings
 from brain.types.telemetry import Receipt, Sample
 from brain.types.world import ReplicaReport, WorldReport, WorldWish
 from brain.views import (
@@ -49,6 +50,13 @@ def estimate(document: Mapping[str, Any], question: Question | None = None) -> C
     body = EstimateRequest(document=document, question=question or Question())
     call: Call[Estimate] = _post("/jobs:estimate", body, Estimate)
     return call
+
+
+def savings(*, since: datetime | None = None, until: datetime | None = None) -> Call[Savings]:
+    """What plans saved; of the last 24 hours by default."""
+    span = {"since": since, "until": until}
+    given = {name: instant.isoformat() for name, instant in span.items() if instant}
+    return _get("/savings", Savings, **given)
 
 
 def jobs(*, page_token: str = "", filter: str = "", page_size: int = 100) -> Call[Page[JobView]]:

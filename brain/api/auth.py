@@ -58,6 +58,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}/replicas": _SCALERS,
     "GET /api/v1/jobs/{job}/environment": _SCALERS,
     "POST /api/v1/jobs/{job}/token": _SCALERS,
+    "GET /api/v1/savings": _READERS,
     "GET /api/v1/pools": _READERS | _SCALERS,
     "GET /api/v1/pools/{pool}/wishes": _SCALERS,
     "GET /api/v1/plans": _READERS,

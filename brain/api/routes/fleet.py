@@ -1,18 +1,21 @@
 """Nodes, pools and freezes."""
 
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from fastapi import APIRouter, Response
 
-from brain import errors, lifecycle, wire
+from brain import errors, lifecycle, savings, wire
 from brain.api import views
 from brain.api.deps import Act, Here, Who, answer, json_body
 from brain.api.problems import problems
+from brain.api.spans import span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import Event
 from brain.types.resources import Node
+from brain.types.savings import Savings
 from brain.views import NodeView, Page
 
 router = APIRouter(prefix="/api/v1", tags=["fleet"])
@@ -50,6 +53,16 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
             tx.events.add(Event(at=now, kind=kind, message=f"node {node} in pool {said.pool}"))
 
     return act(stored, status=204)
+
+
+@router.get("/savings", response_model=Savings, responses=problems(BadInput))
+def saved(
+    here: Here, who: Who, since: datetime | None = None, until: datetime | None = None
+) -> Response:
+    """What plans saved, counted from what was measured; by default in the last 24 hours."""
+    begin, end = span_of(since, until, here.clock(), default=timedelta(days=1))
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(savings.savings(tx, begin, end, here.settings, here.clock()))
 
 
 @router.get("/pools", response_model=Page[str], responses=problems())

@@ -12,6 +12,7 @@ from brain.api.deps import AboutJob, Act, Asking, Body, Here, PageSize, Who, ans
 from brain.api.filters import Filter, parse_filter
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
+from brain.api.spans import span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
@@ -31,7 +32,6 @@ KEYS = {
 }
 #: The only pool of one machine.
 LOCAL = PoolName("local")
-_LONGEST = timedelta(days=400)
 
 
 @router.get("/jobs", response_model=Page[JobView], responses=problems(BadInput))
@@ -163,13 +163,7 @@ def series(
     width: Annotated[int, Query(ge=2, le=4000, description="pixels of the chart")] = 600,
 ) -> Response:
     """A metric over time, downsampled for ``width`` pixels; by default the last hour."""
-    end = _instant("until", until, about.here.clock())
-    begin = _instant("since", since, end - timedelta(hours=1))
-    if not timedelta(0) < end - begin <= _LONGEST:
-        raise BadInput(
-            f"since {begin.isoformat()} must be before until {end.isoformat()}, 400 days at most",
-            field="since",
-        )
+    begin, end = span_of(since, until, about.here.clock(), default=timedelta(hours=1))
     return about.read(
         lambda tx, job: views.series(tx, job, metric, since=begin, until=end, width=width)
     )
@@ -220,9 +214,3 @@ def _check_references(document: JobDocument) -> None:
                 "on one machine use fromFile",
                 field=f"environment.{name}.fromSecret",
             )
-
-
-def _instant(name: str, given: datetime | None, default: datetime) -> datetime:
-    if given is not None and given.tzinfo is None:
-        raise BadInput(f"{name} {given.isoformat()} has no time zone; append Z", field=name)
-    return given or default

@@ -685,6 +685,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/savings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Saved
+         * @description What plans saved, counted from what was measured; by default in the last 24 hours.
+         */
+        get: operations["saved"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sign-in": {
         parameters: {
             query?: never;
@@ -1491,6 +1511,23 @@ export interface components {
             unavailable: string[];
         };
         /**
+         * HoursBucket
+         * @description Accelerators in use on average in a stretch of time.
+         */
+        HoursBucket: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Idle */
+            idle: number;
+            /** Saved */
+            saved: number;
+            /** Working */
+            working: number;
+        };
+        /**
          * Intent
          * @description What its owner wants of a job, apart from its size.
          * @enum {string}
@@ -2170,6 +2207,29 @@ export interface components {
          */
         PlanKind: "resize" | "request" | "rollback" | "restore";
         /**
+         * PlanSaving
+         * @description What one applied plan of Brain's saved within the time asked about.
+         */
+        PlanSaving: {
+            /** Cost Seconds */
+            cost_seconds: number;
+            /** Generation */
+            generation: number;
+            /** Job */
+            job: string;
+            /** Job Name */
+            job_name: string;
+            /** Replicas */
+            replicas: number;
+            /** Replicas Asked */
+            replicas_asked: number;
+            /** Saved Hours */
+            saved_hours: number;
+            /** Sooner Hours */
+            sooner_hours: number;
+            verdict: components["schemas"]["Verdict"] | null;
+        };
+        /**
          * PlanState
          * @description Where a plan stands; the table of legal moves is ``PLAN_MOVES``.
          * @enum {string}
@@ -2464,6 +2524,56 @@ export interface components {
             size_bytes: number;
             /** Step */
             step: number;
+        };
+        /**
+         * Savings
+         * @description What Brain's plans saved: ``GET savings``.
+         */
+        Savings: {
+            /** Currency */
+            currency: string;
+            /** Of */
+            of: components["schemas"]["SavingsOf"][];
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+        };
+        /**
+         * SavingsOf
+         * @description What plans saved of accelerators, or of processors of jobs that have none.
+         */
+        SavingsOf: {
+            /** Advice Fell Short */
+            advice_fell_short: number;
+            /** Advice Inconclusive */
+            advice_inconclusive: number;
+            /** Advice Kept */
+            advice_kept: number;
+            /** Allocated Hours */
+            allocated_hours: number;
+            /** Buckets */
+            buckets: components["schemas"]["HoursBucket"][];
+            /** Capacity */
+            capacity: number;
+            /** Plans */
+            plans: components["schemas"]["PlanSaving"][];
+            /** Proposed Hours */
+            proposed_hours: number;
+            saved_hours: components["schemas"]["Band"];
+            /** Saved Money */
+            saved_money: number | null;
+            sooner_hours: components["schemas"]["Band"];
+            /** Unit */
+            unit: string;
+            /** Working Hours */
+            working_hours: number;
         };
         /**
          * ScalePlan
@@ -5296,6 +5406,56 @@ export interface operations {
                 };
             };
             /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    saved: {
+        parameters: {
+            query?: {
+                since?: string | null;
+                until?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Savings"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,343 @@
+"""What Brain's plans saved, counted from what was measured: nothing is booked that was not seen.
+
+A plan that was applied and judged is held against the size that a person asked for (as submitted,
+or later), for as long as the job then trained: the same work at that size would have taken
+
+    t g1 / g0  of  N0  accelerators   instead of   t  of  N1
+
+with the throughputs ``g`` that were measured at both. What the change cost (time without steps,
+steps made again) is taken off, of plans that fell short and of rollbacks as well. A growth saves no
+accelerator-hours, it spends some to be done sooner; both are told. Advice that nobody took is
+reckoned by its promise, apart.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from brain.lifecycle.records import BRAIN
+from brain.lifecycle.sight import points
+from brain.lifecycle.work import accelerators
+from brain.models.fitting import Z90
+from brain.ports import Transaction
+from brain.settings import Settings, prices_of
+from brain.types.estimate import Band
+from brain.types.job import Job
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.recommendation import Prediction
+from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
+from brain.types.world import World
+
+#: Newest jobs that are looked at.
+_JOBS, _PAGE = 5000, 200
+_HOUR = 3600.0
+#: Buckets of the strip: quarter-hours of a day.
+BUCKETS = 96
+_NEVER_TAKEN = frozenset(
+    {PlanState.PROPOSED, PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSEDED}
+)
+#: What is counted, by whether a replica has accelerators.
+_UNITS = {True: "GPU-h", False: "core-h"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What is asked about, in equal buckets."""
+
+    since: datetime
+    until: datetime
+
+    @property
+    def bucket(self) -> timedelta:
+        """Width of a bucket."""
+        return (self.until - self.since) / BUCKETS
+
+    def seconds(self, begin: datetime, end: datetime) -> float:
+        """Seconds from ``begin`` to ``end`` that are within."""
+        return max(0.0, (min(end, self.until) - max(begin, self.since)).total_seconds())
+
+    def parts(self, begin: datetime, end: datetime) -> Iterator[tuple[int, float]]:
+        """Buckets that ``begin`` to ``end`` touches, with the seconds in each."""
+        first = max(0, int((max(begin, self.since) - self.since) / self.bucket))
+        for index in range(first, BUCKETS):
+            start = self.since + index * self.bucket
+            if start >= end:
+                return
+            inside = (min(end, start + self.bucket) - max(begin, start)).total_seconds()
+            if inside > 0:
+                yield index, inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A world while it was there."""
+
+    world: World
+    begin: datetime
+    #: Of its first step; its end where none was seen.
+    stepping: datetime
+    end: datetime
+
+
+@dataclass(slots=True)
+class _Count:
+    """Hours so far, of jobs with accelerators or of those without."""
+
+    allocated: float = 0.0
+    saved: float = 0.0
+    variance: float = 0.0
+    sooner: float = 0.0
+    sooner_variance: float = 0.0
+    proposed: float = 0.0
+    money: float | None = None
+    plans: list[PlanSaving] = field(default_factory=list)
+    #: Of advice that was not taken: verdict -> how often.
+    scores: dict[Verdict, int] = field(default_factory=dict)
+    held: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
+    working: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
+    spared: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
+
+
+def savings(
+    tx: Transaction, since: datetime, until: datetime, settings: Settings, now: datetime
+) -> Savings:
+    """What plans saved between ``since`` and ``until``, which is not after ``now``."""
+    span, counts = Span(since=since, until=until), {True: _Count(), False: _Count()}
+    prices = prices_of(settings.accelerator_prices)
+    for job in _concerned(tx, since):
+        worlds = stretches(tx.worlds.of(job.id), job, now)
+        if any(span.seconds(one.begin, one.end) for one in worlds):
+            count = counts[job.document.resources.gpus > 0]
+            _hold(tx, count, job, worlds, span)
+            _plans(tx, count, job, worlds, span, prices, now)
+    capacity = _capacity(tx)
+    return Savings(
+        since=since,
+        until=until,
+        currency=settings.currency,
+        of=tuple(
+            _told(count, _UNITS[gpus], capacity[gpus], span)
+            for gpus, count in counts.items()
+            if count.allocated > 0
+        ),
+    )
+
+
+def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[Stretch]:
+    """Worlds in order, each until it ended, the next one formed or the job was over."""
+    found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
+    for place, world in enumerate(ordered):
+        ends = [world.ended_at, job.finished_at, now]
+        if place + 1 < len(ordered):
+            ends.append(ordered[place + 1].formed_at)
+        end = max(world.formed_at, min(end for end in ends if end is not None))
+        stepping = end if world.stepping_at is None else min(world.stepping_at, end)
+        found.append(Stretch(world=world, begin=world.formed_at, stepping=stepping, end=end))
+    return found
+
+
+def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
+    after: str | None = None
+    for _ in range(_JOBS // _PAGE):
+        page = tx.jobs.page(after=after, size=_PAGE)
+        yield from (job for job in page if job.finished_at is None or job.finished_at > since)
+        if len(page) < _PAGE:
+            return
+        after = page[-1].id
+
+
+def _hold(tx: Transaction, count: _Count, job: Job, worlds: Iterable[Stretch], span: Span) -> None:
+    """Count what a job held, and of that what was at work: stepping, and not waiting for data."""
+    each = accelerators(job.document)
+    waits = {
+        int((point.at - span.since) / span.bucket): min(1.0, point.mean)
+        for point in tx.telemetry.series(
+            job.id, "data_wait_share", since=span.since, until=span.until, points=BUCKETS
+        )
+    }
+    for one in worlds:
+        size = each * one.world.replicas
+        count.allocated += size * span.seconds(one.begin, one.end) / _HOUR
+        for index, seconds in span.parts(one.begin, one.end):
+            count.held[index] += size * seconds
+        for index, seconds in span.parts(one.stepping, one.end):
+            count.working[index] += size * seconds * (1 - waits.get(index, 0.0))
+
+
+def _plans(
+    tx: Transaction,
+    count: _Count,
+    job: Job,
+    worlds: Sequence[Stretch],
+    span: Span,
+    prices: Mapping[str, float],
+    now: datetime,
+) -> None:
+    """Count what the plans of a job saved, cost and would have saved."""
+    known, plans = points(tx, job), tx.plans.of(job.id)
+    kind = job.document.accelerator or (known[-1].accelerator if known else "cpu")
+    price = prices.get(kind, prices.get("*"))
+    steps = {point.epoch: point.step_seconds for point in known}
+    for stood in _stood(plans, worlds):
+        told = _applied(count, job, stood, span, steps)
+        if told is not None:
+            count.plans.append(told)
+            if price is not None:
+                count.money = (count.money or 0.0) + told.saved_hours * price
+    for place, plan in enumerate(plans):
+        if plan.kind is PlanKind.RESIZE and plan.state in _NEVER_TAKEN and not _met(plan):
+            following = plans[place - 1].created_at if place else job.finished_at or now
+            count.proposed += _promised(plan, span, following, accelerators(job.document))
+            verdict = plan.outcome.verdict
+            if verdict is not None and span.seconds(plan.created_at, following):
+                count.scores[verdict] = count.scores.get(verdict, 0) + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """A plan of Brain's while it stood, and the size that it is held against."""
+
+    plan: ScalePlan
+    during: Sequence[Stretch]
+    #: Replicas that a person asked for, and what they made; None where that was not measured.
+    asked: int
+    made: Prediction | None
+
+
+def _stood(plans: Sequence[ScalePlan], worlds: Sequence[Stretch]) -> Iterator[Stood]:
+    """Plans of Brain's that were applied, oldest first; what a person asks for is a new measure."""
+    applied = sorted((plan for plan in plans if _met(plan)), key=lambda plan: plan.generation)
+    asked: int | None = None
+    made: Prediction | None = None
+    for place, plan in enumerate(applied):
+        if plan.kind is PlanKind.REQUEST or plan.proposed_by != BRAIN:
+            asked = None
+        elif plan.kind in (PlanKind.RESIZE, PlanKind.ROLLBACK):
+            if asked is None:
+                asked, made = plan.current.replicas, plan.measured
+            following = applied[place + 1].outcome.epoch if place + 1 < len(applied) else None
+            during = _in_force(worlds, plan, following)
+            yield Stood(plan=plan, during=during, asked=asked, made=made)
+
+
+def _met(plan: ScalePlan) -> bool:
+    return plan.outcome.epoch is not None
+
+
+def _in_force(worlds: Sequence[Stretch], plan: ScalePlan, following: int | None) -> list[Stretch]:
+    """Worlds of a plan from its first on, until one has another size or the next plan's comes."""
+    found = []
+    for one in worlds:
+        epoch = one.world.epoch
+        if epoch < (plan.outcome.epoch or 0):
+            continue
+        if one.world.replicas != plan.target.replicas or (following and epoch >= following):
+            break
+        found.append(one)
+    return found
+
+
+def _applied(
+    count: _Count, job: Job, stood: Stood, span: Span, steps: Mapping[int, float]
+) -> PlanSaving | None:
+    """What a plan saved while it stood within the span, and what its change cost."""
+    plan, during = stood.plan, stood.during
+    if not any(span.seconds(one.begin, one.end) for one in during):
+        return None
+    each, size = accelerators(job.document), plan.target.replicas
+    cost = 0.0
+    if span.since <= during[0].begin < span.until:
+        redone = (plan.outcome.steps_redone or 0) * steps.get(plan.outcome.epoch or 0, 0.0)
+        cost = ((plan.outcome.downtime_seconds or 0.0) + redone) / _HOUR
+    ratio, wide = _ratio(stood)
+    trained = sum(span.seconds(one.stepping, one.end) for one in during) / _HOUR
+    spared = each * (stood.asked * ratio - size) if ratio is not None else 0.0
+    saved = trained * spared - cost * each * size
+    sooner = trained * (ratio - 1.0) - cost if ratio is not None else -cost
+    count.saved += saved
+    count.sooner += sooner
+    if ratio is not None:
+        count.variance += (trained * each * stood.asked * ratio * wide) ** 2
+        count.sooner_variance += (trained * ratio * wide) ** 2
+    for one in during:
+        for index, seconds in span.parts(one.stepping, one.end):
+            count.spared[index] += spared * seconds
+    return PlanSaving(
+        job=job.id,
+        job_name=job.document.name,
+        generation=plan.generation,
+        replicas_asked=stood.asked,
+        replicas=size,
+        verdict=plan.outcome.verdict,
+        saved_hours=saved,
+        sooner_hours=sooner,
+        cost_seconds=cost * _HOUR,
+    )
+
+
+def _ratio(stood: Stood) -> tuple[float | None, float]:
+    """Measured throughput over that of the size asked for, and the deviation of its logarithm.
+
+    None where nothing is known: the plan has no verdict, or only one that nothing could be said.
+    """
+    before, after = stood.made, stood.plan.outcome.measured
+    if before is None or after is None or stood.plan.target.replicas == stood.asked:
+        return None, 0.0
+    if stood.plan.outcome.verdict not in (Verdict.KEPT, Verdict.FELL_SHORT):
+        return None, 0.0
+    ratio = after.examples_per_second / before.examples_per_second
+    return ratio, math.hypot(_deviation(before), _deviation(after))
+
+
+def _deviation(measured: Prediction) -> float:
+    half = (measured.high - measured.low) / 2
+    return half / Z90 / measured.examples_per_second
+
+
+def _promised(plan: ScalePlan, span: Span, until: datetime, each: float) -> float:
+    """Accelerator-hours that advice would have saved while it stood, by its promise."""
+    if plan.promised is None or plan.measured is None:
+        return 0.0
+    ratio = plan.promised.examples_per_second / plan.measured.examples_per_second
+    hours = span.seconds(plan.created_at, until) / _HOUR
+    return hours * each * (plan.current.replicas * ratio - plan.target.replicas)
+
+
+def _capacity(tx: Transaction) -> dict[bool, float]:
+    """Accelerators, and processors of nodes that have none."""
+    nodes = [node for node in tx.nodes.of() if node.schedulable]
+    cores = sum(node.capacity.cpu_millis for node in nodes if not node.capacity.gpus) / 1000
+    return {True: float(sum(node.capacity.gpus for node in nodes)), False: cores}
+
+
+def _told(count: _Count, unit: str, capacity: float, span: Span) -> SavingsOf:
+    half, sooner = (Z90 * math.sqrt(v) for v in (count.variance, count.sooner_variance))
+    width = span.bucket.total_seconds()
+    return SavingsOf(
+        unit=unit,
+        capacity=capacity,
+        allocated_hours=count.allocated,
+        working_hours=sum(count.working) / _HOUR,
+        saved_hours=Band(value=count.saved, low=count.saved - half, high=count.saved + half),
+        sooner_hours=Band(
+            value=count.sooner, low=count.sooner - sooner, high=count.sooner + sooner
+        ),
+        saved_money=count.money,
+        proposed_hours=count.proposed,
+        plans=tuple(sorted(count.plans, key=lambda one: -abs(one.saved_hours))),
+        advice_kept=count.scores.get(Verdict.KEPT, 0),
+        advice_fell_short=count.scores.get(Verdict.FELL_SHORT, 0),
+        advice_inconclusive=count.scores.get(Verdict.INCONCLUSIVE, 0),
+        buckets=tuple(
+            HoursBucket(
+                at=span.since + index * span.bucket,
+                working=working / width,
+                idle=max(0.0, held - working) / width,
+                saved=spared / width,
+            )
+            for index, (held, working, spared) in enumerate(
+                zip(count.held, count.working, count.spared, strict=True)
+            )
+        ),
+    )
