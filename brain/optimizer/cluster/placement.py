@@ -1,13 +1,15 @@
 """Which nodes: whole ones in one rack for the large, the fullest that fits for the small."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from brain.optimizer.cluster.views import NodeView, Placement
 
 #: Names of nodes in the order they came; a set with an order.
 Names = dict[str, None]
+#: Where a node is, widest first.
+Path = tuple[str, ...]
 #: Nodes and how many replicas each gets.
 Shape = list[tuple[str, int]]
 
@@ -40,7 +42,7 @@ class Floor:
         #: By type and number of free accelerators.
         self._shelves: dict[str, dict[int, Names]] = defaultdict(dict)
         #: Nodes that nobody uses, by type and path.
-        self._empty: dict[str, dict[tuple[str, ...], Names]] = defaultdict(dict)
+        self._empty: dict[str, dict[Path, Names]] = defaultdict(dict)
         for node in ordered:
             self.largest[node.accelerator] = max(self.largest[node.accelerator], node.capacity)
             self._put(node)
@@ -117,17 +119,14 @@ class Floor:
         return None if last is None else [*found, (last, left)]
 
     def _neighbours(self, need: Need, own: Sequence[str]) -> Iterable[str]:
-        """Empty nodes: of the smallest rack that holds all of it, else of the largest and on."""
+        """Empty nodes of the narrowest part of the network that has enough of them."""
         racks = {path: names for path, names in self._empty[need.accelerator].items() if names}
-        mine = {self.nodes[name].path for name in own if name in self.nodes}
         wanted = need.replicas * need.each // self.largest[need.accelerator]
-        enough = [path for path, names in racks.items() if len(names) >= wanted]
-        if enough:
-            first = min(enough, key=lambda path: (path not in mine, len(racks[path]), path))
-        else:
-            first = max(racks, key=lambda path: (len(racks[path]), path in mine), default=())
-        order = sorted(racks, key=lambda path: (-_together(path, first), path))
-        for path in order:
+        mine = [self.nodes[name].path for name in own if name in self.nodes]
+        part = _narrowest(racks, wanted, mine)
+        for path in sorted(
+            racks, key=lambda path: (path[: len(part)] != part, -len(racks[path]), path)
+        ):
             names = racks[path]
             yield from (name for name in dict.fromkeys(own) if name in names)
             yield from (name for name in list(names) if name not in own)
@@ -201,15 +200,14 @@ class Floor:
         return name in self.nodes and self.nodes[name].accelerator == kind
 
 
-def _together(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many levels two paths share.
-
-    >>> _together(("zone", "spine", "r1"), ("zone", "spine", "r2"))
-    2
-    """
-    shared = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        shared += 1
-    return shared
+def _narrowest(racks: Mapping[Path, Names], wanted: int, mine: Sequence[Path]) -> Path:
+    """The longest prefix of paths whose nodes suffice: an own one, else the one most filled."""
+    for level in range(max(map(len, racks), default=0), 0, -1):
+        held: Counter[Path] = Counter()
+        for path, names in racks.items():
+            held[path[:level]] += len(names)
+        own = {path[:level] for path in mine}
+        enough = [(part not in own, held[part], part) for part in held if held[part] >= wanted]
+        if enough:
+            return min(enough)[2]
+    return ()
