@@ -79,12 +79,21 @@ def test_a_rigid_job_gets_all_or_nothing():
 
 
 def test_a_running_job_is_not_disturbed_for_a_little():
-    settled = job("settled", current=placement("v100", *["0"] * 5), restart_seconds=60.0)
-    settled = job("settled", [5, 6], current=settled.current, restart_seconds=60.0)
+    here = placement("v100", *["0"] * 5)
+    settled = job("settled", [5, 6], current=here, restart_seconds=60.0, exponent=0.3)
 
     grant = allocate([settled], cluster(nodes("v100", 1))).grants["settled"]
 
     assert grant.outcome is Outcome.KEEPS
+
+
+def test_a_long_job_grows_into_idle_accelerators_however_long_its_restart_takes():
+    here = placement("v100", *["0"] * 8)
+    long = job("long", [8, 16], current=here, restart_seconds=250.0, remaining_seconds=1e6)
+
+    grant = allocate([long], cluster(nodes("v100", 2))).grants["long"]
+
+    assert grant.replicas == 16
 
 
 def test_a_restart_that_costs_nothing_is_made_for_a_little():
