@@ -13,6 +13,8 @@ from brain.errors import Undetermined
 from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.job import JobModel, fit, foretell
+from brain.models.lessons import Learned, history_of
+from brain.models.step_time.history import History
 from brain.models.terms import Terms, terms_of, unit_of
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
@@ -24,6 +26,8 @@ from brain.types.world import World
 #: Kind of the stored fit. Fields that ``Point`` gains have defaults, so that what an earlier
 #: release stored is read on; a shape that cannot be read gets a new kind.
 KIND = "throughput-points/1"
+#: Kind of the stored priors that a job began with.
+HISTORY = "history/1"
 #: Kind of the stored sums of gradients.
 GRADIENTS = "gradient-sums/1"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
@@ -116,22 +120,25 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
     if not isinstance(present, Point):
         return sight
-    noise = sight.noise
+    noise, taught = sight.noise, history(tx, job)
     present = replace(
         present,
         noise_scale=noise.examples if isinstance(noise, NoiseScale) else None,
-        foretold=_foretold(present, stored, terms),
+        foretold=_foretold(present, stored, terms, taught),
     )
     try:
-        return replace(sight, present=present, model=fit(present, earlier, terms=terms))
+        model = fit(present, earlier, terms=terms, history=taught)
+        return replace(sight, present=present, model=model)
     except Undetermined as unusable:
         return replace(sight, present=unusable)
 
 
-def _foretold(present: Point, stored: Sequence[Point], terms: Terms) -> Prediction | None:
+def _foretold(
+    present: Point, stored: Sequence[Point], terms: Terms, taught: History | None
+) -> Prediction | None:
     """What was believed of the present world before it was measured, as it was first believed."""
     kept = [point.foretold for point in stored if point.epoch == present.epoch]
-    return kept[0] if kept else foretell(present, stored, terms=terms)
+    return kept[0] if kept else foretell(present, stored, terms=terms, history=taught)
 
 
 def _measured(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:
@@ -172,6 +179,12 @@ def points(tx: Transaction, job: Job) -> list[Point]:
     """All points of a job that were remembered, oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
+
+
+def history(tx: Transaction, job: Job) -> History | None:
+    """The priors that a job began with; None where nobody had taught enough."""
+    stored = tx.fits.get(job.id, HISTORY)
+    return history_of(wire.decode(stored.parameters, Learned)) if stored else None
 
 
 def gradients(tx: Transaction, job: Job) -> GradientSums:

@@ -157,8 +157,7 @@ class JobModel:
         """Return the throughput at a size, with the batch that the script would have there.
 
         Raises:
-            Undetermined: the size is beyond ``reach``, on a kind of accelerator that was never
-                tried, or no size at all; it says what to measure first.
+            Undetermined: beyond ``reach``, on a kind that was never tried, or no size at all.
         """
         found = self.curve([Size(replicas=replicas, nodes=nodes, accelerator=accelerator)])[0]
         if isinstance(found, Undetermined):
@@ -350,21 +349,24 @@ def fit(
         history: What other jobs taught.
 
     Raises:
-        Undetermined: the present point is none (a step time of 0 or NaN, or fewer processes
-            than one copy of the network needs); it says what to wait for.
+        Undetermined: the present point is none (a step time of 0 or NaN, less than one copy).
     """
     return _fitted(present, tuple(earlier), terms or Terms(), history)
 
 
 def foretell(
-    point: Point, earlier: Sequence[Point], *, terms: Terms | None = None
+    point: Point,
+    earlier: Sequence[Point],
+    *,
+    terms: Terms | None = None,
+    history: History | None = None,
 ) -> Prediction | None:
     """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
     try:
-        model = fit(known[-1], known[:-1], terms=terms)
+        model = fit(known[-1], known[:-1], terms=terms, history=history)
         return model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
     except Undetermined:
         return None

@@ -116,19 +116,16 @@ def _population(likelihoods: Sequence[Likelihood], weights: Floats, generic: Pri
     """Mean and covariance of the population that the likelihoods were drawn from."""
     mean, covariance = generic
     total = weights.sum()
+    known = np.array([precision for precision, _ in likelihoods])
+    shifts = np.array([shift for _, shift in likelihoods])
     for _ in range(_ROUNDS):
         precision = inverse(covariance)
-        posterior = [inverse(known + precision) for known, _ in likelihoods]
-        centers = np.array(
-            [
-                spread @ (shift + precision @ mean)
-                for spread, (_, shift) in zip(posterior, likelihoods, strict=True)
-            ]
-        )
+        posterior = inverse(known + precision)
+        centers = np.einsum("ijk,ik->ij", posterior, shifts + precision @ mean)
         mean = (weights @ centers + _MEAN_JOBS * generic[0]) / (total + _MEAN_JOBS)
         away = centers - mean
         scatter = np.einsum("i,ij,ik->jk", weights, away, away)
-        scatter += np.einsum("i,ijk->jk", weights, np.array(posterior))
+        scatter += np.einsum("i,ijk->jk", weights, posterior)
         covariance = (scatter + _SPREAD_JOBS * generic[1]) / (total + _SPREAD_JOBS)
     return mean, covariance
 
