@@ -419,7 +419,7 @@ class Gradients:
         self.costs: collections.deque[int] = collections.deque(maxlen=5)
         self.spent = 0
         self.opened = (0, 0)  # steps and time at the last sample
-        # What is sampled, looked up anew now and then.
+        # What is sampled, looked up anew now and then; weakly, for nobody may be kept alive by us.
         self.network: Any = None
         self.parameters: list[Any] = []
         self.looked = 0
@@ -527,7 +527,7 @@ class Gradients:
         self._unhook()
         self.spent = 0
         self.looked -= 1
-        if self.looked < 0:
+        if self.looked < 0 or any(each() is None for each in self.parameters):
             self._look()
             self.looked = 16
         if not timing and self.opened[0] == 0:
@@ -543,8 +543,8 @@ class Gradients:
             self._hook(index)
 
     def _hook(self, index: int) -> None:
-        parameter = self.parameters[index]
-        if parameter.requires_grad:
+        parameter = self.parameters[index]()
+        if parameter is not None and parameter.requires_grad:
             hook = functools.partial(self._arrived, index)
             # torch.save then does not warn that it leaves the hook out.
             hook.__torch_unserializable__ = True  # type: ignore[attr-defined]
@@ -566,14 +566,17 @@ class Gradients:
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         if getattr(compiled, "compiled_autograd_enabled", False):
             raise _Unavailable("compiled autograd calls no hooks of single steps")
-        self.network = self._network({id(each) for each in own})
-        if self.network is None:
-            if probe.processes > 1:
-                raise _Unavailable("no DistributedDataParallel around the optimizer's parameters")
-        else:
-            own = [each for each in self.network.parameters() if each.requires_grad]
-        if [id(each) for each in own] != [id(each) for each in self.parameters]:
-            self.parameters, self.last = own, -1
+        network = self._network({id(each) for each in own})
+        self.network = None if network is None else weakref.ref(network)
+        if network is not None:
+            own = [each for each in network.parameters() if each.requires_grad]
+        elif probe.processes > 1:
+            raise _Unavailable("no DistributedDataParallel around the optimizer's parameters")
+        if len(own) != len(self.parameters) or any(
+            known() is not each
+            for known, each in zip(self.parameters, own)  # noqa: B905
+        ):
+            self.parameters, self.last = [weakref.ref(each) for each in own], -1
         wide = [index for index, each in enumerate(own) if each.dim() > 1]
         self.watched = wide[0] if wide else 0
 
@@ -608,8 +611,8 @@ class Gradients:
         torch = sys.modules["torch"]
         self._follow()
         self.newest = index
-        parameter, norms = self.parameters[index], self.norms[index]
-        earlier = parameter.grad
+        norms = self.norms[index]
+        earlier = self.parameters[index]().grad
         if earlier is None:
             # The first of this step, or what came before was dropped by the script.
             del norms[:]
@@ -638,7 +641,7 @@ class Gradients:
             return
         self.queued = False
         self.big = []
-        network = self.network
+        network = self.network and self.network()
         if network is not None and not (
             network.require_backward_grad_sync
             and getattr(network, "require_forward_param_sync", True)
@@ -648,8 +651,8 @@ class Gradients:
             self.ends.append((self.mark, self._instant(not isinstance(self.mark, int))))
         elif max(map(len, self.norms)) >= self.passes:
             torch = sys.modules["torch"]
-            read = [each for each, norms in zip(self.parameters, self.norms) if norms]  # noqa: B905
-            if not any(each.grad is None for each in read):
+            read = [each() for each, norms in zip(self.parameters, self.norms) if norms]  # noqa: B905
+            if not any(each is None or each.grad is None for each in read):
                 self.big = _norms(torch, [each.grad for each in read])
 
     def _instant(self, cuda: bool) -> Any:

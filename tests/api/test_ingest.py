@@ -156,18 +156,43 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
     assert says in receipt.rejected[0].reason
 
 
-def test_a_sender_from_before_gradients_is_understood(api: Api) -> None:
-    """Recorded from the probe of before the fields existed; it must stay readable."""
+#: Recorded from probes of before and with gradients; both must stay readable.
+RECORDED = (
+    '"steps":41,"step_seconds":0.0243,"step_seconds_mean":0.0246,"data_wait_seconds":0.0001,'
+    '"accumulation":1,"local_batch":8,"examples_per_second":325.2,"phase":"training","step":46,'
+    '"nodes":1,"replicas":2,"accelerator":"cpu","processes":2,"kind":"throughput","sequence":1,'
+    '"measured_at":"2026-01-01T12:00:00.000001Z"'
+)
+GRADIENTS = (
+    ',"exchange_wait_seconds":0.0129,"gns_steps":2,"gns_small_batch":8,"gns_small_square":9.608,'
+    '"gns_big_batch":16,"gns_big_square":6.1737'
+)
+UNAVAILABLE = ',"gns_unavailable":"one worker without accumulation"'
+
+
+@pytest.mark.parametrize(
+    ("more", "steps", "why"),
+    [
+        ("", None, None),
+        (GRADIENTS, 2, None),
+        (UNAVAILABLE, None, "one worker without accumulation"),
+        (',"gns_invented_later":1', None, None),
+    ],
+)
+def test_recorded_samples_are_understood(
+    api: Api, more: str, steps: int | None, why: str | None
+) -> None:
     job = _job(api)
-    line = (
-        '{"steps":41,"step_seconds":0.0243,"step_seconds_mean":0.0246,"data_wait_seconds":0.0001,'
-        '"accumulation":1,"local_batch":8,"examples_per_second":325.2,"phase":"training","step":46,'
+    place = (
         f'"place":{{"job":"{job}","source":"9f86d081884c7d65","local_rank":0,"rank":0,"replica":0,'
-        '"epoch":1,"generation":0},"nodes":1,"replicas":1,"accelerator":"cpu","processes":1,'
-        '"kind":"throughput","sequence":1,"measured_at":"2026-01-01T12:00:00.000001Z"}'
+        '"epoch":1,"generation":0}'
     )
+    line = f"{{{place},{RECORDED}{more}}}"
     body = f'{{"v":1,"sent_at":"2026-01-01T12:00:00Z","samples":[{line}]}}'
     assert _post(api, job, body.encode()).json()["stored"] == 1
+    with api.stores.transaction() as tx:
+        (found,) = tx.telemetry.throughput(wire.convert(job, str), since=NOW)  # type: ignore[arg-type]
+    assert (found.gns_steps, found.gns_unavailable) == (steps, why)
 
 
 def test_numbers_of_64_bits_are_stored(api: Api) -> None:

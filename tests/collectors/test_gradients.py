@@ -56,7 +56,9 @@ leave()
 """
 
 
-def trained(tmp_path: Path, script: str, *, size: int = 2, **environment: str) -> list[Worker]:
+def trained(
+    tmp_path: Path, script: str, *, size: int = 2, cold: bool = False, **environment: str
+) -> list[Worker]:
     """Run a script on ``size`` ranks to its end; what each of them told."""
     directories = [tmp_path / str(rank) for rank in range(size)]
     for directory in directories:
@@ -70,7 +72,7 @@ def trained(tmp_path: Path, script: str, *, size: int = 2, **environment: str) -
                 "WORLD_SIZE": str(size),
             }
             store = {"STORE": str(tmp_path / "store")}
-            each.start(PROBLEM + script, **named, **store, **environment)
+            each.start(PROBLEM + script, cold=cold, **named, **store, **environment)
         for each in workers:
             each.until(lambda each=each: each.ended, "the script ends", seconds=90)
             each.listen()
@@ -117,8 +119,9 @@ def norms(workers: Sequence[Worker]) -> list[Any]:
     return found
 
 
-def test_two_workers_under_ddp_tell_the_true_noise_scale(tmp_path: Path) -> None:
-    workers = trained(tmp_path, PLAIN)
+@pytest.mark.parametrize("cold", [False, True])
+def test_two_workers_under_ddp_tell_the_true_noise_scale(tmp_path: Path, cold: bool) -> None:
+    workers = trained(tmp_path, PLAIN, cold=cold)
     windows = read(workers)
     assert {(one.gns_small_batch, one.gns_big_batch) for one in windows} == {(8, 16)}
     assert sum(one.gns_steps or 0 for one in windows) > 250
@@ -177,6 +180,22 @@ def test_gradients_that_are_zeroed_in_place_are_read(tmp_path: Path) -> None:
     zeroed = PLAIN.replace("zero_grad()", "zero_grad(set_to_none=False)")
     plain = trained(tmp_path / "plain", PLAIN)
     assert norms(trained(tmp_path / "zeroed", zeroed)) == norms(plain)
+
+
+def test_backward_passes_within_backward_passes_are_one(tmp_path: Path) -> None:
+    checkpointed = """
+from torch.utils.checkpoint import checkpoint
+inner = net
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = inner
+    def forward(self, x):
+        return checkpoint(self.inner, x.requires_grad_(), use_reentrant=True)
+net = Outer()
+"""
+    plain = trained(tmp_path / "plain", PLAIN)
+    assert norms(trained(tmp_path / "nested", checkpointed + PLAIN)) == norms(plain)
 
 
 @pytest.mark.parametrize("none", [True, False])
@@ -332,6 +351,32 @@ for (x,) in data():
 leave()
 """
     assert scale(read(trained(tmp_path, script))) == pytest.approx(TRUTH, rel=0.2)
+
+
+def test_a_network_that_is_compiled_on_a_sampled_step_compiles(tmp_path: Path) -> None:
+    script = """
+import warnings; warnings.simplefilter("ignore")
+compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+for index, (x,) in enumerate(data(steps=60, accumulation=2)):
+    if index == 44: assert any(each._backward_hooks for each in net.parameters())
+    (net if index < 44 else compiled)(x).mean().backward()
+    if index % 2: optimizer.step(); optimizer.zero_grad()
+"""
+    assert read(trained(tmp_path, script, size=1))
+
+
+def test_a_network_that_the_script_drops_is_not_kept_by_us(tmp_path: Path) -> None:
+    script = """
+import gc, weakref
+for index, (x,) in enumerate(data(steps=40, accumulation=2)):
+    net(x).mean().backward()
+    if index % 2: optimizer.step(); optimizer.zero_grad()
+gone = weakref.ref(net)
+del net, optimizer
+gc.collect()
+assert gone() is None
+"""
+    assert read(trained(tmp_path, script, size=1))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from brain import calls
 from brain.errors import BadInput
 from brain.types.plan import PlanState, ScalePlan, Verdict
 from brain.types.world import World
-from brain.views import JobDetail, ResizeRequest
+from brain.views import JobDetail, Noise, ResizeRequest
 from tests.harness import Brain, running
 from tests.postgresql import Server
 
@@ -122,6 +123,23 @@ def test_a_promise_not_kept_is_rolled_back(brain: Brain):
     assert back.generation > plan.generation
     brain.send(calls.cancel(job))
     assert brain.finished(job).job.state == "Cancelled"
+
+
+@pytest.mark.timeout(120)
+def test_the_noise_of_gradients_is_measured_in_a_script_that_nobody_changed(brain: Brain):
+    job = brain.submit("noisy.py", "100000", name="noisy", replicas={"min": 2, "max": 2, "unit": 2})
+
+    def settled(detail: JobDetail) -> Noise | None:
+        noise = brain.send(calls.model(job)).noise
+        return noise if noise.examples is not None else None
+
+    noise = brain.until("a noise scale", 90, job, settled)
+    assert noise.examples == pytest.approx(32, rel=0.6), "early, so within the widest band allowed"
+    begun = brain.detail(job).job.created_at
+    hour = {"since": begun, "until": begun + timedelta(hours=1)}
+    assert brain.send(calls.series(job, "exchange_wait_share", **hour)).points
+    brain.send(calls.cancel(job))
+    brain.finished(job)
 
 
 @pytest.mark.timeout(90)
