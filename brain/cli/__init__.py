@@ -1,5 +1,7 @@
 """The human command line. Speaks to Brain over HTTP only; starts programs by name.
 
+``replay`` alone reads the database: it needs everything that was recorded, and changes nothing.
+
 Commands are loaded when they are used, so that ``brain --help`` answers at once.
 """
 

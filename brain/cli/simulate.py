@@ -62,6 +62,9 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
 )
 @click.option("--declared", is_flag=True, help="Owners declare how long their jobs train.")
 @click.option(
+    "--recurring", is_flag=True, help="Jobs of one application are runs of one name, and learn."
+)
+@click.option(
     "--report",
     type=click.Path(path_type=Path),
     default=Path("simulation.html"),
@@ -78,6 +81,7 @@ def simulate(
     given: tuple[str, ...],
     mode: str,
     declared: bool,
+    recurring: bool,
     report: Path,
     form: str,
 ) -> None:
@@ -99,6 +103,7 @@ def simulate(
         known,
         documents=lambda path: _document(workload.parent / path),
         declared=declared,
+        recurring=recurring,
     )
     settings = settings_from(VIRTUAL, chosen(given))
     outcomes = [
@@ -135,7 +140,7 @@ def run(
             settings=settings,
             seed=seed,
             mode=mode,
-            stopwatch=time.perf_counter,
+            stopwatch=time.process_time,
             progress=progress,
         )
 

@@ -6,7 +6,7 @@ it, and report replicas, worlds and samples, by the same functions that the rout
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -64,6 +64,8 @@ class Seen:
     generation: int = 0
     #: When its workers stopped, for the downtime of the next world.
     stopped_at: float | None = None
+    #: Work that lost nodes cost until then.
+    redone: float = 0.0
 
 
 class Service:
@@ -74,13 +76,13 @@ class Service:
     ) -> None:
         self._world, self._settings, self._mode = world, settings, mode
         self._seed, self._noise = seed, noise
-        self._stores = MemoryStores()
+        self.stores = MemoryStores()
         self._seen: dict[str, Seen] = {}
         #: What the service keeps in mind from turn to turn, too.
         self._memo = Memo(POOL)
         self._told_at = self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
-        with self._stores.transaction() as tx:
+        with self.stores.transaction() as tx:
             for node in world.nodes:
                 tx.nodes.put(_stored(node, self._at(0.0)))
             if world.spec.projects:
@@ -95,7 +97,7 @@ class Service:
             Seconds that the turn took, and whether accelerators were let go of, so that another
             turn may use them.
         """
-        with self._stores.transaction() as tx:
+        with self.stores.transaction() as tx:
             for one in happenings:
                 self._report(tx, one)
             samples = [sample for seen in self._here() for sample in self._samples(seen)]
@@ -103,7 +105,7 @@ class Service:
             self._forget(tx)
         self._told_at = self._world.now
         began = stopwatch()
-        cycle.turn(self._stores, POOL, self._settings, self._now, memo=self._memo)
+        cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo)
         took = stopwatch() - began
         return took, self._carry_out()
 
@@ -150,6 +152,8 @@ class Service:
     def _submit(self, tx: Transaction, run: Run, at: datetime) -> None:
         order = len(self._seen)
         document = document_of(run, self._mode)
+        if any(job.document.name == document.name for job in tx.jobs.unfinished(POOL)):
+            document = replace(document, name=run.name)
         job = lifecycle.submit(
             tx,
             document,
@@ -166,8 +170,16 @@ class Service:
         if not seen.run.placement and seen.run.finished_at is None:
             return  # Lost again before it was told.
         down = None if seen.stopped_at is None else at_seconds - seen.stopped_at
-        seen.stopped_at = None
-        self._tell_world(tx, seen, WorldEvent.STEPPING, self._at(at_seconds), downtime_seconds=down)
+        redone = None if down is None else _steps(seen.run, seen.run.redone - seen.redone)
+        seen.stopped_at, seen.redone = None, seen.run.redone
+        self._tell_world(
+            tx,
+            seen,
+            WorldEvent.STEPPING,
+            self._at(at_seconds),
+            downtime_seconds=down,
+            steps_redone=redone,
+        )
 
     def _samples(self, seen: Seen) -> Iterable[ThroughputSample]:
         run, world = seen.run, self._world
@@ -188,7 +200,7 @@ class Service:
     # What is wished, done.
 
     def _carry_out(self) -> bool:
-        with self._stores.transaction(read_only=True) as tx:
+        with self.stores.transaction(read_only=True) as tx:
             wished = [(seen, self._wish(tx, seen)) for seen in self._here()]
         freed = False
         for seen, wish in wished:
@@ -209,7 +221,7 @@ class Service:
             return False
         if had:
             seen.stopped_at, seen.cause = self._world.now, Cause.PLAN
-        with self._stores.transaction() as tx:
+        with self.stores.transaction() as tx:
             self._exit(tx, seen, ReplicaExit.LEFT, self._now)
             self._world.place(run, placement)
             if placement:
@@ -273,6 +285,7 @@ class Service:
         at: datetime,
         *,
         downtime_seconds: float | None = None,
+        steps_redone: int | None = None,
         detail: str = "",
     ) -> None:
         report = WorldReport(
@@ -284,6 +297,7 @@ class Service:
             members=members(seen.replicas, seen.nodes),
             at=at,
             downtime_seconds=downtime_seconds,
+            steps_redone=steps_redone,
             detail=detail,
         )
         lifecycle.world_reported(tx, report, settings=self._settings, now=at)
@@ -293,7 +307,7 @@ def document_of(run: Run, mode: OptimizeMode) -> JobDocument:
     """What the owner of a simulated job would submit."""
     arrival = run.arrival
     return JobDocument(
-        name=arrival.name,
+        name=arrival.submitted_as or arrival.name,
         command=("simulated",),
         project=arrival.project,
         replicas=arrival.bounds,
@@ -317,6 +331,14 @@ def steps_of(run: Run) -> int:
         for noise in noises
     ]
     return math.ceil(run.work / batch * float(np.mean(1 / np.array(worths))))
+
+
+def _steps(run: Run, work: float) -> int:
+    """Optimizer steps that so much work takes now."""
+    batch, application = run.arrival.batch, run.application
+    noise = application.noise(min(1.0, run.done / run.work), batch)
+    worth = efficiency(batch, first_batch=application.first_batch, noise=noise)
+    return round(work / (batch * float(worth)))
 
 
 def _shares(spec: Spec, at: datetime) -> StoredPolicy:

@@ -7,7 +7,7 @@ num_replicas, batch_size``), and some more of which each may be left out.
 import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from brain.errors import BadInput, TooLarge
@@ -25,10 +25,12 @@ COLUMNS: Mapping[str, str] = {
     "batch_size": "global batch that its script keeps",
     "min_replicas": "fewest that an elastic policy may give it",
     "max_replicas": "most that an elastic policy may give it",
+    "start_replicas": "how many Brain lets it begin with; the fewest unless said",
     "unit": "how many come or go together",
     "priority": "jobs of a higher one come first",
     "project": "whose quota it counts in",
     "declared": "whether its owner declares how long it trains: yes or no",
+    "submitted_as": "name in its job document: runs that come again have one, and learn from it",
     "scale": "its work over that of its application: 0.5 is half as long",
     "document": "job document (YAML) with bounds, batch, priority and what is declared",
 }
@@ -52,6 +54,8 @@ class Arrival:
     project: str = "default"
     #: Whether its owner tells how long it trains.
     declared: bool = False
+    #: Name that it is submitted under; its own where another run has that one just now.
+    submitted_as: str = ""
     scale: float = 1.0
 
 
@@ -66,6 +70,7 @@ def read_workload(
     *,
     documents: Documents | None = None,
     declared: bool = False,
+    recurring: bool = False,
 ) -> tuple[Arrival, ...]:
     """Parse and check a workload; jobs in the order of their arrival.
 
@@ -74,6 +79,8 @@ def read_workload(
         applications: Those that rows may name.
         documents: Reads what the column ``document`` names.
         declared: What counts where the column ``declared`` says nothing.
+        recurring: Whether jobs are submitted under the name of their application, where the column
+            ``submitted_as`` says nothing.
 
     Raises:
         BadInput: the message names line, column, value and remedy.
@@ -85,6 +92,8 @@ def read_workload(
     for row in table:
         reader = _Row(row, table.line_num)
         arrival = _arrival(reader, spec, applications, documents, declared)
+        if recurring and not arrival.submitted_as:
+            arrival = replace(arrival, submitted_as=arrival.application)
         if arrival.name in found:
             raise reader.bad("name", "names two jobs; give each its own")
         found[arrival.name] = arrival
@@ -185,6 +194,7 @@ def _arrival(
         priority=row.whole("priority", document.priority if document else 0, least=-1000),
         project=row.text("project") or (document.project if document else "default"),
         declared=row.truth("declared", said or declared),
+        submitted_as=row.text("submitted_as"),
         scale=scale,
     )
 
@@ -213,7 +223,11 @@ def _bounds(row: _Row, spec: Spec, document: JobDocument | None) -> Bounds:
             "lower it or enlarge the cluster",
         )
     start = given.start if not row.text("min_replicas") else None
-    bounds = Bounds(min=low, max=min(high, spec.largest), unit=unit, start=start)
+    start = row.whole("start_replicas", start or low)
+    first = None if start == low else start
+    bounds = Bounds(min=low, max=min(high, spec.largest), unit=unit, start=first)
+    if start != low and not bounds.allow(start):
+        raise row.bad("start_replicas", f"is no multiple of {unit} from {low} to {bounds.max}")
     if not list(bounds.sizes()) or not bounds.allow(bounds.first):
         raise row.bad("unit", f"{unit} has no multiple from {low} to {high}; widen the bounds")
     return bounds

@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brain.simulator.applications import progress
-from brain.simulator.placing import place, shape
+from brain.simulator.placing import Placement, place, shape
 from brain.simulator.policies import POLICIES
+from brain.simulator.service import Service
 from brain.simulator.spec import NodeKind, Spec, Trouble
 from brain.simulator.workload import Arrival
-from brain.simulator.world import World
+from brain.simulator.world import Run, World
 from brain.types.allocation import Bounds
+from brain.types.job import OptimizeMode
 from tests.simulator import building
 
 arrivals = st.builds(
@@ -108,6 +110,30 @@ def test_the_same_seed_gives_the_same_world(
 ) -> None:
     one, other = (building.simulated(workload, policy, spec, seed=seed) for _ in range(2))
     assert one == other
+
+
+class Watched(World):
+    """A world that looks at its capacity whenever somebody places a job."""
+
+    def place(self, run: Run, placement: Placement) -> None:
+        super().place(run, placement)
+        taken = Counter(node for each in self.present for node in each.placement)
+        assert all(count <= self.nodes[node].capacity for node, count in taken.items())
+        assert all(run.arrival.bounds.allow(len(r.placement)) for r in [run] if r.placement)
+
+
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(workloads, specs, st.integers(0, 3))
+def test_brain_keeps_to_capacity_bounds_and_units_too(
+    workload: list[Arrival], spec: Spec, seed: int
+) -> None:
+    world = Watched(spec, workload, building.APPLICATIONS, seed=seed)
+    service = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=seed, noise=0.02)
+    upcoming = world.next_arrival or 1.0
+    while not world.over and world.now < 200_000:
+        service.govern(world.advance(upcoming), lambda: 0.0)
+        upcoming = max(world.now + 60.0, 0.0 if world.present else world.next_arrival or 0.0)
+    assert world.over
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 8), min_size=1), st.integers(1, 60))

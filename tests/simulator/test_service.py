@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brain.simulator.service import document_of, steps_of
+from brain.lifecycle.work import ratios
+from brain.simulator.service import Service, document_of, steps_of
 from brain.simulator.spec import Trouble
 from brain.simulator.world import World
 from brain.types.job import OptimizeMode
@@ -58,6 +59,29 @@ def test_the_same_seed_gives_brain_the_same_world_and_another_seed_another():
     )
     assert one == same
     assert one.jobs != other.jobs
+
+
+def test_runs_of_one_name_learn_whether_declarations_are_true():
+    jobs = [
+        building.arrival(
+            f"run-{index}", 9000 * index, declared=True, submitted_as="nightly", scale=8
+        )
+        for index in range(3)
+    ]
+    world = World(building.spec(), jobs, building.APPLICATIONS)
+    service = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.02)
+    upcoming = 1.0
+    while not world.over:
+        service.govern(world.advance(upcoming), lambda: 0.0)
+        upcoming = max(world.now + 60.0, 0.0 if world.present else world.next_arrival or 0.0)
+    with service.stores.transaction(read_only=True) as tx:
+        last = tx.jobs.get("nightly")
+        assert ratios(tx, last) == pytest.approx((1.0, 1.0), rel=0.2)
+
+
+def test_two_runs_at_once_have_names_of_their_own():
+    jobs = [building.arrival(f"run-{index}", index, submitted_as="nightly") for index in range(2)]
+    assert len(building.simulated(jobs).jobs) == 2
 
 
 def test_declared_steps_are_those_that_the_work_takes():

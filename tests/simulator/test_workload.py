@@ -37,6 +37,13 @@ def test_the_columns_of_pollux_and_sia_are_read_as_they_are():
     assert (job.at_seconds, job.wanted, job.batch) == (107.0, 6, 2048)
 
 
+def test_a_job_may_begin_with_more_than_it_needs():
+    (job,) = read("digits,0,classifier,4", head=f"{HEAD},start_replicas")
+    assert job.bounds == Bounds(min=1, max=8, start=4)
+    with pytest.raises(errors.BadInput, match="start_replicas '9' is no multiple of 1 from 1 to 8"):
+        read("digits,0,classifier,9", head=f"{HEAD},start_replicas")
+
+
 def test_jobs_come_in_the_order_of_their_arrival():
     assert [job.name for job in read("b,9,classifier", "a,1,classifier")] == ["a", "b"]
 
