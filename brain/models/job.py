@@ -49,10 +49,9 @@ from brain.models.terms import (
 from brain.types.recommendation import Prediction
 from brain.typeset import count
 
-#: Newest points that are fitted; a job of a hundred worlds is known well enough by these.
+#: Newest points that are fitted, of a hundred worlds.
 _NEWEST = 40
-#: Jobs whose last fit is remembered.
-_REMEMBERED = 2500
+_REMEMBERED = 2500  # Fits, one per job of a large pool.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class Size:
 class Report:
     """What a fit rests on, and how far to trust it."""
 
-    #: Worlds that were used, and why others were not, one sentence each.
+    #: Worlds that were used, and why others were not.
     points: int
     left_out: tuple[str, ...]
     batching: Batching
@@ -232,8 +231,7 @@ class JobModel:
     def trial(self, size: Size) -> Trial | None:
         """The micro-batch at the present size that would tell most about ``size``.
 
-        The global batch stays, so it costs no restart. None where no other micro-batch is
-        possible, or the size has no prediction.
+        The global batch stays, so it costs no restart. None where none is possible.
         """
         if self.present.examples_per_step is None or self._refusal(size) is not None:
             return None

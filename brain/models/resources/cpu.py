@@ -77,7 +77,7 @@ class Usage:
 
         >>> used = Usage().added([100.0] * 9 + [400.0], at_seconds=0)
         >>> round(used.quantile(0.5)), round(used.quantile(0.95))
-        (104, 408)
+        (103, 404)
         """
         reached = np.cumsum(self.weights)
         if not len(reached) or reached[-1] <= 0:
@@ -125,7 +125,7 @@ def request(
 
     >>> used = Usage().added([1000.0] * 20, at_seconds=0)
     >>> round(request(used, share=0.98)), request(used, share=0.98, present=1100.0)
-    (1172, 1100.0)
+    (1174, 1100.0)
     """
     wanted = MARGIN * usage.quantile(share)
     if recent_peak is not None:
