@@ -128,7 +128,7 @@ def many_jobs(profile: cProfile.Profile | None = None) -> tuple[float, list[floa
                 news = [
                     sample
                     for id in told
-                    for sample in samples(id, sizes[id], now - timedelta(seconds=20), 20)
+                    for sample in samples(id, sizes[id], now - timedelta(seconds=12), 12)
                 ]
                 tx.telemetry.add(news, received_at=now)
             gc.collect()
@@ -174,7 +174,7 @@ def populate(stores: Stores, now: datetime, chance: random.Random) -> dict[JobId
                 id = submit(tx, number, POOL, mode=OptimizeMode.CLUSTER, size=size, most=4)
                 start(tx, id, POOL, size=size, first_node=place)
                 step = chance.uniform(0.05, 0.5)
-                news = samples(id, size, now - timedelta(seconds=30), 30, step_seconds=step)
+                news = samples(id, size, now - timedelta(seconds=12), 12, step_seconds=step)
                 tx.telemetry.add(news, received_at=now)
                 sizes[id] = size
                 place += size

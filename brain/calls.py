@@ -15,6 +15,7 @@ from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node
 from brain.types.savings import Savings
+from brain.types.sharing import StoredPolicy
 from brain.types.telemetry import Receipt, Sample
 from brain.types.world import ReplicaReport, WorldReport, WorldWish
 from brain.views import (
@@ -29,6 +30,7 @@ from brain.views import (
     NodeView,
     Page,
     PlanView,
+    PoolView,
     PoolWishes,
     ResizeRequest,
     Scaling,
@@ -120,6 +122,29 @@ def rollback(
 ) -> Call[PlanView]:
     """Go back to what stood before an applied plan, by a new one."""
     return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
+
+
+def pool(name: str) -> Call[PoolView]:
+    """A pool: its nodes, its policy, and what its latest round came to."""
+    return _get(f"/pools/{name}", PoolView)
+
+
+def policies() -> Call[Page[StoredPolicy]]:
+    """The policies of all pools that have one."""
+    return _get("/policies", Page[StoredPolicy])
+
+
+def put_policy(
+    pool: str, document: Mapping[str, Any], *, dry_run: bool = False
+) -> Call[StoredPolicy]:
+    """Divide a pool among projects, in the place of what was written before."""
+    return Call(
+        method="PUT",
+        path=f"{V1}/policies/{pool}",
+        reads=StoredPolicy,
+        query={"dry_run": "true"} if dry_run else {},
+        body=wire.encode(document),
+    )
 
 
 def recommendation(job: str) -> Call[Recommendation | None]:

@@ -9,7 +9,8 @@
     ├── NotFound                a name that means nothing here
     │   ├── UnknownJob
     │   ├── UnknownPlan
-    │   └── UnknownNode
+    │   ├── UnknownNode
+    │   └── UnknownPool
     ├── Conflict                true a moment ago, not now
     │   ├── IllegalTransition   a job or plan cannot move from its state to that one
     │   ├── StalePlan           a generation that was passed
@@ -70,6 +71,10 @@ class UnknownPlan(NotFound):
 
 class UnknownNode(NotFound):
     """No node of this name has registered."""
+
+
+class UnknownPool(NotFound):
+    """No pool of this name has nodes or jobs, or it has no policy."""
 
 
 class Conflict(BrainError):

@@ -15,6 +15,7 @@ from brain.types.job import Intent, JobId, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import NodeName, PoolName, Resources
+from brain.types.sharing import PoolRound, StoredPolicy
 from brain.types.telemetry import Losses
 from brain.types.world import Replica, World, WorldWish
 
@@ -378,6 +379,26 @@ class EstimateRequest:
     #: As it would be submitted, camelCase.
     document: Mapping[str, Any]
     question: Question = Question()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """A pool: what it has, how it is divided, and what its latest round came to."""
+
+    name: PoolName
+    nodes: int
+    capacity: Resources
+    #: Of live replicas.
+    reserved: Resources
+    #: Unfinished jobs, and those of them that are decided about together.
+    jobs: int
+    sharing: int
+    #: None where projects share it as they come.
+    policy: StoredPolicy | None
+    #: None before the first round, and where no job shares it.
+    round: PoolRound | None
+    #: Share of the utility that a better division might add; None without a round.
+    gap: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,18 @@ from brain.api import events, openapi, problems
 from brain.api.deps import Context
 from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
-from brain.api.routes import access, fleet, jobs, logs, plans, service, telemetry, ui, worlds
+from brain.api.routes import (
+    access,
+    fleet,
+    jobs,
+    logs,
+    plans,
+    policies,
+    service,
+    telemetry,
+    ui,
+    worlds,
+)
 from brain.api.routes import events as event_routes
 from brain.api.secrets import Seal
 from brain.errors import BrainError, NotAllowed, Unavailable
@@ -40,11 +51,13 @@ def create_app(
     condition: Condition | None = None,
     metrics: Metrics | None = None,
     wake: Callable[[], None] = lambda: None,
+    measured: Callable[[frozenset[str]], None] = lambda jobs: None,
 ) -> FastAPI:
     """Return the service's app over ``stores``.
 
-    ``wake`` lets the tick begin at once, after something was decided. ``bell``, ``metrics`` and
-    ``condition`` are shared with the tick; left out, the app has its own.
+    ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells it whose
+    samples came. ``bell``, ``metrics`` and ``condition`` are shared with the tick; left out, the
+    app has its own.
     """
     metrics = metrics or Metrics()
     context = Context(
@@ -58,6 +71,7 @@ def create_app(
         condition=condition or Condition(metrics),
         started_at=clock(),
         wake=wake,
+        measured=measured,
         ingesting=Semaphore(_INGESTING),
         hosts=_hosts(settings),
     )
@@ -78,7 +92,8 @@ def _assembled(context: Context) -> FastAPI:
     app.state.context = context
     problems.install(app)
     app.add_exception_handler(Unavailable, _on_lost_stores)
-    for part in (jobs, plans, logs, event_routes, worlds, fleet, telemetry, access, openapi):
+    told = (jobs, plans, logs, event_routes, worlds, fleet, policies, telemetry, access, openapi)
+    for part in told:
         app.include_router(part.router)
     app.include_router(service.router)
     app.include_router(service.api)

@@ -39,6 +39,8 @@ class Context:
     started_at: datetime
     #: Lets the tick begin at once instead of after its pause.
     wake: Callable[[], None]
+    #: Tells the tick of which jobs samples were stored.
+    measured: Callable[[frozenset[str]], None]
     #: Batches that may be stored at once; more are told to come back, so that a flood of
     #: telemetry leaves threads for everybody else.
     ingesting: Semaphore

@@ -31,6 +31,24 @@ class Metrics:
             "1 where a job has no memory checkpoint though it wants one",
             ["job", "name"],
         )
+        self.pool_price = self._gauge(
+            "pool_price", "Marginal utility of one accelerator, or core", ["pool", "accelerator"]
+        )
+        self.pool_capacity = self._gauge(
+            "pool_capacity", "Accelerators, or cores, that a round divides", ["pool", "accelerator"]
+        )
+        self.pool_used = self._gauge(
+            "pool_used", "Accelerators, or cores, that a round gave", ["pool", "accelerator"]
+        )
+        self.pool_gap = self._gauge(
+            "pool_gap", "Share of the utility that a better division might add", ["pool"]
+        )
+        self.pool_short = self._gauge(
+            "pool_short", "Accelerators, or cores, that a guarantee lacks", ["pool", "project"]
+        )
+        self.pool_shares = self._gauge(
+            "pool_shares", "Jobs that share a pool by what the round meant", ["pool", "outcome"]
+        )
         self.database_bytes = self._gauge("database_bytes", "Bytes the stores take")
         self.lease_held = self._gauge("lease_held", "1 while this process decides", ["pool"])
         self.degraded = self._gauge("degraded", "1 while something is degraded", ["what"])

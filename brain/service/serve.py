@@ -63,6 +63,7 @@ def serve(
         metrics=metrics,
         condition=condition,
         wake=ticker.hurry,
+        measured=ticker.measured,
     )
     server = _Server(_configuration(app, settings))
     server.bell = bell

@@ -15,6 +15,8 @@ from brain.api.metrics import Condition, Metrics
 from brain.errors import Unavailable
 from brain.ports import Clock, Stores
 from brain.settings import Settings
+from brain.sharing import Memo
+from brain.types.job import JobId
 from brain.types.resources import PoolName
 
 #: ``cycle.turn``, whatever it returns.
@@ -24,6 +26,8 @@ _log = logging.getLogger("brain.tick")
 
 #: Seconds between two ticks at least, however often somebody hurries.
 _PAUSE_SECONDS = 0.05
+#: Seconds that a tick rests at least before samples that are waited for begin the next.
+_REST_SECONDS = 0.5
 #: Seconds between retentions and between looks at the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 _DAY = timedelta(hours=24)
@@ -46,17 +50,20 @@ class Ticker:
         bell: Bell,
         metrics: Metrics,
         condition: Condition,
-        turn: Turn = cycle.turn,
+        turn: Turn | None = None,
     ) -> None:
         self._stores, self._settings, self._clock = stores, settings, clock
         self._home, self._bell = home, bell
         self._metrics, self._condition = metrics, condition
-        self._decide = turn
+        self._memos: dict[PoolName, Memo] = {}
+        self._decide = turn or self._with_memo
         # The same after a restart: a dead Brain's leases are its successor's on the same state
         # directory at once, whatever the clock did meanwhile.
         self._holder = f"{socket.gethostname()}:{home.absolute()}"
         self._held: set[PoolName] = set()
         self._hurry, self._stopping = threading.Event(), threading.Event()
+        # When the last tick ended, and how long it took.
+        self._ended = self._lasted = 0.0
         self._retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
@@ -67,6 +74,20 @@ class Ticker:
     def hurry(self) -> None:
         """Let the next tick begin at once: something was decided."""
         self._hurry.set()
+
+    def measured(self, jobs: frozenset[str]) -> None:
+        """Samples of ``jobs`` were stored: begin soon if one of them is waited for.
+
+        Not sooner than the tick has rested as long as it took, and half a second.
+        """
+        rested = time.monotonic() - self._ended
+        if rested < max(_REST_SECONDS, self._lasted):
+            return
+        for memo in list(self._memos.values()):
+            looked = memo.looked
+            if any((last := looked.get(JobId(job))) and last.awaited for job in jobs):
+                self._hurry.set()
+                return
 
     def stop(self, seconds: float) -> None:
         """End after the turn in progress, waiting ``seconds`` at most, and let go of leases."""
@@ -98,7 +119,10 @@ class Ticker:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._hurry.clear()
+            began = time.monotonic()
             self.tick()
+            self._ended = time.monotonic()
+            self._lasted = self._ended - began
             self._stopping.wait(_PAUSE_SECONDS)
             self._hurry.wait(self._settings.tick_seconds)
 
@@ -120,8 +144,16 @@ class Ticker:
         if last_event_id(self._stores) != before:
             self._bell.ring()
 
+    def _with_memo(
+        self, stores: Stores, pool: PoolName, settings: Settings, now: datetime
+    ) -> cycle.Turn:
+        """The service's own turn: it keeps in mind what it read as long as it holds the lease."""
+        memo = self._memos.setdefault(pool, Memo(pool))
+        return cycle.turn(stores, pool, settings, now, memo=memo)
+
     def _failed(self, pool: PoolName, bug: Exception) -> None:
         _log.error("the turn of pool %s failed", pool, exc_info=bug)
+        self._memos.pop(pool, None)
         self._metrics.ticks.labels(pool, "failed").inc()
         self._condition.worsen(
             f"turn:{pool}",
@@ -137,6 +169,9 @@ class Ticker:
         self._condition.mend("database")
         self._metrics.lease_held.labels(pool).set(held)
         (self._held.add if held else self._held.discard)(pool)
+        if not held:
+            # Another Brain decides there now; whoever comes back looks before it acts.
+            self._memos.pop(pool, None)
         return held
 
     def _look_after_stores(self) -> None:

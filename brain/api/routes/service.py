@@ -1,11 +1,14 @@
 """The service itself: whether it lives, what it counts, how it is."""
 
+from collections import Counter
+
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from brain import __version__
 from brain.api import views
 from brain.api.deps import Context, Here, Who, answer
+from brain.api.metrics import Metrics
 from brain.api.problems import problems
 from brain.errors import Unavailable
 from brain.ports import Transaction
@@ -76,6 +79,7 @@ def _count(here: Context, tx: Transaction) -> None:
     jobs = [job.state for job in unfinished]
     for job_state in JobState:
         here.metrics.jobs.labels(job_state).set(jobs.count(job_state))
+    _count_rounds(here.metrics, tx)
     here.metrics.memory_ahead_seconds.clear()
     here.metrics.memory_off.clear()
     for job in unfinished:
@@ -84,3 +88,22 @@ def _count(here: Context, tx: Transaction) -> None:
             named = (job.id, job.document.name)
             here.metrics.memory_ahead_seconds.labels(*named).set(held.ahead_seconds)
             here.metrics.memory_off.labels(*named).set(bool(held.off))
+
+
+def _count_rounds(metrics: Metrics, tx: Transaction) -> None:
+    """What the latest round of each pool came to; pools whose jobs have all ended are dropped."""
+    gauges = (metrics.pool_price, metrics.pool_capacity, metrics.pool_used)
+    for gauge in (*gauges, metrics.pool_gap, metrics.pool_short, metrics.pool_shares):
+        gauge.clear()
+    for pool in tx.jobs.pools():
+        last = tx.pools.round(pool)
+        if last is None:
+            continue
+        metrics.pool_gap.labels(pool).set(last.gap)
+        for gauge, amounts in zip(gauges, (last.prices, last.capacity, last.used), strict=True):
+            for kind, amount in amounts.items():
+                gauge.labels(pool, kind).set(amount)
+        for project, lack in last.short.items():
+            metrics.pool_short.labels(pool, project).set(lack)
+        for outcome, count in Counter(share.outcome for share in last.shares).items():
+            metrics.pool_shares.labels(pool, outcome).set(count)

@@ -87,3 +87,4 @@ def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt
     if receipt.stored:
         jobs = frozenset(ingest.job_of(sample) for sample in ingest.samples_of(judged))
         here.bell.ring(measured=jobs)
+        here.measured(jobs)

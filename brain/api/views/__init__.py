@@ -1,6 +1,6 @@
 """Builds what the API answers with from the stores; reads only, decides nothing."""
 
-from brain.api.views.fleet import nodes, plan, series
+from brain.api.views.fleet import nodes, plan, pool, series
 from brain.api.views.jobs import detail, document, job, memory, wishes, workers
 from brain.api.views.models import model, models
 
@@ -13,6 +13,7 @@ __all__ = [
     "models",
     "nodes",
     "plan",
+    "pool",
     "series",
     "wishes",
     "workers",

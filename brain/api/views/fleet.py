@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from brain import lifecycle
+from brain.errors import UnknownPool
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.job import Job
+from brain.types.job import Job, OptimizeMode
 from brain.types.plan import ScalePlan
-from brain.types.resources import Node, Resources
+from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import ReplicaState
-from brain.views import NodeView, PlanView, Series, SeriesPoint
+from brain.views import NodeView, PlanView, PoolView, Series, SeriesPoint
 
 #: A node that was silent for so long is not ready; its scaler speaks every few seconds.
 _SILENT = timedelta(seconds=60)
@@ -50,6 +51,31 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
                     reserved[replica.node] += job.document.resources
                     names[replica.node].add(job.document.name)
     return tuple(_node(one, reserved[one.name], names[one.name], now) for one in tx.nodes.of())
+
+
+def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
+    """A pool with its policy and its latest round.
+
+    Raises:
+        UnknownPool: it has neither nodes nor unfinished jobs.
+    """
+    mine = [one for one in nodes(tx, now) if one.pool == name]
+    jobs = tx.jobs.unfinished(name)
+    if not mine and not jobs:
+        raise UnknownPool(f"no pool named {name} has nodes or unfinished jobs")
+    last = tx.pools.round(name)
+    sharing = sum(job.document.optimize_mode is OptimizeMode.CLUSTER for job in jobs)
+    return PoolView(
+        name=name,
+        nodes=len(mine),
+        capacity=sum((one.capacity for one in mine), Resources()),
+        reserved=sum((one.reserved for one in mine), Resources()),
+        jobs=len(jobs),
+        sharing=sharing,
+        policy=tx.pools.policy(name),
+        round=last,
+        gap=last.gap if last else None,
+    )
 
 
 def series(

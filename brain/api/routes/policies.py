@@ -1,0 +1,119 @@
+"""How pools are divided: what the latest round came to, and the policies that people write."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Response
+
+from brain import errors, wire
+from brain.api import views
+from brain.api.deps import Act, Here, Who, answer, json_body
+from brain.api.problems import problems
+from brain.ports import Transaction
+from brain.types.record import AuditEntry
+from brain.types.resources import Node, PoolName
+from brain.types.sharing import PoolPolicy, StoredPolicy
+from brain.views import Page, PoolView
+
+router = APIRouter(prefix="/api/v1", tags=["pools"])
+
+
+@router.get("/pools/{pool}", response_model=PoolView, responses=problems(errors.UnknownPool))
+def pool(pool: PoolName, here: Here, who: Who) -> Response:
+    """A pool: its nodes, its policy, and what the latest round of those that share it came to."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(views.pool(tx, pool, here.clock()))
+
+
+@router.get("/policies", response_model=Page[StoredPolicy], responses=problems())
+def policies(here: Here, who: Who) -> Response:
+    """The policies of all pools that have one."""
+    with here.stores.transaction(read_only=True) as tx:
+        return answer(Page(items=tuple(tx.pools.policies())))
+
+
+@router.get("/policies/{pool}", response_model=StoredPolicy, responses=problems(errors.UnknownPool))
+def policy(pool: PoolName, here: Here, who: Who) -> Response:
+    """The policy of a pool; the ETag is its version, for ``If-Match``."""
+    with here.stores.transaction(read_only=True) as tx:
+        found = _found(tx, pool)
+    return answer(found, etag=str(found.version))
+
+
+@router.put(
+    "/policies/{pool}",
+    response_model=StoredPolicy,
+    responses=problems(errors.BadInput, errors.UnknownField, errors.VersionMismatch),
+)
+def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
+    """Divide a pool among projects; what was written before is replaced as a whole."""
+    written = wire.document(json_body(act.body), PoolPolicy)
+    written.check()
+
+    def stored(tx: Transaction) -> StoredPolicy:
+        nodes = tx.nodes.of(pool)
+        if nodes:
+            written.check_capacity(*_capacity(nodes))
+        known = tx.pools.policy(pool)
+        act.check_version(known.version if known else 0)
+        now = here.clock()
+        made = StoredPolicy(
+            pool=pool,
+            policy=written,
+            by=who.name,
+            updated_at=now,
+            version=known.version if known else 0,
+        )
+        _note(tx, made, "policy.put", known, wire.encode(written).decode())
+        return tx.pools.put_policy(made)
+
+    return act(stored, etag=_version)
+
+
+@router.delete("/policies/{pool}", status_code=204, responses=problems(errors.UnknownPool))
+def remove_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
+    """Let every project have what it can use."""
+
+    def removed(tx: Transaction) -> None:
+        known = _found(tx, pool)
+        act.check_version(known.version)
+        tx.pools.remove_policy(pool)
+        made = StoredPolicy(
+            pool=pool, policy=PoolPolicy(), by=who.name, updated_at=here.clock(), version=0
+        )
+        _note(tx, made, "policy.remove", known, "")
+
+    return act(removed, status=204)
+
+
+def _found(tx: Transaction, pool: PoolName) -> StoredPolicy:
+    found = tx.pools.policy(pool)
+    if found is None:
+        raise errors.UnknownPool(f"pool {pool} has no policy; its projects share it as they come")
+    return found
+
+
+def _capacity(nodes: Sequence[Node]) -> tuple[int, str]:
+    gpus = sum(node.capacity.gpus for node in nodes)
+    return (gpus, "GPUs") if gpus else (sum(n.capacity.cpu_millis for n in nodes) // 1000, "cores")
+
+
+def _note(
+    tx: Transaction, made: StoredPolicy, action: str, known: StoredPolicy | None, after: str
+) -> None:
+    before = wire.encode(known.policy).decode() if known else ""
+    target = f"policy/{made.pool}"
+    tx.audit.add(
+        AuditEntry(
+            at=made.updated_at,
+            actor=made.by,
+            action=action,
+            target=target,
+            before=before,
+            after=after,
+        )
+    )
+
+
+def _version(stored: object) -> str:
+    assert isinstance(stored, StoredPolicy)
+    return str(stored.version)
