@@ -51,9 +51,8 @@ def _unhappy(seating: Seating) -> list[int]:
 
 def best(seating: Seating, job: int) -> float:
     """What a job's size would be worth in its best shape."""
-    columns, column = seating.problem.columns, seating.stock.choice[job]
-    kind, replicas = int(columns.accelerator[job, column]), int(columns.replicas[job, column])
-    return max(form.utility for form in seating.forms(job, kind, replicas))
+    forms = seating.forms(job, int(seating.stock.choice[job]))
+    return max(form.utility for form in forms)
 
 
 def _rivals(seating: Seating, job: int) -> list[int]:

@@ -149,23 +149,21 @@ def ordered(
 
     Where jobs wait for each other in a circle, the one of least worth lets go first.
     """
-    each = {job.key: job.gpus_per_replica for job in jobs}
     free = {node.name: node.capacity for node in nodes}
+    leaving: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    more: dict[str, Mapping[str, int]] = {}
     for job in jobs:
-        for name, size in _uses(job.current, job.gpus_per_replica).items():
+        grant, each = grants[job.key], job.gpus_per_replica
+        before = _uses(grant.before, each)
+        for name, size in before.items():
             if name in free:
                 free[name] -= size
-    changing = [job.key for job in jobs if grants[job.key].changes]
-    leaving: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    more: dict[str, Counter[str]] = {}
-    for key in changing:
-        before, after = (
-            _uses(place, each[key]) for place in (grants[key].before, grants[key].placement)
-        )
-        more[key] = after - before
-        for name, size in (before - after).items():
-            leaving[name].append((key, size))
-    waits = _waits(changing, more, leaving, free)
+        if grant.changes:
+            after = _uses(grant.placement, each)
+            more[job.key] = after if not before else after - before
+            for name, size in (before - after if before else before).items():
+                leaving[name].append((job.key, size))
+    waits = _waits(list(more), more, leaving, free)
     return tuple(_in_turn(waits, grants))
 
 
@@ -179,7 +177,7 @@ def _uses(placement: Placement | None, each: int) -> Counter[str]:
 
 def _waits(
     changing: Sequence[str],
-    more: Mapping[str, Counter[str]],
+    more: Mapping[str, Mapping[str, int]],
     leaving: Mapping[str, list[tuple[str, int]]],
     free: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
@@ -190,7 +188,7 @@ def _waits(
         after: dict[str, None] = {}
         for name, size in more[key].items():
             have = free.get(name, 0)
-            queue = left.get(name, deque())
+            queue = left.get(name)
             while have < size and queue:
                 other, freed = queue.popleft()
                 have += freed

@@ -46,28 +46,36 @@ class Seating:
     squeezed: dict[int, str] = field(default_factory=dict)
     #: Accelerators that stay with their jobs but may still be moved, by type.
     movable: dict[str, float]
+    #: Whether a job's curves know shapes.
+    shaped: Sequence[bool]
     _forms: dict[tuple[int, int, int], list[Form]] = field(default_factory=dict)
 
-    def forms(self, job: int, kind: int, replicas: int) -> list[Form]:
-        """The shapes of one size of a job, the best first."""
+    def forms(self, job: int, column: int) -> list[Form]:
+        """The shapes in which a job may have the size of ``column``, the best first."""
+        columns = self.problem.columns
+        if not self.shaped[job]:
+            return [Form(column, 0, float(columns.moved[job, column]))]
+        kind, replicas = int(columns.accelerator[job, column]), int(columns.replicas[job, column])
         found = self._forms.get((job, kind, replicas))
         if found is None:
-            columns = self.problem.columns
-            rows = zip(
-                columns.accelerator[job].tolist(),
-                columns.replicas[job].tolist(),
-                columns.nodes[job].tolist(),
-                columns.moved[job].tolist(),
-                strict=True,
-            )
-            found = [
-                Form(column, spread, utility)
-                for column, (of, size, spread, utility) in enumerate(rows)
-                if of == kind and size == replicas and utility > -math.inf
-            ]
-            found.sort(key=lambda form: (-form.utility, form.spread))
-            self._forms[job, kind, replicas] = found
+            found = self._forms[job, kind, replicas] = self._shapes(job, kind, replicas)
         return found
+
+    def _shapes(self, job: int, kind: int, replicas: int) -> list[Form]:
+        columns = self.problem.columns
+        rows = zip(
+            columns.accelerator[job].tolist(),
+            columns.replicas[job].tolist(),
+            columns.nodes[job].tolist(),
+            columns.moved[job].tolist(),
+            strict=True,
+        )
+        found = [
+            Form(column, spread, utility)
+            for column, (of, size, spread, utility) in enumerate(rows)
+            if of == kind and size == replicas and utility > -math.inf
+        ]
+        return sorted(found, key=lambda form: (-form.utility, form.spread))
 
     def need(self, job: int, column: int) -> Need:
         """What a configuration asks of nodes."""
@@ -121,9 +129,8 @@ class Seating:
 
     def place(self, job: int, column: int) -> bool:
         """Find nodes for a size of a job: in its best shape that there is room for."""
-        columns, at = self.problem.columns, self.jobs[job].current
-        kind, replicas = int(columns.accelerator[job, column]), int(columns.replicas[job, column])
-        own, forms = at.nodes if at else (), self.forms(job, kind, replicas)
+        at, forms = self.jobs[job].current, self.forms(job, column)
+        own = at.nodes if at else ()
         for form in forms:
             need = self.need(job, form.column)
             found = self.floor.place(need, own) or self.floor.squeeze(need)
@@ -162,6 +169,7 @@ def seat(
         stock=Stock(problem, choice),
         floor=floor,
         movable={kind: movable * accelerators for kind, accelerators in capacity},
+        shaped=[bool(one) for one in (problem.columns.nodes > 0).any(axis=1)],
     )
     chosen = np.flatnonzero(choice >= 0)
     staying = problem.columns.current[chosen, choice[chosen]]
@@ -222,7 +230,8 @@ def _reduced(problem: Problem, market: Market, job: int) -> Floats:
 
 def _rather_stay(seating: Seating, job: int) -> None:
     """Where what was found is worth no more than what the job has: it keeps that, if it is free."""
-    had, at = seating.now(job), seating.jobs[job].current
+    at = seating.jobs[job].current
+    had = None if at is None else seating.now(job)
     if had is None or at is None or had[1] < seating.worth.get(job, 0.0):
         return
     placed, paid = seating.placed.get(job), seating.worth.get(job, 0.0)

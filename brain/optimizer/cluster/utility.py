@@ -62,15 +62,16 @@ def marginal(terms: Terms, weights: "Weights") -> Floats:
         x = remaining seconds at one replica, offset + attained where nobody knows
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
-    A job about to end is not disturbed, a long one has little to lose. The power is between
+    A job about to end is not disturbed, a long one has little to lose, and one that has just begun
+    is not taken to end soon because nobody knows. The power is between
     throughput (1) and proportional fairness (0): with 1 long jobs are starved by short ones.
     """
+    nobody_knows = np.isnan(terms.remaining_seconds)
     unknown = weights.offset_seconds + terms.attained_seconds
-    left = np.where(np.isnan(terms.remaining_seconds), unknown, terms.remaining_seconds)
-    left = np.maximum(left, 1.0)
+    left = np.maximum(np.where(nobody_knows, unknown, terms.remaining_seconds), 1.0)
     speed = terms.speedup * np.exp(-weights.caution * terms.deviation)
     gain = speed**weights.power
-    ahead = left / speed + terms.restart_seconds
+    ahead = np.where(nobody_knows, np.inf, left / speed + terms.restart_seconds)
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
     ahead = np.clip(ahead, weights.shortest_seconds, longest)
