@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-allocator bench-resources web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-jct bench-allocator bench-resources web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"

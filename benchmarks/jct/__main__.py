@@ -31,11 +31,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; not published")
     parser.add_argument("--workloads", nargs="+", type=int, help="workloads to run; not published")
+    parser.add_argument("--simulator", type=Path, help="Pollux's own, to run ours in; original")
     parser.add_argument(
         "--sia-simulator", type=Path, help="Sia's own, to run Brain in; sia/adapter"
     )
     arguments = parser.parse_args()
     bench = Bench(workloads=arguments.workloads, tell=lambda line: print(line, file=sys.stderr))
+    if arguments.simulator:
+        sys.stdout.write(markdown(rows.original(bench, arguments.simulator)) + "\n")
+        return
     if arguments.sia_simulator:
         sys.stdout.write(markdown(sia.original(bench, arguments.sia_simulator)) + "\n")
         return

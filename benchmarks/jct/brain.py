@@ -6,7 +6,7 @@ measured in this run. It sets placements and batches; restarts and progress are 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.jct.experience import Bounds, Experience, Speed, grid
 from benchmarks.jct.pollux import GPUS_PER_NODE, NODES, RESTART_SECONDS, Allocation, Job
+from brain.models.remaining import expected
 from brain.optimizer.cluster import (
     ClusterView,
     Curve,
@@ -57,6 +58,8 @@ class Known:
 
     bounds: Bounds
     experience: Experience
+    #: Jobs that learn from each other.
+    group: Hashable
     #: Examples in all; None where nobody declared them.
     declared: float | None
     waited_since: float | None = None
@@ -75,8 +78,8 @@ class Brain:
         self.settings = settings
         self._wrong = declared or {}
         self._known: dict[str, Known] = {}
-        self._shared: dict[str, Experience] = {}
-        self._finished: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._shared: dict[Hashable, Experience] = {}
+        self._finished: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
         self._names = [f"node-{index:02d}" for index in range(settings.nodes)]
         self._number = {name: index for index, name in enumerate(self._names)}
         self._prices: Prices | None = None
@@ -89,13 +92,15 @@ class Brain:
         bounds = Bounds.of(job)
         shape = grid(bounds, self.settings.nodes, self.settings.per_node)
         fresh = Experience(grid=shape, first=bounds.first)
+        group: Hashable = job.name
         if self.settings.knowledge is Knowledge.HISTORY:
-            fresh = self._shared.setdefault(job.application.name, fresh)
+            group = job.application.name, bounds
+            fresh = self._shared.setdefault(group, fresh)
         work = job.application.progress[-1] * job.application.first_batch
         told = None if self.settings.knowledge is Knowledge.NONE else work
         if told is not None:
             told *= self._wrong.get(job.name, 1.0)
-        self._known[job.name] = Known(bounds, fresh, told)
+        self._known[job.name] = Known(bounds, fresh, group, told)
         if job.batch is None:
             job.batch = bounds.first
 
@@ -139,7 +144,7 @@ class Brain:
                 known = self._known[name]
                 if known.declared:
                     done = job.progress * job.application.first_batch
-                    self._finished[job.application.name].append((known.declared, done))
+                    self._finished[known.group].append((known.declared, done))
         self._active = active
 
     def _left(self, job: Job) -> float | None:
@@ -147,7 +152,7 @@ class Brain:
         known = self._known[job.name]
         if known.declared is None:
             return None
-        total = known.declared
+        total = expected(known.declared, self._finished[known.group])
         done = job.progress * job.application.first_batch
         return total - done if total > done else None
 

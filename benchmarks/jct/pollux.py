@@ -277,16 +277,15 @@ def simulate(jobs: Sequence[Job], policy: Policy, rules: Rules | None = None) ->
         active = [job for job in jobs if job.submitted <= now and job.completed is None]
         if active:
             current = {job.name: current[job.name] for job in active if job.name in current}
-            begun = time.process_time()
-            chosen = policy.decide(now, active, capacity, current)
-            spent.append(1e3 * (time.process_time() - begun))
+            chosen, took = timed(policy, now, active, capacity, current)
+            spent.append(took)
             _fits(chosen, capacity)
             for job in active:
                 held = list(chosen.get(job.name, ()))
                 if held != list(current.get(job.name, ())):
                     job.place(held, rules.restart_seconds)
             current = {name: held for name, held in chosen.items() if held}
-    return _outcome(jobs, spent)
+    return outcome(jobs, spent)
 
 
 def _crowded(current: Allocation) -> set[int]:
@@ -302,7 +301,17 @@ def _fits(chosen: Allocation, capacity: Sequence[int]) -> None:
             raise ValueError(f"the policy put {count} replicas on node {node}, which has fewer")
 
 
-def _outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
+def timed(
+    policy: Policy, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
+) -> tuple[Allocation, float]:
+    """A decision, and the milliseconds of CPU that it took."""
+    begun = time.process_time()
+    chosen = policy.decide(now, jobs, capacity, current)
+    return chosen, 1e3 * (time.process_time() - begun)
+
+
+def outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
+    """What became of jobs that all ended."""
     return Outcome(
         completion_seconds={job.name: job.completion_seconds for job in jobs},
         makespan_seconds=max(job.completed or 0.0 for job in jobs),

@@ -1,11 +1,13 @@
 """What is reported of Pollux's simulator: faithfulness first, then Brain beside Pollux."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from benchmarks.jct.bench import Bench, beside
 from benchmarks.jct.brain import Brain, Knowledge, Settings
+from benchmarks.jct.original import simulate as run_original
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
 from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
@@ -90,6 +92,31 @@ def restarts(bench: Bench) -> list[Row]:
 
 def _fresh(make: Callable[[], Policy]) -> Callable[[Sequence[Job]], Policy]:
     return lambda _: make()
+
+
+def original(bench: Bench, simulator: Path) -> list[Row]:
+    """The same policies in the original simulator and in ours."""
+    policies: list[tuple[str, Callable[[], Policy]]] = [("Tiresias", Tiresias)]
+    policies += [
+        (f"Brain, {level}", lambda level=level: Brain(Settings(knowledge=level)))  # type: ignore[misc]
+        for level in Knowledge
+    ]
+    rows = []
+    for name, make in policies:
+        for number in bench.given(GIVEN[1.0]):
+            jobs = bench.jobs(1.0, number)
+            theirs = run_original(simulator, bench.file(1.0, number), jobs, make())
+            ours = bench.run(name, 1.0, number, _fresh(make))
+            rows.append(
+                Row(
+                    metric=f"{name}, workload {number}: average completion in the original",
+                    value=theirs.mean_seconds,
+                    unit="s",
+                    peer="in ours",
+                    peer_value=ours.mean_seconds,
+                )
+            )
+    return rows
 
 
 def mistaken(jobs: Sequence[Job]) -> dict[str, float]:

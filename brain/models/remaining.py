@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 #: A declaration this far off disproves those that come after it: half or twice.
 _WRONG = math.log(2.0)
@@ -10,6 +11,9 @@ _WRONG = math.log(2.0)
 _RECENT = 5
 #: Deviation of log work of a declaration that was never tested.
 _UNTESTED = 0.5
+#: Runs before which nothing is known of their kind; and what work is at best known to, as the
+#: deviation of its logarithm.
+_FEW, _EXACT = 2, 0.05
 #: However old a job is, this is the most that its age promises (models.md section 5).
 LONGEST_SECONDS = 6 * 3600.0
 #: A job of unknown end is as likely to end within its age as after it; nine in ten end between
@@ -92,6 +96,34 @@ def remaining(
         declared=True,
         basis="as declared; earlier declarations were true" if ratios else "as declared",
     )
+
+
+def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
+    """Work of a run, from what it declares and what earlier runs of its kind came to.
+
+    Both are evidence of its logarithm, weighed by how well they did so far: the declaration by
+    how far earlier ones missed, the typical run by how far runs differ. Who trains twice as long
+    as usual and always says so is believed; who declares at random what always takes as long
+    is not.
+
+    Args:
+        declared: By this run.
+        finished: Declared and actual work of those that ended, oldest first.
+
+    >>> round(expected(50.0, [(100.0, 100.0), (150.0, 100.0), (50.0, 100.0)]))
+    99
+    >>> round(expected(50.0, [(100.0, 100.0), (300.0, 300.0), (30.0, 30.0)]))
+    50
+    """
+    pairs = [(said, did) for said, did in finished if said > 0 and did > 0]
+    if len(pairs) < _FEW or declared <= 0:
+        return declared
+    misses = [math.log(said / did) for said, did in pairs]
+    works = [math.log(did) for _, did in pairs]
+    typical = fmean(works)
+    by_word = 1 / (_EXACT**2 + fmean([miss**2 for miss in misses]))
+    by_habit = 1 / (_EXACT**2 + fmean([(work - typical) ** 2 for work in works]))
+    return math.exp((by_word * math.log(declared) + by_habit * typical) / (by_word + by_habit))
 
 
 def _deviation(ratios: Sequence[float]) -> float:

@@ -1,0 +1,170 @@
+"""Our policies in the original simulator of Pollux, whose files stay as they are.
+
+    python -m benchmarks.jct --simulator PATH     PATH: simulator of petuum/adaptdl, osdi21-artifact
+
+It needs pandas and autograd beside what the benchmark needs. Pollux's own policy, and what solves
+for it, is not loaded. What newer libraries no longer have (``DataFrame.append``) is put back from
+outside, and the agent's fit is ours: the same objective, start and bounds, a tenth of the time.
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.jct.pollux import (
+    GPUS_PER_NODE,
+    NODES,
+    ROUND_SECONDS,
+    Allocation,
+    Job,
+    Outcome,
+    Policy,
+    Sight,
+    outcome,
+    timed,
+)
+from benchmarks.models.peers import Pollux
+from brain.errors import BadInput, Unavailable
+
+
+def simulate(simulator: Path, file: Path, jobs: Sequence[Job], policy: Policy) -> Outcome:
+    """Run the workload ``file``, whose jobs are ``jobs``, to its end under ``policy``.
+
+    Raises:
+        BadInput: there is no such simulator.
+        Unavailable: a library that it needs is missing.
+    """
+    original = _loaded(simulator)
+    for job in jobs:
+        policy.admit(job)
+    guest = type("Guest", (Guest, original.PolluxPolicy), {})()
+    with contextlib.redirect_stdout(io.StringIO()):
+        workload = importlib.import_module("pandas").read_csv(file)
+        cluster = original.Cluster(workload, guest, NODES, num_gpus=GPUS_PER_NODE)
+        guest.begin(policy, jobs, cluster)
+        while not cluster.all_complete():
+            cluster.step(ROUND_SECONDS)
+            cluster.logs = cluster.logs[-1:]
+    for job in jobs:
+        theirs = guest.theirs[job.name]
+        job.completed, job.attained_gpu_seconds = theirs.completion_time, theirs.attained_service
+        job.restarts = -1 if theirs.num_restarts is None else theirs.num_restarts
+    return outcome(jobs, guest.spent)
+
+
+def _loaded(simulator: Path) -> types.ModuleType:
+    """The original's module ``simulator``, with the rest of the original behind it."""
+    if not (simulator / "simulator.py").exists():
+        raise BadInput(
+            f"{simulator} has no simulator.py; give the folder simulator of Pollux's artifact"
+        )
+    stub = types.ModuleType("pollux")
+    stub.PolluxPolicy = type("PolluxPolicy", (), {})  # type: ignore[attr-defined]
+    sys.modules.setdefault("pollux", stub)
+    if str(simulator) not in sys.path:
+        sys.path.insert(0, str(simulator))
+    try:
+        pandas = importlib.import_module("pandas")
+        if not hasattr(pandas.DataFrame, "append"):
+            pandas.DataFrame.append = lambda self, other, **options: pandas.concat(
+                [self, other], **options
+            )
+        original = importlib.import_module("simulator")
+    except ModuleNotFoundError as missing:
+        raise Unavailable(
+            f"the original simulator needs {missing.name}; install pandas and autograd"
+        ) from missing
+    original.fit_perf_params = _fit  # type: ignore[attr-defined]
+    return original
+
+
+def _fit(nodes: Any, replicas: Any, local: Any, compute: Any, step: Any) -> Any:
+    """The agent's fit with an analytic gradient."""
+    model = Pollux()
+    columns = (nodes, replicas, local, np.ones(len(nodes)))
+    model.fit(np.column_stack(columns).astype(float), np.array(step), np.array(compute))
+    return sys.modules["goodput"].PerfParams(*model.parameters)
+
+
+class Guest:
+    """Answers the original with what one of our policies decides."""
+
+    def __init__(self) -> None:
+        self.spent: list[float] = []
+
+    def begin(self, policy: Policy, jobs: Sequence[Job], cluster: Any) -> None:
+        """Take over the batches and the ears of the original's jobs."""
+        self.policy, self.cluster = policy, cluster
+        self.ours = {job.name: job for job in jobs}
+        self.theirs = {job.name: job for job in cluster.jobs}
+        for name, theirs in self.theirs.items():
+            _listen(theirs, self.ours[name])
+            _batches(theirs, self.ours[name])
+
+    def optimize(
+        self, infos: Any, nodes: Any, base: Allocation, template: Any
+    ) -> tuple[dict[str, list[int]], int]:
+        """Decide a round; the original's own arguments say less than its jobs do."""
+        del template
+        active = [self.ours[name] for name in infos]
+        for job in active:
+            _reflect(self.theirs[job.name], job)
+        now, capacity = float(self.cluster.current_time), [GPUS_PER_NODE] * len(nodes)
+        held = {name: list(base[name]) for name in infos if base.get(name)}
+        chosen, spent = timed(self.policy, now, active, capacity, held)
+        self.spent.append(spent)
+        for job in active:
+            if held.get(job.name) == list(chosen.get(job.name, ())):
+                self.theirs[job.name].update_local_bsz(self.theirs[job.name].placement)
+        return {name: list(held) for name, held in chosen.items() if held}, len(nodes)
+
+
+def _reflect(theirs: Any, ours: Job) -> None:
+    """Copy the state of the original's job to ours."""
+    ours.progress, ours.epoch = theirs.progress, theirs.epoch
+    ours.placement = tuple(theirs.placement)
+    ours.pause, ours.attained_gpu_seconds = theirs.rescale_time, theirs.attained_service
+    ours.local_batch, ours.accumulation = theirs.atomic_bsz, theirs.accum_steps + 1
+
+
+def _listen(theirs: Any, ours: Job) -> None:
+    """Tell ours what theirs measures."""
+    before = theirs.update_params
+
+    def update(
+        nodes: int, replicas: int, local: int, step: float, sync: float, square: float, var: float
+    ) -> None:
+        before(nodes, replicas, local, step, sync, square, var)
+        ours.sights.append(
+            Sight(
+                nodes=nodes,
+                replicas=replicas,
+                local_batch=local,
+                accumulation=theirs.accum_steps + 1,
+                epoch=theirs.epoch,
+                step_seconds=float(step),
+                sync_seconds=float(sync),
+                square=float(square),
+                variance=float(var),
+            )
+        )
+
+    theirs.update_params = update
+
+
+def _batches(theirs: Any, ours: Job) -> None:
+    """The batch that ours has at a start is the batch of theirs."""
+    before = theirs.update_local_bsz
+
+    def update(placement: Sequence[int]) -> None:
+        theirs.target_batch_size = ours.batch
+        before(placement)
+
+    theirs.update_local_bsz = update
