@@ -169,7 +169,7 @@ def seat(
         stock=Stock(problem, choice),
         floor=floor,
         movable={kind: movable * accelerators for kind, accelerators in capacity},
-        shaped=[bool(one) for one in (problem.columns.nodes > 0).any(axis=1)],
+        shaped=[max(spreads) > 0 for spreads in problem.columns.nodes.tolist()],
     )
     chosen = np.flatnonzero(choice >= 0)
     staying = problem.columns.current[chosen, choice[chosen]]

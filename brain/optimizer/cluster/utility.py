@@ -63,8 +63,8 @@ def marginal(terms: Terms, weights: "Weights") -> Floats:
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
     A job about to end is not disturbed, a long one has little to lose, and one that has just begun
-    is not taken to end soon because nobody knows. The power is between
-    throughput (1) and proportional fairness (0): with 1 long jobs are starved by short ones.
+    is not taken to end soon because nobody knows. The power is between throughput (1) and
+    proportional fairness (0): with 1 long jobs are starved by short ones.
     """
     nobody_knows = np.isnan(terms.remaining_seconds)
     unknown = weights.offset_seconds + terms.attained_seconds
