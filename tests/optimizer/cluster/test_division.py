@@ -96,6 +96,15 @@ def test_a_long_job_grows_into_idle_accelerators_however_long_its_restart_takes(
     assert grant.replicas == 16
 
 
+def test_a_job_of_unknown_length_grows_though_it_has_just_begun():
+    here = placement("v100", "0")
+    new = job("new", [1, 2], current=here, restart_seconds=120.0, remaining_seconds=None)
+
+    grant = allocate([new], cluster(nodes("v100", 1))).grants["new"]
+
+    assert grant.replicas == 2
+
+
 def test_a_restart_that_costs_nothing_is_made_for_a_little():
     cheap = job("cheap", [5, 6], current=placement("v100", *["0"] * 5), restart_seconds=0.0)
 
