@@ -45,6 +45,19 @@ def test_the_charts_draw_what_was_measured(browser: Browser, served: Served, pro
         assert 900 < _number(row.locator("td").nth(1).inner_text()) < 1050
 
 
+def test_the_overview_counts_hours_at_work_idle_and_saved(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/overview")
+        strip = seen.page.get_by_role("img", name="core-h of 24 hours: at work")
+        expect(strip).to_be_visible()
+        expect(seen.page.get_by_role("main")).to_contain_text("against the sizes asked for")
+        rows = seen.page.locator(".astable tbody tr")
+        seen.page.get_by_text("View as table").click()
+        expect(rows).to_have_count(24)
+
+
 def test_the_model_stands_beside_its_promises(
     browser: Browser, served: Served, proposal: int
 ) -> None:

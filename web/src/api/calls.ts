@@ -1,7 +1,7 @@
 /** The operations that the dashboard uses; the mirror of `brain/calls.py`. */
 import { get, post, remove, send } from "./http.ts";
 import type {
-  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, ModelView, NodeView, Page, PlanView, Scaling,
+  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, ModelView, NodeView, Page, PlanView, Savings, Scaling,
   Series, WorkerView,
 } from "./types.ts";
 
@@ -37,6 +37,7 @@ export const decide = (
   id: string, generation: number, verdict: Verdict, version: number, why: string,
 ): Promise<PlanView> => post(`/plans/${name(id)}/${generation}:${verdict}`, { version, why });
 
+export const savings = (): Promise<Savings> => get("/savings");
 export const nodes = (): Promise<Page<NodeView>> => get("/nodes");
 export const audit = (page = ""): Promise<Page<AuditEntry>> =>
   get("/audit", { page_token: page, page_size: 100 });

@@ -27,6 +27,7 @@ export type Problem = Schemas["Problem"];
 export type Recommendation = Schemas["Recommendation"];
 export type Replica = Schemas["Replica"];
 export type ScalePlan = Schemas["ScalePlan"];
+export type Savings = Schemas["Savings"];
 export type Scaling = Schemas["Scaling"];
 export type Series = Schemas["Series"];
 export type WhatIf = Schemas["WhatIf"];

@@ -1,6 +1,8 @@
-/** Is anything wrong, what did Brain do, what did it gain. */
+/** Is anything wrong, what did Brain do, what did it save. */
+import { useEffect } from "preact/hooks";
 import type { JobView, PlanView, Recommendation } from "../api/types.ts";
-import { jobs, nodes, plans, waiting } from "../state/fleet.ts";
+import { HoursStrip } from "../charts/hours.tsx";
+import { jobs, nodes, plans, savings, waiting } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
@@ -10,8 +12,9 @@ import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
-import { byUrgency, concerns, realised, result, unusual } from "../words/attention.ts";
-import { change, count, duration } from "../words/format.ts";
+import { byUrgency, concerns, result, unusual } from "../words/attention.ts";
+import { count } from "../words/format.ts";
+import { amount, give, money, note } from "../words/hours.ts";
 import { Welcome } from "./welcome.tsx";
 
 const DAY = 86_400_000;
@@ -19,6 +22,7 @@ const DECISIONS = 8;
 const FLEET = 8;
 
 export function Overview() {
+  useEffect(() => savings.start(), []);
   const { value, failure } = jobs.state.value;
   return (
     <Shell crumbs={<h1>Overview</h1>}>
@@ -37,8 +41,9 @@ function Filled({ all }: { all: readonly JobView[] }) {
       <div class="answers">
         <Wrong active={active} />
         <Did recent={recent} active={active} />
-        <Gained recent={recent} />
+        <Saved />
       </div>
+      <HoursSection />
       <div class="two sec">
         <Attention />
         <Decisions recent={recent} active={active} />
@@ -92,14 +97,26 @@ function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly
   );
 }
 
-function Gained({ recent }: { recent: readonly PlanView[] }) {
-  const found = realised(recent.map(({ plan }) => plan), now.value);
-  if (!found)
-    return <Answer question="What did it gain?" note="Only verified plans count; none in the last 24 h.">Nothing yet</Answer>;
+function Saved() {
+  const of = savings.value?.of[0];
+  const question = "What did it save?";
+  if (!of) return <Answer question={question} note="Only plans that were measured count; nothing ran in the last 24 h.">Nothing yet</Answer>;
+  if (of.plans.length === 0) return <Answer question={question} note={note(of)}>Nothing yet</Answer>;
+  const { saved_money: earned, saved_hours: hours } = of;
+  const more = [give(hours), earned === null ? "" : money(earned, savings.value?.currency ?? "")].filter(Boolean).join(" \u00a0·\u00a0 ");
+  return <Answer question={question} note={note(of)}>{amount(hours.value, of.unit)} <small>{more}</small></Answer>;
+}
+
+function HoursSection() {
+  const { value } = savings;
+  const of = value?.of[0];
+  if (!value || !of) return null;
+  const what = of.unit.replace(/-h$/, "");
   return (
-    <Answer question="What did it gain?" note={`Verified plans against the sizes before; ${duration(found.downtime)} without training.`}>
-      {change(found.share)} <small>throughput, mean of {count(found.jobs, "job")}</small>
-    </Answer>
+    <section class="sec">
+      <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={`last 24 h, quarter-hours, ${count(of.capacity, what)}`} />
+      <HoursStrip of={of} since={value.since} until={value.until} plans={(plans.value ?? []).map(({ plan }) => plan)} />
+    </section>
   );
 }
 

@@ -21,6 +21,12 @@ export const freezes = new Resource(async () => (await calls.freezes()).items, {
   every: 15,
   concerns: ({ kind }) => /freeze|thaw/.test(kind),
 });
+/** Costs the service more than a list; the overview starts it while it is open. */
+export const savings = new Resource(calls.savings, {
+  every: 60,
+  quiet: 15,
+  concerns: ({ kind }) => /^plan\./.test(kind),
+});
 const doctor = new Resource(refreshHealth, { every: 15, concerns: () => false });
 
 export function startFleet(): () => void {

@@ -120,22 +120,8 @@ export function result(plan: ScalePlan, now: number): { text: string; tone: "bra
         ? { text: plan.outcome.verdict ?? "—", tone: "mut" }
         : { text: text(off, 1), tone: plan.state === "RolledBack" ? "bad" : "" };
     default:
+      // Advice that was not taken, held against what was measured later.
+      if (off !== null) return { text: `${text(off, 1)} had it been`, tone: "mut" };
       return { text: plan.promised ? promised(plan.promised) : "—", tone: "mut" };
   }
-}
-
-/** What verified plans of the last `hours` changed: throughput against the sizes before. */
-export function realised(plans: readonly ScalePlan[], now: number, hours = 24): { share: number; jobs: number; downtime: number } | null {
-  const since = now - hours * 3_600_000;
-  const kept = plans.filter(
-    (plan) => plan.state === "Verified" && plan.outcome.verdict === "kept" && plan.measured && plan.outcome.measured && Date.parse(plan.updated_at) >= since,
-  );
-  if (kept.length === 0) return null;
-  const shares = kept.map((plan) => gain(plan.measured?.examples_per_second, plan.outcome.measured?.examples_per_second) ?? 0);
-  const downtime = kept.reduce((sum, plan) => sum + (plan.outcome.downtime_seconds ?? 0), 0);
-  return {
-    share: shares.reduce((sum, share) => sum + share, 0) / shares.length,
-    jobs: new Set(kept.map((plan) => plan.job)).size,
-    downtime,
-  };
 }

@@ -1,0 +1,142 @@
+/** Accelerators by quarter-hour: at work, held idle, and below the line what plans made needless. */
+import { useRef } from "preact/hooks";
+import type { ScalePlan } from "../api/types.ts";
+import { planLook } from "../ui/badges.tsx";
+import { Mark } from "../ui/icons.tsx";
+import { useWidth } from "../ui/width.ts";
+import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
+import { area, type Hours, steps } from "../words/hours.ts";
+import { timeTicks, valueTicks } from "../words/ticks.ts";
+
+const [TOP, ZERO, LEFT, LABELS] = [30, 141, 36, 176];
+/** Plans closer than this share a mark. */
+const MERGE = 26;
+
+interface StripProps {
+  of: Hours;
+  since: string;
+  until: string;
+  plans: readonly ScalePlan[];
+}
+
+export function HoursStrip({ of, since, until, plans }: StripProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const width = Math.max(280, useWidth(host));
+  const wide = width >= 640;
+  const right = width - (wide ? LABELS : 0);
+  const stacked = of.buckets.map((bucket) => bucket.working + bucket.idle);
+  const ticks = valueTicks(Math.max(of.capacity, ...stacked));
+  const top = ticks.at(-1) ?? 1;
+  const [begin, end] = [Date.parse(since) / 1000, Date.parse(until) / 1000];
+  const x = (at: number): number => LEFT + (at / of.buckets.length) * (right - LEFT);
+  const instant = (at: number): number => LEFT + ((at - begin) / (end - begin)) * (right - LEFT);
+  const y = (value: number): number => ZERO - (value / top) * (ZERO - TOP);
+  const working = of.buckets.map((bucket) => bucket.working);
+  const saved = of.buckets.map((bucket) => -Math.max(0, bucket.saved));
+  const low = Math.max(ZERO + 6, y(Math.min(0, ...saved)));
+  const height = low + 26;
+  const none = of.buckets.map(() => 0);
+  return (
+    <div ref={host}>
+      <svg class="c" width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={spoken(of)}>
+        <path class="work" d={area(working, none, x, y)} />
+        <path class="idle" d={area(stacked, working, x, y)} />
+        <path class="idl" d={steps(stacked, x, y)} />
+        <path class="ob" d={steps(working, x, y)} />
+        <path class="saved" d={area(none, saved, x, y)} />
+        {ticks.slice(1, -1).map((tick) => <path class="gridw" key={tick} d={`M${LEFT} ${y(tick)}H${right}`} />)}
+        <path class="cap" d={`M${LEFT} ${y(of.capacity)}H${right}`} />
+        <path class="base" d={`M${LEFT} ${ZERO}H${right}`} />
+        {ticks.map((tick) => <text class="ax e" key={tick} x={LEFT - 8} y={y(tick) + 4}>{whole(tick)}</text>)}
+        {timeTicks(begin, end, wide ? 8 : 4).map((at) => <text class="ax m" key={at} x={instant(at)} y={height - 4}>{seconds(at * 1000).slice(0, 5)}</text>)}
+        <Plans plans={plans} x={instant} from={begin} to={end} />
+        {wide && <Labels of={of} x={right + 14} end={width} ready={y(of.capacity)} />}
+      </svg>
+      {!wide && <p class="n">{spoken(of)}</p>}
+      <AsTable of={of} />
+    </div>
+  );
+}
+
+/** Marks of plans where their state last changed. */
+function Plans({ plans, x, from, to }: { plans: readonly ScalePlan[]; x: (at: number) => number; from: number; to: number }) {
+  const groups: { at: number; plans: ScalePlan[] }[] = [];
+  const dated = plans.map((plan) => ({ at: Date.parse(plan.updated_at) / 1000, plan })).sort((one, other) => one.at - other.at);
+  for (const { at, plan } of dated.filter(({ at }) => at >= from && at <= to)) {
+    const last = groups.at(-1);
+    if (last && x(at) - last.at < MERGE) last.plans.push(plan);
+    else groups.push({ at: x(at), plans: [plan] });
+  }
+  return (
+    <>
+      <text class="ax e" x={LEFT - 8} y="12">plans</text>
+      {groups.map(({ at, plans: together }) => {
+        const look = planLook(together.at(-1)?.state ?? "Proposed");
+        return (
+          <g key={at}>
+            <Mark name={look.icon} tone={look.tone} x={at} y={8} />
+            {together.length > 1 && <text class="ax" x={at + 9} y="12">{together.length}</text>}
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+/** Accelerators are counted: no decimals where there is none. */
+const whole = (value: number): string => (Number.isInteger(value) ? fixed(value) : quantity(value));
+
+/** Each edge is labelled with its hours. */
+function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; ready: number }) {
+  const idle = of.allocated_hours - of.working_hours;
+  const share = (hours: number): string => (of.allocated_hours > 0 ? `${percent(hours / of.allocated_hours)} of allocated` : "");
+  const rows = [
+    { kind: "idle", name: "idle", hours: idle, under: share(idle), at: 60 },
+    { kind: "work", name: "at work", hours: of.working_hours, under: share(of.working_hours), at: 100 },
+    { kind: "saved", name: "saved", hours: of.saved_hours.value, under: "against sizes asked for", at: 147 },
+  ];
+  return (
+    <>
+      <text class="ax" x={x} y={Math.min(ready + 4, 44)}>{whole(of.capacity)} ready</text>
+      <text class="ax e" x={end} y={Math.min(ready + 4, 44)}>{of.unit}</text>
+      {rows.map(({ kind, name, hours, under, at }) => (
+        <g key={kind}>
+          <rect class={kind} x={x} y={at - 8} width="8" height="8" />
+          <text class="lb" x={x + 14} y={at}>{name}</text>
+          <text class="rd e" x={end} y={at}>{quantity(hours)}</text>
+          <text class="ax e" x={end} y={at + 14}>{under}</text>
+        </g>
+      ))}
+    </>
+  );
+}
+
+function AsTable({ of }: { of: Hours }) {
+  const hours = Array.from({ length: of.buckets.length / 4 }, (_, at) => of.buckets.slice(4 * at, 4 * at + 4)).reverse();
+  const mean = (some: readonly number[]): number => some.reduce((sum, one) => sum + one, 0) / some.length;
+  return (
+    <details class="astable">
+      <summary>View as table</summary>
+      <table class="tbl dense">
+        <thead>
+          <tr><th>From</th><th class="num">At work <span class="u">{of.unit}</span></th><th class="num">Idle</th><th class="num">Saved</th></tr>
+        </thead>
+        <tbody>
+          {hours.map((some) => (
+            <tr key={some[0]?.at}>
+              <td>{seconds(Date.parse(some[0]?.at ?? "")).slice(0, 5)}</td>
+              <td class="num">{quantity(mean(some.map((one) => one.working)))}</td>
+              <td class="num">{quantity(mean(some.map((one) => one.idle)))}</td>
+              <td class="num">{quantity(mean(some.map((one) => one.saved)))}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
+  );
+}
+
+function spoken(of: Hours): string {
+  const idle = of.allocated_hours - of.working_hours;
+  return `${of.unit} of ${count(of.buckets.length / 4, "hour")}: at work ${quantity(of.working_hours)}, idle ${quantity(idle)}, saved ${quantity(of.saved_hours.value)}`;
+}

@@ -1,0 +1,38 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as h from "./hours.ts";
+
+const plain = (text: string): string => text.replaceAll("\u202f", "_");
+const exact = (value: number) => ({ value, low: value, high: value });
+
+const OF: h.Hours = {
+  unit: "GPU-h", capacity: 8, allocated_hours: 100, working_hours: 85, saved_hours: exact(11.1), sooner_hours: exact(-0.5),
+  saved_money: null, proposed_hours: 0, plans: [{}], advice_kept: 0, advice_fell_short: 0, advice_inconclusive: 0, buckets: [],
+};
+
+test("an outline holds each value for its bucket", () => {
+  assert.equal(h.steps([1, 2], (at) => at * 10, (value) => value), "M0.0 1.0H10.0L10.0 2.0H20.0");
+});
+
+test("an area goes there along its upper edge and back along its lower one", () => {
+  assert.equal(h.area([2], [0], (at) => at * 10, (value) => value), "M0.0 2.0H10.0L10.0 0.0H0.0Z");
+});
+
+test("what was saved has its share, and says whether it was done sooner or later", () => {
+  assert.equal(plain(h.note(OF)), "As measured, against the sizes asked for, 11.1_% of allocated; done 30_min later.");
+});
+
+test("advice is told apart from what was measured", () => {
+  const text = h.note({ ...OF, plans: [], proposed_hours: 96, advice_kept: 2, advice_fell_short: 1 });
+  assert.equal(text, "Only plans that were measured count; none in the last 24 h. 96.0 more proposed. 2 of 3 pieces of advice not taken proved true.");
+});
+
+test("what was spent has a true minus, money leads with its currency", () => {
+  assert.equal(plain(h.amount(-1.234, "core-h")), "−1.23_core-h");
+  assert.equal(h.money(-3.14, "€"), "−€3.14");
+});
+
+test("only what is uncertain has an interval", () => {
+  assert.equal(h.give(exact(3)), "");
+  assert.equal(h.give({ value: 458, low: 424, high: 492 }), "±34");
+});

@@ -1,0 +1,77 @@
+/** The strip of accelerator-hours: steps, sums and what is said of savings. Pure. */
+import { duration, NARROW, percent, quantity } from "./format.ts";
+
+export interface Bucket {
+  at: string;
+  working: number;
+  idle: number;
+  saved: number;
+}
+
+interface Banded {
+  value: number;
+  low: number;
+  high: number;
+}
+
+/** What the strip and the answer need of `SavingsOf`. */
+export interface Hours {
+  unit: string;
+  capacity: number;
+  allocated_hours: number;
+  working_hours: number;
+  saved_hours: Banded;
+  sooner_hours: Banded;
+  saved_money: number | null;
+  proposed_hours: number;
+  plans: readonly unknown[];
+  advice_kept: number;
+  advice_fell_short: number;
+  advice_inconclusive: number;
+  buckets: readonly Bucket[];
+}
+
+/** An outline in steps: each value holds for the width of its bucket; pixels. */
+export function steps(values: readonly number[], x: (at: number) => number, y: (value: number) => number): string {
+  return values.map((value, at) => `${at === 0 ? "M" : "L"}${x(at).toFixed(1)} ${y(value).toFixed(1)}H${x(at + 1).toFixed(1)}`).join("");
+}
+
+/** The area between two outlines of the same buckets. */
+export function area(
+  upper: readonly number[], lower: readonly number[], x: (at: number) => number, y: (value: number) => number,
+): string {
+  const back = lower
+    .map((value, at) => `L${x(at + 1).toFixed(1)} ${y(value).toFixed(1)}H${x(at).toFixed(1)}`)
+    .reverse()
+    .join("");
+  return `${steps(upper, x, y)}${back}Z`;
+}
+
+/** `458 GPU-h`, `−1.2 core-h`. */
+export const amount = (hours: number, unit: string): string => `${quantity(hours)}${NARROW}${unit}`;
+
+/** `±34`; empty where nothing is uncertain. */
+export function give({ value, low, high }: Banded): string {
+  const half = Math.max(high - value, value - low);
+  return half > 0 ? `±${quantity(half, 2)}` : "";
+}
+
+/** `€962`, `−€3.1`: currency leads without space. */
+export function money(value: number, currency: string): string {
+  return `${value < 0 ? "−" : ""}${currency}${quantity(Math.abs(value))}`;
+}
+
+/** What stands below the answer, in sentences. */
+export function note(of: Hours): string {
+  const said: string[] = [];
+  if (of.plans.length > 0) {
+    const share = of.allocated_hours > 0 ? percent(of.saved_hours.value / of.allocated_hours, 1) : null;
+    const sooner = of.sooner_hours.value;
+    const time = `${duration(Math.abs(sooner) * 3600)} ${sooner < 0 ? "later" : "sooner"}`;
+    said.push(`As measured, against the sizes asked for${share ? `, ${share} of allocated` : ""}; done ${time}.`);
+  } else said.push("Only plans that were measured count; none in the last 24 h.");
+  if (Math.abs(of.proposed_hours) >= 0.05) said.push(`${quantity(of.proposed_hours)} more proposed.`);
+  const scored = of.advice_kept + of.advice_fell_short;
+  if (scored > 0) said.push(`${of.advice_kept} of ${scored} pieces of advice not taken proved true.`);
+  return said.join(" ");
+}
