@@ -1,10 +1,13 @@
 """What a person may write in a job document, and what is refused with which words."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from brain import wire
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.job import Batch, Budget, Parallelism, Secret
@@ -82,3 +85,14 @@ def test_the_scarcest_resource_decides_how_many_fit():
 
     assert each.copies_within(Resources(cpu_millis=8000, memory_bytes=10, gpus=4)) == 2
     assert Resources().copies_within(each) is None
+
+
+def test_the_document_of_the_guide_is_one():
+    guide = (Path(__file__).parents[2] / "docs/guides/deciding.md").read_text()
+    written = yaml.safe_load(guide.split("```yaml")[1].split("```")[0])
+
+    read = wire.job_document(written)
+
+    assert read.deadline is not None
+    assert (read.budget.accelerator_hours, read.budget.cost) == (40, 25)
+    assert wire.job_document(wire.document_plain(read)) == read
