@@ -22,6 +22,8 @@ from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import count
 
+#: Events that nothing but a turn writes.
+_OF_TURNS = frozenset({"hold", "plan.Proposed", "plan.Verified", "plan.RolledBack", "plan.Expired"})
 #: Is told how many of how many decisions were replayed.
 Progress = Callable[[int, int], None]
 
@@ -123,7 +125,7 @@ class _Again:
 
     def under(self, policy: str, settings: Settings) -> Replayed:
         """The decision under another policy or other settings."""
-        cut = _cut(self._record, self._decision)
+        cut = _cut(self._recording, self._record, self._decision)
         if cut is None:
             return self._untold("its event is no longer kept")
         again, evidence = self._decided(self._recorded_settings, cut)
@@ -236,14 +238,19 @@ class _Again:
         )
 
 
-def _cut(record: Record, decision: Decision) -> Cut | None:
-    """Just before the event that told of a decision."""
-    for event in record.events:
-        proposed = event.kind == "plan.Proposed" and event.subject == decision.generation
-        held = event.kind == "hold" and decision.generation is None
-        if (proposed or held) and event.at == decision.at:
-            return Cut(before=event.id, at=decision.at)
-    return None
+def _cut(recording: Recording, record: Record, decision: Decision) -> Cut | None:
+    """Just before the turn that took a decision: the turn is taken again from its beginning.
+
+    All that one turn writes has one instant, whatever job it is about.
+    """
+    ids = [
+        event.id
+        for other in recording.jobs
+        if other.job.pool == record.job.pool
+        for event in other.events
+        if event.at == decision.at and event.kind in _OF_TURNS
+    ]
+    return Cut(before=min(ids), at=decision.at) if ids else None
 
 
 def _said(advice: Recommendation) -> tuple[int, str, str]:

@@ -4,7 +4,7 @@ The order of events cuts: ids rise in the order of commits, so that of what happ
 only that which came before a decision is in its past.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -60,6 +60,9 @@ def past(
         for node in recording.nodes:
             if node.pool == pool:
                 into.nodes.put(replace(node, seen_at=cut.at))
+        policy = tx.pools.policy(pool)
+        if policy is not None:
+            into.pools.put_policy(replace(policy, version=0))
         for record in recording.jobs:
             if record.job.pool == pool and record.job.created_at <= cut.at:
                 job = job_then(record, cut)
@@ -106,17 +109,12 @@ def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
 
 def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
     """Worlds that had formed at a cut, lowest epoch first."""
-    told = {(event.kind, event.subject): event.id for event in reversed(record.events)}
-
-    def had(at: datetime | None, world: World, *kinds: str) -> bool:
-        ids = [told[key] for kind in kinds if (key := (f"world.{kind}", world.epoch)) in told]
-        return at is not None and (min(ids) < cut.before if ids else at < cut.at)
-
+    had = _Had(record, cut)
     for world in reversed(record.worlds):
-        if not had(world.formed_at, world, "formed"):
+        if not had(world.formed_at, world.epoch, "world.formed"):
             continue
-        stepped = had(world.stepping_at, world, "stepping")
-        ended = had(world.ended_at, world, "lost", "finished", "stopped")
+        stepped = had(world.stepping_at, world.epoch, "world.stepping")
+        ended = had(world.ended_at, world.epoch, "world.lost", "world.finished", "world.stopped")
         yield replace(
             world,
             stepping_at=world.stepping_at if stepped else None,
@@ -124,6 +122,39 @@ def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
             steps_redone=world.steps_redone if stepped else None,
             ended_at=world.ended_at if ended else None,
         )
+
+
+def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
+    """Replicas that had started at a cut."""
+    had = _Had(record, cut)
+    for replica in record.replicas:
+        if not had(replica.started_at, replica.id, "replica.starting", "replica.running"):
+            continue
+        if replica.ended_at is None or had(replica.ended_at, replica.id, "replica.exited"):
+            yield replica
+        else:
+            yield replace(
+                replica,
+                state=ReplicaState.RUNNING,
+                ended_at=None,
+                exit=None,
+                exit_code=None,
+                detail="",
+            )
+
+
+class _Had:
+    """Whether something had happened at a cut: by its event, else by its time."""
+
+    def __init__(self, record: Record, cut: Cut) -> None:
+        self._cut = cut
+        self._told = {(e.kind, e.subject): e.id for e in reversed(record.events)}
+
+    def __call__(self, at: datetime | None, subject: int, *kinds: str) -> bool:
+        if at is None:
+            return False
+        ids = [self._told[kind, subject] for kind in kinds if (kind, subject) in self._told]
+        return min(ids) < self._cut.before if ids else at < self._cut.at
 
 
 def _fill(
@@ -136,7 +167,7 @@ def _fill(
     worlds = list(worlds_then(record, cut))
     for world in worlds:
         into.worlds.put(world)
-    into.worlds.put_replicas(job, _replicas(record.replicas, cut))
+    into.worlds.put_replicas(job, replicas_then(record, cut))
     if not worlds:
         return Evidence.NOTHING
     earlier = [point for point in record.points if point.epoch < worlds[-1].epoch]
@@ -214,23 +245,6 @@ def _outcome(plan: ScalePlan, state: PlanState) -> Outcome:
     if state in _REACHED:
         return replace(plan.outcome, measured=None, verdict=None, detail="")
     return Outcome()
-
-
-def _replicas(replicas: Sequence[Replica], cut: Cut) -> Iterator[Replica]:
-    for replica in replicas:
-        if replica.started_at > cut.at:
-            continue
-        if replica.ended_at is None or replica.ended_at <= cut.at:
-            yield replica
-        else:
-            yield replace(
-                replica,
-                state=ReplicaState.RUNNING,
-                ended_at=None,
-                exit=None,
-                exit_code=None,
-                detail="",
-            )
 
 
 def _until(events: Iterable[Event], cut: Cut) -> Iterator[Event]:
