@@ -32,6 +32,8 @@ EPOCHS = {
     "yolov3": 50,
 }
 _LARGEST_LOCAL = {"yolov3": 8}
+#: One GPU and the largest batch is all that these are given, by every policy.
+_FIXED = ("ncf",)
 #: Placements beyond this many nodes were not measured; they count as this many.
 _NODES = 16
 
@@ -61,6 +63,8 @@ class Application:
     scale: tuple[Floats, Floats]
     smallest_local: int
     largest_local: int
+    #: Whether it trains on one GPU with its largest batch, whoever schedules it.
+    fixed: bool = False
     _times: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict)
     _gradients: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
@@ -168,6 +172,8 @@ def applications(data: Path) -> dict[str, Application]:
     found = {name: application(data / "pollux/traces" / name) for name in sorted(EPOCHS)}
     for name, largest in _LARGEST_LOCAL.items():
         found[name].largest_local = largest
+    for name in _FIXED:
+        found[name].fixed = True
     return found
 
 

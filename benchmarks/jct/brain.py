@@ -87,7 +87,7 @@ class Brain:
 
     def admit(self, job: Job) -> None:
         """Fix the batch of what cannot adapt; learn what its owner declares."""
-        if job.application.name == "ncf":
+        if job.application.fixed:
             job.batch = job.application.largest_batch
         bounds = Bounds.of(job)
         shape = grid(bounds, self.settings.nodes, self.settings.per_node)

@@ -65,7 +65,7 @@ class Optimus:
 
 
 def _most(job: Job) -> int:
-    if job.application.name == "ncf":
+    if job.application.fixed:
         return 1
     return job.wished_batch // job.application.smallest_local
 
