@@ -36,8 +36,7 @@ class Application(Protocol):
         """Largest global batch that it was trained with."""
         ...
 
-    @property
-    def largest_local(self) -> int:
+    def holds(self, device: Device) -> int:
         """Largest micro-batch that a device holds."""
         ...
 
@@ -116,6 +115,10 @@ class Profile:
                 f"{self.first_batch}; raise it",
                 field=f"applications.{name}.largestBatch",
             )
+
+    def holds(self, device: Device) -> int:
+        """Largest micro-batch: the same on every kind of device."""
+        return self.largest_local
 
     def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
         """Seconds of one optimizer step."""
@@ -236,7 +239,7 @@ def progress(
     application: Application, device: Device, shape: Shape, batch: int, share: float
 ) -> float:
     """Work done per second with a global batch, at ``share`` of the run."""
-    local, accumulation = split(batch, sum(shape), application.largest_local)
+    local, accumulation = split(batch, sum(shape), application.holds(device))
     seconds = application.seconds(device, shape, local, accumulation)
     worth = efficiency(
         batch, first_batch=application.first_batch, noise=application.noise(share, batch)

@@ -27,6 +27,8 @@ from brain.errors import BadInput
 from brain.simulator.applications import Device, Shape
 
 Floats = NDArray[np.float64]
+#: Seconds below which nothing is exchanged.
+_NONE = 1e-9
 #: Step and synchronisation seconds of a local batch.
 _Times = tuple[float, float]
 
@@ -59,7 +61,7 @@ class Timetable:
 
     def _between(self, nodes: int, replicas: int, local: int) -> _Times:
         if self._surfaces is None:
-            where, times = np.log2(self.rows[:, :3]), np.log(self.rows[:, 3:])
+            where, times = np.log2(self.rows[:, :3]), np.log(np.maximum(self.rows[:, 3:], _NONE))
             self._surfaces = (
                 LinearNDInterpolator(where, times),
                 NearestNDInterpolator(where, times),
@@ -78,7 +80,6 @@ class Measured:
 
     first_batch: int
     largest_batch: int
-    largest_local: int
     epochs: int
     #: By kind of node.
     times: Mapping[str, Timetable]
@@ -92,6 +93,10 @@ class Measured:
         """Seconds of an optimizer step; micro-batches before the last do not synchronise."""
         step, sync = self.times[device.name].at(shape, local)
         return step + (accumulation - 1) * (step - sync)
+
+    def holds(self, device: Device) -> int:
+        """Largest micro-batch that was measured on this kind of device."""
+        return int(self.times[device.name].rows[:, 2].max())
 
     def noise(self, share: float, batch: int) -> float:
         """Gradient noise scale, as measured with the batch that is nearest."""
@@ -123,7 +128,6 @@ def measured(name: str, texts: Mapping[str, str], kinds: Sequence[str]) -> Measu
     return Measured(
         first_batch=first,
         largest_batch=max(runs),
-        largest_local=int(max(table.rows[:, 2].max() for table in times.values())),
         epochs=len(runs[first]),
         times=times,
         noises={batch: _noises(runs[batch], first) for batch in sorted(runs)},
@@ -179,7 +183,12 @@ class _Reader:
         if scale in self.texts:
             columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
             every.append(self.numbers(scale, columns))
-        return Timetable(tables, np.vstack(every))
+        rows = np.vstack(every)
+        if (rows[:, :4] <= 0).any() or (rows[:, 4] < 0).any():
+            raise BadInput(
+                f"{self.name}: a batch, a placement or a step time for nodes {kind!r} is not above 0"
+            )
+        return Timetable(tables, rows)
 
     def _file(self, table: str, kind: str) -> str:
         own = f"{table}-{kind}.csv"

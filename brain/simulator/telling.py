@@ -43,10 +43,12 @@ class Telling:
             self._steps, self._epoch = 0.0, epoch
         count = max(1, round((world.now - since) / WINDOW_SECONDS))
         width = (world.now - since) / count
-        local, accumulation = split(run.arrival.batch, len(replicas), run.application.largest_local)
+        device = world.device(run.kind)
+        holds = run.application.holds(device)
+        local, accumulation = split(run.arrival.batch, len(replicas), holds)
         gradients = self._gradients(run, local, local * accumulation * len(replicas))
         where = shape(run.placement)
-        truth = run.application.seconds(world.device(run.kind), where, local, accumulation)
+        truth = run.application.seconds(device, where, local, accumulation)
         truth *= world.slowness(run)
         for window in range(count):
             # All ranks wait for each other, so they see one time.
