@@ -156,19 +156,34 @@ def microseconds_of(at: datetime) -> int:
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that knows ON CONFLICT; both dialects spell it alike."""
-    made = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-    return made[connection.dialect.name](table)
+    return _INSERT[connection.dialect.name](table)
+
+
+_INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+
+def change(table: sa.Table) -> sa.Update:
+    """An UPDATE of the row whose key and version are ``of_<column>``; execute it with the row."""
+    marks = [*table.primary_key, table.c.version]
+    return sa.update(table).where(*(c == sa.bindparam(f"of_{c.name}", type_=c.type) for c in marks))
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
     """Store rows, replacing those of the same primary key."""
     stored = list(rows)
-    if not stored:
-        return
-    statement = insert(connection, table)
+    if stored:
+        connection.execute(_upsert(connection.dialect.name, table), stored)
+
+
+@cache
+def _upsert(dialect: str, table: sa.Table) -> Any:
+    statement = _INSERT[dialect](table)
     keys = [column.name for column in table.primary_key]
     changed = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), stored)
+    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
 def insert_new(

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import row, upsert, value
+from brain.db.columns import change, row, upsert, value
 from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, jobs, plans
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
@@ -25,9 +25,9 @@ class SqlJobs:
     def add(self, job: Job) -> None:
         try:
             with self._connection.begin_nested():
-                self._connection.execute(sa.insert(jobs).values(_job_row(job)))
+                self._connection.execute(_INSERT_JOB, _job_row(job))
         except sa.exc.IntegrityError as taken:
-            if self._one(jobs.c.id == job.id):
+            if self._one(_BY_ID, id=job.id):
                 raise NameTaken(
                     f"a job of id {job.id} is already stored; ids are never reused"
                 ) from taken
@@ -37,20 +37,17 @@ class SqlJobs:
             ) from taken
 
     def get(self, job: str, project: str = "default") -> Job:
-        found = self._one(jobs.c.id == job) or self._one(
-            (jobs.c.project == project) & (jobs.c.name == job)
-        )
+        found = self._one(_BY_ID, id=job) or self._one(_BY_NAME, name=job, project=project)
         if found is None:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return found
 
     def put(self, job: Job) -> Job:
         stored = replace(job, version=job.version + 1)
-        same = (jobs.c.id == job.id) & (jobs.c.version == job.version)
-        statement = sa.update(jobs).where(same).values(_job_row(stored))
-        if self._connection.execute(statement).rowcount:
+        same = {"of_id": job.id, "of_version": job.version}
+        if self._connection.execute(_CHANGE_JOB, _job_row(stored) | same).rowcount:
             return stored
-        known = self._one(jobs.c.id == job.id)
+        known = self._one(_BY_ID, id=job.id)
         if known is None:
             raise UnknownJob(f"no job has the id {job.id}")
         raise VersionMismatch(
@@ -70,16 +67,23 @@ class SqlJobs:
         found = sa.select(jobs.c.pool).distinct().where(UNFINISHED).order_by(jobs.c.pool)
         return self._connection.execute(found).scalars().all()
 
-    def _one(self, which: sa.ColumnElement[bool]) -> Job | None:
-        """The unfinished job among ``which``, else the newest."""
-        order = (UNFINISHED_FIRST, jobs.c.created_at.desc(), jobs.c.id.desc())
-        return next(iter(self._read(sa.select(jobs).where(which).order_by(*order).limit(1))), None)
+    def _one(self, statement: sa.Select[Any], **given: str) -> Job | None:
+        return next(iter(self._read(statement, **given)), None)
 
-    def _read(self, statement: sa.Select[Any]) -> list[Job]:
-        return [value(Job, found) for found in self._connection.execute(statement).mappings()]
+    def _read(self, statement: sa.Select[Any], **given: str) -> list[Job]:
+        found = self._connection.execute(statement, given).mappings()
+        return [value(Job, each) for each in found]
 
 
-UNFINISHED_FIRST = sa.case((UNFINISHED, 0), else_=1)
+_INSERT_JOB, _CHANGE_JOB = sa.insert(jobs), change(jobs)
+_BY_ID = sa.select(jobs).where(jobs.c.id == sa.bindparam("id"))
+#: The unfinished job of a name, else the newest.
+_BY_NAME = (
+    sa.select(jobs)
+    .where(jobs.c.project == sa.bindparam("project"), jobs.c.name == sa.bindparam("name"))
+    .order_by(sa.case((UNFINISHED, 0), else_=1), jobs.c.created_at.desc(), jobs.c.id.desc())
+    .limit(1)
+)
 
 
 def _job_row(job: Job) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class SqlPlans:
         self._check(plan)
         try:
             with self._connection.begin_nested():
-                self._connection.execute(sa.insert(plans).values(row(plan)))
+                self._connection.execute(_INSERT_PLAN, row(plan))
         except sa.exc.IntegrityError as lost_race:
             self._check(plan)
             raise StalePlan(
@@ -115,11 +119,14 @@ class SqlPlans:
     def put(self, plan: ScalePlan) -> ScalePlan:
         self._known.pop(plan.job, None)
         stored = replace(plan, version=plan.version + 1)
-        same = _is(plan.job, plan.generation) & (plans.c.version == plan.version)
+        same = {
+            "of_job": plan.job,
+            "of_generation": plan.generation,
+            "of_version": plan.version,
+        }
         try:
             with self._connection.begin_nested():
-                statement = sa.update(plans).where(same).values(row(stored))
-                changed = self._connection.execute(statement).rowcount
+                changed = self._connection.execute(_CHANGE_PLAN, row(stored) | same).rowcount
         except sa.exc.IntegrityError as second:
             raise self._other_active(plan.job) from second
         if changed:
@@ -131,7 +138,8 @@ class SqlPlans:
         )
 
     def get(self, job: JobId, generation: int) -> ScalePlan:
-        found = self._read(sa.select(plans).where(_is(job, generation)))
+        found = [plan for plan in self._known.get(job, ()) if plan.generation == generation]
+        found = found or self._read(_PLAN, job=job, generation=generation)
         if not found:
             raise UnknownPlan(f"job {job} has no plan of generation {generation}")
         return found[0]
@@ -156,12 +164,10 @@ class SqlPlans:
         upsert(self._connection, decisions, [{"job": job, "recommendation": recommendation}])
 
     def decision(self, job: JobId) -> Recommendation | None:
-        mine = sa.select(decisions.c.recommendation).where(decisions.c.job == job)
-        return self._connection.execute(mine).scalar_one_or_none()
+        return self._connection.execute(_DECISION, {"job": job}).scalar_one_or_none()
 
     def _check(self, plan: ScalePlan) -> None:
-        newest = sa.select(sa.func.max(plans.c.generation)).where(plans.c.job == plan.job)
-        known = self._connection.execute(newest).scalar_one()
+        known = self._connection.execute(_NEWEST, {"job": plan.job}).scalar_one()
         if known is not None and known >= plan.generation:
             raise StalePlan(
                 f"generation {plan.generation} of job {plan.job} is not after {known}; "
@@ -183,10 +189,10 @@ class SqlPlans:
         return [value(ScalePlan, each) for each in found]
 
 
+_INSERT_PLAN, _CHANGE_PLAN = sa.insert(plans), change(plans)
+_NEWEST = sa.select(sa.func.max(plans.c.generation)).where(plans.c.job == sa.bindparam("job"))
+_DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bindparam("job"))
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
+_PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())
 _ACTIVE_OF = _MINE.where(ACTIVE_PLAN)
-
-
-def _is(job: JobId, generation: int) -> sa.ColumnElement[bool]:
-    return (plans.c.job == job) & (plans.c.generation == generation)

@@ -66,7 +66,7 @@ class Ledger:
 
     def __init__(self, nodes: Iterable[Node], holdings: Iterable[Holding]) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._free = {name: node.capacity for name, node in self._nodes.items()}
+        self._free = {name: _amount(node.capacity) for name, node in self._nodes.items()}
         self._held: dict[JobId, Mapping[NodeName, int]] = {}
         self._each: dict[JobId, Resources] = {}
         for one in holdings:
@@ -75,7 +75,10 @@ class Ledger:
     @property
     def free(self) -> Mapping[NodeName, Resources]:
         """What nobody holds, by node; below 0 where more is held than there is."""
-        return self._free
+        return {
+            name: Resources(cpu_millis=cpu, memory_bytes=memory, gpus=gpus)
+            for name, (cpu, memory, gpus) in self._free.items()
+        }
 
     def held(self, job: JobId) -> Mapping[NodeName, int]:
         """Replicas of a job by node: those that are there, and those that it waits for."""
@@ -102,28 +105,43 @@ class Ledger:
 
     def room(self, job: Job) -> int:
         """How many replicas of ``job`` fit, those that it has now included."""
-        each, mine = job.document.resources, self.held(job.id)
-        usable = {
-            name: self._free[name] + each.times(mine.get(name, 0))
-            for name, node in self._nodes.items()
-            if _usable(node, job)
-        }
-        return _copies(usable, each)
+        wants, each = job.document.accelerator, _amount(job.document.resources)
+        mine, total = self.held(job.id), 0
+        for name, node in self._nodes.items():
+            if node.schedulable and wants in (None, node.accelerator):
+                total += max(0, mine.get(name, 0) + _copies(self._free[name], each))
+        return total
 
     def _fit(self, holding: Holding, held: Mapping[NodeName, int]) -> NodeName | None:
         """Where the next replica will come: the node chosen for it, else the first that fits."""
+        each = _amount(holding.each)
         chosen = [name for name, n in holding.chosen.items() if held.get(name, 0) < n]
         for name in (*chosen, *self._free):
             node = self._nodes.get(name)
             if node is None or holding.accelerator not in (None, node.accelerator):
                 continue
-            if holding.each.copies_within(self._free[name]) != 0:
+            if _copies(self._free[name], each) > 0:
                 return name
         return None
 
     def _take(self, node: NodeName, each: Resources, replicas: int) -> None:
         if node in self._free:
-            self._free[node] = self._free[node] - each.times(replicas)
+            have = zip(self._free[node], _amount(each), strict=True)
+            self._free[node] = tuple(free - one * replicas for free, one in have)
+
+
+#: CPU, memory, accelerators.
+_Amount = tuple[int, ...]
+
+
+def _amount(resources: Resources) -> _Amount:
+    return resources.cpu_millis, resources.memory_bytes, resources.gpus
+
+
+def _copies(free: _Amount, each: _Amount) -> int:
+    """How often ``each`` fits into ``free``; below 0 where more is taken than there is."""
+    fits = [have // need for have, need in zip(free, each, strict=True) if need > 0]
+    return min(fits) if fits else UNLIMITED
 
 
 def room(tx: Transaction, job: Job) -> int:
@@ -160,8 +178,3 @@ def compared(tx: Transaction, job: Job) -> str:
 def _usable(node: Node, job: Job) -> bool:
     wants = job.document.accelerator
     return node.schedulable and (wants is None or wants == node.accelerator)
-
-
-def _copies(free: Mapping[NodeName, Resources], each: Resources) -> int:
-    fits = [each.copies_within(have) for have in free.values()]
-    return sum(UNLIMITED if copies is None else copies for copies in fits)

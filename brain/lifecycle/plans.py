@@ -147,8 +147,8 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     waits = [f"{j}/{g}" for j, g in plan.after if not reached(tx.plans.get(j, g))]
     if waits:
         return f"it waits for plan {waits[0]}, which frees what it needs"
-    fits = room(tx, job)
-    if fits < plan.target.replicas and plan.target.replicas > plan.current.replicas:
+    grows = plan.target.replicas > plan.current.replicas
+    if grows and (fits := room(tx, job)) < plan.target.replicas:
         return f"{fits} of {count(plan.target.replicas, 'replica')} fit the pool now"
     return None
 

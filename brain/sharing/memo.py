@@ -40,6 +40,7 @@ class Memo:
         #: Of all unfinished jobs, oldest first.
         self.marks: Mapping[JobId, Mark] = {}
         self.looked: dict[JobId, Looked] = {}
+        #: Decisions of rounds as they were last stored.
         self.decided: dict[JobId, Recommendation] = {}
         #: When the last round was, and what it rested on.
         self.round_at: datetime | None = None
@@ -103,6 +104,7 @@ class Memo:
         """A transaction came to nothing: read everything that it might have changed again."""
         self._event = -1
         self._lives.clear()
+        self.decided.clear()
 
     def _see(self, nodes: Iterable[Node]) -> None:
         found = tuple(nodes)

@@ -24,8 +24,9 @@ from brain.types.sharing import PoolPolicy, PoolRound
 
 #: Seconds that two rounds are apart at least: those who come and go come and go in bunches.
 DEBOUNCE_SECONDS = 5.0
-#: A decision that says the same is stored again after so long, as a sign of life.
-_STORED_AGAIN = timedelta(seconds=20)
+#: A decision that says the same is stored again after this share of ``stale_seconds``, as a sign
+#: of life; and a round comes after half of it at the latest.
+_STORED_AGAIN = 0.3
 
 
 def joined(
@@ -75,7 +76,6 @@ def share(
         _store(tx, memo, members, division, last, settings, now, done, observe=observe)
         memo.wrote(tx, [plan.job for plan in done.plans])
     memo.round_at, memo.rested_on = now, rests_on
-    memo.decided |= done.decisions
     return done
 
 
@@ -140,7 +140,7 @@ def _time(memo: Memo, rests_on: object, settings: Settings, now: datetime) -> bo
     since = (now - memo.round_at).total_seconds()
     if rests_on != memo.rested_on:
         return since >= min(DEBOUNCE_SECONDS, settings.round_seconds)
-    return since >= settings.round_seconds
+    return since >= min(settings.round_seconds, settings.stale_seconds / 2)
 
 
 def _prices(last: PoolRound | None) -> Prices | None:
@@ -184,8 +184,9 @@ def _store(
         plans[key] = plan.generation
         done.plans.append(plan)
     for key, found in advice.items():
-        decided = _observing(found) if observe and not found.hold else found
-        _decide(tx, memo, by_key[key].job, decided, now)
+        looked = replace(found, decided_at=now)
+        decided = _observing(looked) if observe and not found.hold else looked
+        _decide(tx, memo, by_key[key].job, decided, settings)
         done.decisions[by_key[key].job.id] = decided
     done.round = facts(
         memo.pool,
@@ -211,13 +212,18 @@ def _observing(advice: Recommendation) -> Recommendation:
     return replace(advice, target=advice.current, explanation=explanation)
 
 
-def _decide(tx: Transaction, memo: Memo, job: Job, found: Recommendation, now: datetime) -> None:
+def _decide(
+    tx: Transaction, memo: Memo, job: Job, found: Recommendation, settings: Settings
+) -> None:
     """Store a decision that says something new, or whose like is old."""
+    now = found.decided_at
     last = memo.decided.get(job.id) or tx.plans.decision(job.id)
     code, reason = found.explanation.code, found.explanation.reason
-    if last is not None and _same(last, found) and now - last.decided_at < _STORED_AGAIN:
+    again = timedelta(seconds=_STORED_AGAIN * settings.stale_seconds)
+    if last is not None and _same(last, found) and now - last.decided_at < again:
         return
     tx.plans.decide(job.id, found)
+    memo.decided[job.id] = found
     if found.hold and (last is None or last.explanation.code != code):
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
 
