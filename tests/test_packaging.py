@@ -29,6 +29,8 @@ def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel:
         "scaler/loop.py",
         "brain/_ui/index.html",
         "brain/_examples/digits.py",
+        "brain/_tokens.css",
+        "brain/simulator/report/page.css",
         "brain/py.typed",
         "launcher/inject/path/sitecustomize.py",
     ):

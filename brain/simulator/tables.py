@@ -186,7 +186,8 @@ class _Reader:
         rows = np.vstack(every)
         if (rows[:, :4] <= 0).any() or (rows[:, 4] < 0).any():
             raise BadInput(
-                f"{self.name}: a batch, a placement or a step time for nodes {kind!r} is not above 0"
+                f"{self.name}: a batch, a placement or a step time for nodes {kind!r} is not "
+                "above 0; correct it"
             )
         return Timetable(tables, rows)
 

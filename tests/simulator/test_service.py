@@ -95,11 +95,13 @@ def test_declared_steps_are_those_that_the_work_takes():
 
 def test_the_order_of_sets_changes_nothing(tmp_path: Path):
     """Hashes of strings differ from process to process."""
-    answers = []
+    workload, answers = tmp_path / "workload.csv", []
+    rows = (ROOT / "examples" / "workload.csv").read_text().splitlines()
+    workload.write_text("\n".join(row for row in rows if not row.startswith(("an", "su", "st"))))
     for hashes in ("1", "2"):
         ran = subprocess.run(
             [
-                *(sys.executable, "-m", "brain.cli", "simulate", "examples/workload.csv"),
+                *(sys.executable, "-m", "brain.cli", "simulate", str(workload)),
                 *("--cluster", "examples/cluster.yaml", "-o", "json"),
                 *("--report", str(tmp_path / "page.html")),
             ],
