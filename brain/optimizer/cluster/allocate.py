@@ -8,11 +8,11 @@ import numpy as np
 from brain.optimizer.cluster import refusals
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
 from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
-from brain.optimizer.cluster.exchange import exchange
 from brain.optimizer.cluster.grants import grants, ordered
 from brain.optimizer.cluster.placement import Floor
 from brain.optimizer.cluster.prices import Market, Problem, clear, taken
 from brain.optimizer.cluster.seating import Seating, seat
+from brain.optimizer.cluster.swaps import swap
 from brain.optimizer.cluster.utility import Weights
 from brain.optimizer.cluster.views import (
     NODES,
@@ -67,7 +67,7 @@ def allocate(
     seating = seat(
         jobs, asked.scene.types, asked.problem, market, choice, asked.floor, weights.movable
     )
-    exchange(seating)
+    swap(seating)
     return _round(asked.scene, seating, asked.refused)
 
 

@@ -13,7 +13,7 @@ _ROUNDS, _LEAST = 3, 1e-12
 _CONTENT = 0.005
 
 
-def exchange(seating: Seating, budget: int = BUDGET) -> None:
+def swap(seating: Seating, budget: int = BUDGET) -> None:
     """Let every job whose shape is not its best one swap with the one that suits both most.
 
     The worst off first, and again while somebody gains.
