@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -315,7 +316,7 @@ def test_the_wait_for_the_slowest_is_told_by_the_others(tmp_path: Path) -> None:
 ddp = join()
 for (x,) in data(steps=60):
     loss = ddp(x).mean()
-    if rank == 1: time.sleep(0.02)
+    if rank == 1: time.sleep(0.05)
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 leave()
 """
@@ -324,8 +325,8 @@ leave()
         [one.exchange_wait_seconds for one in each.windows if one.exchange_wait_seconds is not None]
         for each in (fast, slow)
     ]
-    assert min(waits[0]) > 0.015
-    assert max(waits[1]) < 0.01
+    assert median(waits[0]) > 0.03
+    assert median(waits[1]) < median(waits[0]) / 2
 
 
 def test_a_network_saved_between_backward_passes_is_saved_without_a_warning(

@@ -131,10 +131,10 @@ def test_the_noise_of_gradients_is_measured_in_a_script_that_nobody_changed(brai
 
     def settled(detail: JobDetail) -> Noise | None:
         noise = brain.send(calls.model(job)).noise
-        return noise if noise.examples is not None else None
+        return noise if noise.low and noise.high and noise.high < 2 * noise.low else None
 
     noise = brain.until("a noise scale", 90, job, settled)
-    assert noise.examples == pytest.approx(32, rel=0.6), "early, so within the widest band allowed"
+    assert noise.examples == pytest.approx(32, rel=0.6)
     begun = brain.detail(job).job.created_at
     hour = {"since": begun, "until": begun + timedelta(hours=1)}
     assert brain.send(calls.series(job, "exchange_wait_share", **hour)).points
