@@ -160,7 +160,7 @@ def attend(
     if isinstance(sight.present, Point):
         ended = list(before.values())
         score(tx, ended, sight.present, unit=sight.unit, settings=settings, now=now)
-    estimates.remember(tx, job, sight.world, now)
+    estimates.remember(tx, job, sight, now)
     job, decision, member = tx.jobs.get(job.id), None, None
     if job.state in _DECIDED and shares(job):
         member = sharing.joined(tx, job, sight, memo, settings, now)

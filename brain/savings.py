@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import points
 from brain.lifecycle.work import accelerators
@@ -31,6 +32,8 @@ from brain.types.world import World
 
 #: Newest jobs that are looked at.
 _JOBS, _PAGE = 5000, 200
+#: Plans that are shown one by one.
+_SHOWN = 100
 _HOUR = 3600.0
 #: Buckets of the strip: quarter-hours of a day.
 BUCKETS = 96
@@ -150,19 +153,15 @@ def _concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
 def _hold(tx: Transaction, count: _Count, job: Job, worlds: Iterable[Stretch], span: Span) -> None:
     """Count what a job held, and of that what was at work: stepping, and not waiting for data."""
     each = accelerators(job.document)
-    waits = {
-        int((point.at - span.since) / span.bucket): min(1.0, point.mean)
-        for point in tx.telemetry.series(
-            job.id, "data_wait_share", since=span.since, until=span.until, points=BUCKETS
-        )
-    }
+    kept = used_by(tx.fits.get(job.id, KIND)).uses
+    waits = {use.epoch: min(1.0, use.wait_share) for use in kept}
     for one in worlds:
         size = each * one.world.replicas
         count.allocated += size * span.seconds(one.begin, one.end) / _HOUR
         for index, seconds in span.parts(one.begin, one.end):
             count.held[index] += size * seconds
         for index, seconds in span.parts(one.stepping, one.end):
-            count.working[index] += size * seconds * (1 - waits.get(index, 0.0))
+            count.working[index] += size * seconds * (1 - waits.get(one.world.epoch, 0.0))
 
 
 def _plans(
@@ -325,7 +324,7 @@ def _told(count: _Count, unit: str, capacity: float, span: Span) -> SavingsOf:
         ),
         saved_money=count.money,
         proposed_hours=count.proposed,
-        plans=tuple(sorted(count.plans, key=lambda one: -abs(one.saved_hours))),
+        plans=tuple(sorted(count.plans, key=lambda one: -abs(one.saved_hours))[:_SHOWN]),
         advice_kept=count.scores.get(Verdict.KEPT, 0),
         advice_fell_short=count.scores.get(Verdict.FELL_SHORT, 0),
         advice_inconclusive=count.scores.get(Verdict.INCONCLUSIVE, 0),

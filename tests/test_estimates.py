@@ -161,3 +161,23 @@ def test_a_job_too_short_to_decide_on_is_enough_to_estimate_from():
         assert points(tx, tx.jobs.get(laptop.id)) == []
     answer = ask(laptop)
     assert answer.sizes[0].throughput is not None
+
+
+def test_waiting_for_data_is_kept_with_the_world():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.train(10).turn()
+    with laptop.stores.transaction(read_only=True) as tx:
+        (use,) = used_by(tx.fits.get(laptop.id, KIND)).uses
+    assert use.readings == 0
+    assert use.stepped_seconds == pytest.approx(10, rel=0.2)
+    assert 0 < use.wait_share < 1
+
+
+def test_without_readings_of_machines_it_is_not_stored_every_turn():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.train(10).turn()
+    laptop.train(2).turn()
+    with laptop.stores.transaction(read_only=True) as tx:
+        stored = tx.fits.get(laptop.id, KIND)
+    assert stored is not None
+    assert stored.fitted_at == laptop.now - timedelta(seconds=2)

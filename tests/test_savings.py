@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from brain.estimates.usage import KIND as USED
+from brain.estimates.usage import Used
 from brain.lifecycle.sight import KIND, Point
 from brain.memory import MemoryStores
+from brain.models.estimate import WorldUse
 from brain.ports import StoredFit
 from brain.savings import savings, stretches
 from brain.settings import Settings
@@ -61,6 +64,7 @@ def saved(
     until: datetime = UNTIL,
     settings: Settings | None = None,
     gpus: int = 1,
+    wait_share: float = 0.0,
 ) -> SavingsOf:
     stores = MemoryStores()
     job = builders.job(state=JobState.RUNNING)
@@ -89,6 +93,10 @@ def saved(
         tx.fits.put(
             StoredFit(job=job.id, kind=KIND, parameters=encode([point]).decode(), fitted_at=NOW)
         )
+        use = WorldUse(epoch=1, nodes=1, replicas=4)
+        use = replace(use, stepped_seconds=100, waited_seconds=100 * wait_share)
+        kept = encode(Used(uses=(use,))).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=USED, parameters=kept, fitted_at=NOW))
     with stores.transaction(read_only=True) as tx:
         (found,) = savings(tx, SINCE, until, settings or Settings(), UNTIL).of
     return found
@@ -258,3 +266,8 @@ def test_a_size_that_a_person_asked_for_is_the_new_measure():
     )
     found = saved(plan(), asked, more, worlds=(*WORLDS, world(3, 3, 6), world(4, 2, 8)))
     assert found.saved_hours.value == pytest.approx(2 * 1.6 - 0.02 + 4 * (3 * 0.5 - 2))
+
+
+def test_waiting_for_data_is_idle():
+    found = saved(wait_share=0.25, worlds=(WORLDS[0],))
+    assert found.working_hours == pytest.approx(0.75 * 4 * 12)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from brain import wire
+from brain.lifecycle.sight import Sight
 from brain.models.estimate.past import WorldUse
 from brain.ports import StoredFit, Transaction
 from brain.types.job import Job
 from brain.types.resources import NodeName
-from brain.types.telemetry import HostSample
+from brain.types.telemetry import HostSample, Phase, ThroughputSample
 from brain.types.world import World
 
 #: Kind of the stored fit; a new shape of ``Used`` gets a new one.
@@ -36,21 +37,23 @@ class Used:
     checkpoint_bytes: float | None = None
 
 
-def remember(tx: Transaction, job: Job, world: World | None, now: datetime) -> None:
+def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
     """Fold the readings since the last time into what is kept; nothing while that is young."""
+    world = sight.world
     if world is None or world.stepping_at is None:
         return
     stored = tx.fits.get(job.id, KIND)
     used = used_by(stored)
     young = stored is not None and (now - stored.fitted_at).total_seconds() < _FOLD_SECONDS
-    if young and used.uses[-1].readings >= _FIRST:
+    if young and not 0 < used.uses[-1].readings < _FIRST:
         return
     since = max(world.stepping_at, now - _LOOK_BACK, (used.until or world.stepping_at) + _INSTANT)
     readings = tx.telemetry.hosts(job.id, since=since)
-    if readings:
+    steps = [sample for sample in sight.samples if sample.measured_at >= since]
+    if readings or steps:
         saves = tx.telemetry.saves(job.id, since=now - _LOOK_BACK)
         size = float(saves[-1].size_bytes) if saves else used.checkpoint_bytes
-        kept = replace(folded(used, readings, world), checkpoint_bytes=size)
+        kept = replace(folded(used, readings, world, steps), checkpoint_bytes=size)
         parameters = wire.encode(kept).decode()
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
 
@@ -60,23 +63,35 @@ def used_by(stored: StoredFit | None) -> Used:
     return wire.decode(stored.parameters, Used) if stored is not None else Used()
 
 
-def folded(used: Used, readings: Sequence[HostSample], world: World) -> Used:
-    """``used`` with more readings of ``world``, oldest first."""
+def folded(
+    used: Used,
+    readings: Sequence[HostSample],
+    world: World,
+    steps: Sequence[ThroughputSample] = (),
+) -> Used:
+    """``used`` with more readings and steps of ``world``, oldest first; one at least."""
     others = [use for use in used.uses if use.epoch != world.epoch]
     nodes = Counter(member.node for member in world.members)
     use = next(
         (use for use in used.uses if use.epoch == world.epoch),
         WorldUse(epoch=world.epoch, nodes=max(1, len(nodes)), replicas=world.replicas),
     )
-    use = _with_cpu(use, readings, nodes)
-    use = _with_memory(use, readings, nodes, used.until)
-    use = _with_network(use, readings)
-    use = _with_devices(use, readings)
-    return replace(
-        used,
-        uses=(*others, replace(use, readings=use.readings + len(readings)))[-_WORLDS:],
-        until=readings[-1].measured_at,
+    if readings:
+        use = _with_cpu(use, readings, nodes)
+        use = _with_memory(use, readings, nodes, used.until)
+        use = _with_network(use, readings)
+        use = _with_devices(use, readings)
+    training = [sample for sample in steps if sample.phase is Phase.TRAINING]
+    stepped = sum(sample.steps * sample.step_seconds_mean for sample in training)
+    waited = sum(sample.steps * sample.data_wait_seconds for sample in training)
+    use = replace(
+        use,
+        readings=use.readings + len(readings),
+        stepped_seconds=use.stepped_seconds + stepped,
+        waited_seconds=use.waited_seconds + waited,
     )
+    newest = max(each[-1].measured_at for each in (readings, steps) if each)
+    return replace(used, uses=(*others, use)[-_WORLDS:], until=newest)
 
 
 def _share(reading: HostSample, nodes: Mapping[NodeName, int]) -> int:

@@ -58,7 +58,7 @@ class SavingsOf:
     saved_money: float | None
     #: What advice that nobody took would have saved, by its promises.
     proposed_hours: float
-    #: The largest first.
+    #: The largest first, a hundred at most.
     plans: tuple[PlanSaving, ...]
     #: Advice that was not taken, by what was measured later.
     advice_kept: int

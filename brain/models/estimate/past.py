@@ -146,8 +146,16 @@ class WorldUse:
     #: Highest use of an accelerator's memory, and what it has; None without one.
     device_bytes: float | None = None
     device_total_bytes: float | None = None
-    #: Readings that it rests on.
+    #: Of its workers together: seconds of steps, and of these spent waiting for data.
+    stepped_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    #: Readings of machines that it rests on.
     readings: int = 0
+
+    @property
+    def wait_share(self) -> float:
+        """Share of steps spent waiting for data; 0 where no step was seen."""
+        return self.waited_seconds / self.stepped_seconds if self.stepped_seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
