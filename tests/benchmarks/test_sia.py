@@ -1,11 +1,14 @@
 """Sia's simulator in our own words: what a change costs, what a policy may give."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from benchmarks.jct.applications import Application, Validation
 from benchmarks.jct.sia.brain import Brain, Knowledge
-from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Tables, cluster
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables, cluster
+from benchmarks.jct.sia.experience import shapes
 from benchmarks.jct.sia.jobs import Grant, Job
 from benchmarks.jct.sia.policy import Sia, sizes
 from benchmarks.jct.sia.run import Policy, check, play
@@ -15,15 +18,11 @@ T4, A100, RTX = HETEROGENEOUS
 
 
 def table(speed: float) -> Application:
-    """Scales almost linearly; ``speed`` times as fast as a T4."""
-    batches = np.array([32.0, 256.0])
-    shapes = [(n,) for n in range(1, 9)]
-    shapes += [(4,) * n for n in range(2, 7)] + [(2, 2), (8, 8), (8, 8, 8)]
-    slow = {shape: 1 + 0.05 * (sum(shape) - 1) for shape in shapes}
-    times = {
-        shape: (batches, np.stack([more * batches / 320 / speed, batches * 0.0], axis=1))
-        for shape, more in slow.items()
-    }
+    """Scales almost linearly over any shape; ``speed`` times as fast as a T4."""
+    corners = np.array(list(product((1.0, 16.0), (1.0, 64.0), (32.0, 256.0))))
+    _, replicas, batches = corners.T
+    seconds = (1 + 0.05 * (replicas - 1)) * batches / 320 / speed
+    alone = batches[:2], np.stack([batches[:2] / 320 / speed, np.zeros(2)], axis=1)
     epochs = np.arange(1.0, 101.0)
     run = Validation(
         progress=20 * epochs,
@@ -35,8 +34,8 @@ def table(speed: float) -> Application:
         name="cifar10",
         epochs=100,
         runs={128: run, 4096: run},
-        placements=times,
-        scale=(np.empty((0, 3)), np.empty((0, 2))),
+        placements={(1,): alone},
+        scale=(corners, np.stack([seconds, np.zeros_like(seconds)], axis=1)),
         smallest_local=32,
         largest_local=256,
     )
@@ -98,6 +97,11 @@ def test_a_cluster_is_read_as_it_is_written_beside_what_was_measured() -> None:
 def test_a_cluster_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(BadInput, match="6xT4x4"):
         cluster("many GPUs")
+
+
+def test_brain_may_spread_a_size_over_any_number_of_nodes() -> None:
+    small = Kind(name="dgx-ext", nodes=2, gpus_per_node=4)
+    assert shapes(small) == [(1,), (2,), (1, 1), (3,), (2, 1), (4,), (2, 2), (4, 4)]
 
 
 def test_sia_chooses_powers_of_two_and_whole_nodes() -> None:

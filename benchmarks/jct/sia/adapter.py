@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.jct.pollux import Outcome
 from benchmarks.jct.sia.cluster import HETEROGENEOUS, Kind, Tables, workload
 from benchmarks.jct.sia.jobs import Grant, Job, Seen
-from benchmarks.jct.sia.model import Gradients
+from benchmarks.jct.sia.model import TOLERANCE, Gradients
 from benchmarks.jct.sia.run import ROUND_SECONDS, Policy, check, outcome
 from benchmarks.models.peers import Pollux
 from brain.errors import BadInput, Unavailable
@@ -76,16 +76,6 @@ def _loaded(simulator: Path) -> types.ModuleType:
         raise BadInput(
             f"{simulator} has no cluster.py; give the folder sia-simulator of Sia's artifact"
         )
-    try:
-        pandas = importlib.import_module("pandas")
-    except ModuleNotFoundError as missing:
-        raise Unavailable(
-            "the original simulator needs pandas, autograd and rich; install them"
-        ) from missing
-    if not hasattr(pandas.DataFrame, "append"):
-        pandas.DataFrame.append = lambda self, other, **options: pandas.concat(
-            [self, other], **options
-        )
     sys.modules.setdefault("cvxpy", types.ModuleType("cvxpy"))
     for name, policy in _UNUSED.items():
         stub = types.ModuleType(name)
@@ -93,8 +83,33 @@ def _loaded(simulator: Path) -> types.ModuleType:
         sys.modules.setdefault(name, stub)
     if str(simulator) not in sys.path:
         sys.path.insert(0, str(simulator))
-    with contextlib.redirect_stdout(io.StringIO()):
-        return importlib.import_module("cluster")
+    try:
+        pandas = importlib.import_module("pandas")
+        with contextlib.redirect_stdout(io.StringIO()):
+            original = importlib.import_module("cluster")
+    except ModuleNotFoundError as missing:
+        raise Unavailable(
+            f"the original simulator needs {missing.name}; install pandas, autograd and rich"
+        ) from missing
+    if not hasattr(pandas.DataFrame, "append"):
+        pandas.DataFrame.append = lambda self, other, **options: pandas.concat(
+            [self, other], **options
+        )
+    _fit_faster()
+    return original
+
+
+def _fit_faster() -> None:
+    """Fit with an analytic gradient: the same objective, start and bounds, a tenth of the time."""
+    parameters = sys.modules["goodput"].PerfParams
+
+    def fit(nodes: Any, replicas: Any, local: Any, compute: Any, step: Any) -> Any:
+        found = Pollux(TOLERANCE)
+        columns = (nodes, replicas, local, np.ones(len(nodes)))
+        found.fit(np.column_stack(columns).astype(float), np.array(step), np.array(compute))
+        return parameters(*found.parameters)
+
+    sys.modules["job"].fit_perf_params = fit  # type: ignore[attr-defined]
 
 
 def _cluster(original: types.ModuleType, file: Path, kinds: Sequence[Kind]) -> tuple[Any, Any]:
@@ -156,8 +171,9 @@ def reflect(theirs: Any, ours: Job) -> None:
     for kind, profile in theirs.profiles.items():
         if profile:
             ours.profiles[kind] = profile
-            ours.models[kind] = Pollux()
-            ours.models[kind].parameters = np.array(theirs.perf_params[kind])
+            model = Pollux()
+            model.parameters = np.array(theirs.perf_params[kind])
+            ours.fits[kind] = len(profile), model
 
 
 def _gradients(theirs: Any) -> Gradients:

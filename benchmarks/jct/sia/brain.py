@@ -126,7 +126,9 @@ class Brain:
             rate, spread, _, _ = goodput(one, known.log_seconds(kind.name), gradients)
             allowed = (one.replicas[:, 0] <= known.most_replicas) & (rate > 0)
             slowest = min(slowest, (float(rate[0]), kind.name))
-            curves[kind.name] = Curve.of(one.replicas[allowed, 0], rate[allowed], spread[allowed])
+            curves[kind.name] = Curve.of(
+                one.replicas[allowed, 0], rate[allowed], spread[allowed], one.nodes[allowed, 0]
+            )
         base, name = slowest
         if self.knowledge is Knowledge.NONE:
             return curves, base, None

@@ -4,7 +4,6 @@ Step times are those of ``brain.models.step_time`` over all kinds of accelerator
 a job never ran is known by the one profile on one GPU that Sia takes at submission, too.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,19 +15,24 @@ from benchmarks.jct.sia.jobs import LARGEST, Seen, largest_local_at
 from benchmarks.jct.sia.model import Floats, Gradients, Limits, candidates
 from benchmarks.jct.sia.policy import alone
 from brain.models.step_time import accelerators
-from brain.models.step_time.columns import Configuration, Observation
+from brain.models.step_time.accelerators import Accelerators
+from brain.models.step_time.columns import Configuration, Observation, rows
+from brain.models.step_time.ensemble import StepTime
 
 #: Local batches at one size that are closer than this factor teach nothing new.
-_ALIKE = 1.15
+_ALIKE = 1.25
 #: Measurements after which one more size effect is believed half.
 _HALF = 0.25
+
+#: Batches tried at each size.
+_TRIED = 24
 
 Size = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Every size on one kind with the batches to try at it; arrays (sizes, tried)."""
+    """Every shape on one kind with the batches to try at it; arrays (shapes, tried)."""
 
     kind: str
     nodes: Floats
@@ -62,19 +66,34 @@ def sizes(kind: Kind) -> list[int]:
     return within + [per * nodes for nodes in range(2, kind.nodes + 1)]
 
 
+def shapes(kind: Kind) -> list[tuple[int, ...]]:
+    """GPUs per node of every size over every number of nodes, level.
+
+    >>> shapes(Kind(name="dgx-ext", nodes=2, gpus_per_node=2))
+    [(1,), (2,), (1, 1), (2, 2)]
+    """
+    found = []
+    for gpus in sizes(kind):
+        for nodes in range(len(kind.packed(gpus)), min(kind.nodes, gpus) + 1):
+            low, more = divmod(gpus, nodes)
+            found.append((low + 1,) * more + (low,) * (nodes - more))
+    return found
+
+
 def grid(table: Application, kind: Kind) -> Grid:
     """The grid of an application on a kind."""
     columns = []
-    for gpus in sizes(kind):
-        if gpus * table.smallest_local > table.largest_batch:
+    for shape in shapes(kind):
+        if sum(shape) * table.smallest_local > table.largest_batch:
             continue
-        shape = kind.packed(gpus)
         limits = Limits(
             largest=table.largest_batch,
             smallest_local=table.smallest_local,
             largest_local=min(table.largest_local, largest_local_at(table, shape)),
         )
-        nodes, replicas, local, micro = candidates(len(shape), gpus, table.first_batch, limits)
+        nodes, replicas, local, micro = candidates(
+            len(shape), sum(shape), table.first_batch, limits, _TRIED
+        )
         allowed = (limits.smallest_local <= local) & (local <= limits.largest_local)
         columns.append((nodes, replicas, local, micro, allowed))
     nodes, replicas, local, micro, allowed = (
@@ -104,6 +123,7 @@ class Experience:
     #: Downtime of a start; None before the first one.
     restart_seconds: float | None = None
     version: int = 0
+    _models: dict[str, tuple[int, StepTime]] = field(default_factory=dict)
     _believed: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def add(self, seen: Seen) -> None:
@@ -135,8 +155,7 @@ class Experience:
         return self._believed[kind]
 
     def _believe(self) -> None:
-        observed = {kind: self._observations(kind) for kind in self.tables}
-        model = accelerators.fit(observed)
+        model = self._fitted()
         for kind, one in self.grids.items():
             times = model.on(kind)
             mean, spread = times.predict(one.rows, return_std=True)
@@ -146,24 +165,47 @@ class Experience:
                 mean, spread = mean + np.where(here, effect, 0.0), np.where(here, 0.02, spread)
             self._believed[kind] = mean, spread
 
+    def _fitted(self) -> Accelerators:
+        """As ``accelerators.fit`` does it, but only kinds with something new are fitted."""
+        seen = {kind: self._observations(kind) for kind in self.tables}
+        for kind, found in seen.items():
+            if kind not in self._models or self._models[kind][0] != len(found):
+                alone = accelerators.fit({kind: found}).models[kind]
+                self._models[kind] = len(found), alone
+        models = {kind: model for kind, (_, model) in self._models.items()}
+        points = {kind: model.report_.configurations for kind, model in models.items()}
+        known = max(sorted(points), key=lambda kind: points[kind])
+        ratios = {}
+        for kind, found in seen.items():
+            measured = np.log([one.step_seconds for one in found])
+            predicted = models[known].predict(rows([one.configuration for one in found]))
+            ratios[kind] = float(np.median(measured - predicted))
+        return Accelerators(models=models, points=points, ratios=ratios, known=known)
+
     def _observations(self, kind: str) -> Sequence[Observation]:
         found = [
             _observation(nodes, replicas, local, step, sync)
             for (nodes, replicas), known in self.times.get(kind, {}).items()
             for local, (step, sync) in known.items()
         ]
-        return found or [profile(self.tables[kind])]
+        return [*found, profile(self.tables[kind])]
 
     def _effects(self, kind: str, times: accelerators.OnAccelerator) -> dict[Size, float]:
         """By how much each measured size is slower than the model says, in logarithms."""
-        found = {}
-        for (nodes, replicas), known in self.times.get(kind, {}).items():
-            rows = np.array([(nodes, replicas, local, 1) for local in known], dtype=np.float64)
-            # A row that differs a little is not answered by its own measurement.
-            rows[:, 2] *= 1 + 1e-6
-            miss = np.log([step for step, _ in known.values()]) - times.predict(rows)
-            found[nodes, replicas] = float(miss.sum() / (len(miss) + _HALF))
-        return found
+        measured = [
+            (size, local, np.log(step))
+            for size, known in self.times.get(kind, {}).items()
+            for local, (step, _) in known.items()
+        ]
+        if not measured:
+            return {}
+        # A row that differs a little is not answered by its own measurement.
+        asked = np.array([(*size, local * (1 + 1e-6), 1) for size, local, _ in measured])
+        missed = np.array([step for _, _, step in measured]) - times.predict(asked)
+        found: dict[Size, list[float]] = {}
+        for (size, _, _), miss in zip(measured, missed.tolist(), strict=True):
+            found.setdefault(size, []).append(miss)
+        return {size: sum(one) / (len(one) + _HALF) for size, one in found.items()}
 
 
 def _observation(nodes: int, replicas: int, local: int, step: float, sync: float) -> Observation:
@@ -194,9 +236,8 @@ def remaining_seconds(
     one: Grid, seconds: tuple[Floats, Floats], left: Sequence[tuple[float, Gradients]]
 ) -> float:
     """Seconds on one GPU for what is left: examples of the first batch and gradients by epoch."""
-    total = 0.0
-    steps = np.exp(seconds[0][0])
-    for examples, gradients in left:
-        rate = one.first * gradients.gain(one.batch[0]) / steps
-        total += examples / float(np.where(one.allowed[0], rate, 0.0).max())
-    return total if math.isfinite(total) else 0.0
+    examples = np.array([some for some, _ in left])
+    ahead = [gradients for _, gradients in left]
+    gains = np.array([gradients.gain(one.batch[0]) for gradients in ahead])
+    rate = np.where(one.allowed[0], one.first * gains / np.exp(seconds[0][0]), 0.0)
+    return float((examples / rate.max(axis=1)).sum())

@@ -82,7 +82,8 @@ class Job:
     profiles: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = field(
         default_factory=dict
     )
-    models: dict[str, Pollux] = field(default_factory=dict)
+    fits: dict[str, tuple[int, Pollux]] = field(default_factory=dict)
+    _largest_local: dict[str, Mapping[int, int]] = field(default_factory=dict)
 
     def limits(self, kind: str) -> Limits:
         """What Sia believes to be allowed on a kind."""
@@ -92,6 +93,13 @@ class Job:
             smallest_local=table.smallest_local,
             largest_local=table.largest_local,
         )
+
+    def model(self, kind: str) -> Pollux:
+        """The fit of all that it has run on a kind, made when somebody asks."""
+        profile = self.profiles[kind]
+        if kind not in self.fits or self.fits[kind][0] != len(profile):
+            self.fits[kind] = len(profile), fitted(profile)
+        return self.fits[kind][1]
 
     @property
     def most_replicas(self) -> int:
@@ -168,17 +176,14 @@ class Job:
         return sum(self.shape) * self.local * self.micro
 
     def _learn(self, table: Application, step: float, sync: float) -> None:
-        """See a step's times and gradients; refit where the configuration is new."""
+        """See a step's times and gradients."""
         assert self.kind is not None
         square, variance = table.gradients(self.batch, self.epoch)
         self.gradients = Gradients(square=square, variance=variance, first_batch=table.first_batch)
         if self.observe is not None:
             self.observe(self._seen(step, sync))
         key = len(self.shape), sum(self.shape), self.local
-        profile = self.profiles.setdefault(self.kind, {})
-        if key not in profile:
-            profile[key] = step, sync
-            self.models[self.kind] = fitted(profile)
+        self.profiles.setdefault(self.kind, {}).setdefault(key, (step, sync))
 
     def _seen(self, step: float, sync: float) -> Seen:
         assert self.kind is not None
@@ -206,7 +211,7 @@ class Job:
     def _agents_batch(self, table: Application) -> tuple[int, int]:
         assert self.kind is not None
         replicas, largest_local = sum(self.shape), largest_local_at(table, self.shape)
-        if self.gradients is None or self.kind not in self.models:
+        if self.gradients is None or self.kind not in self.profiles:
             batch = max(table.first_batch, table.smallest_local * replicas)
             share = math.ceil(batch / replicas - _EPSILON)
             micro = math.ceil(share / largest_local - _EPSILON)
@@ -218,14 +223,16 @@ class Job:
             smallest_local=table.smallest_local,
             largest_local=largest_local,
         )
-        model = self.models[self.kind]
+        model = self.model(self.kind)
         _, local, micros = best(model, self.gradients, len(self.shape), replicas, limits)
         return int(local[0]), int(micros[0])
 
     def cut(self, kind: str, shape: tuple[int, ...], local: int, micro: int) -> tuple[int, int]:
         """The batch cut to what was measured at this size and to the largest in all."""
         table, replicas = self.tables[kind], sum(shape)
-        measured = largest_local_of(table).get(replicas, local)
+        if kind not in self._largest_local:
+            self._largest_local[kind] = largest_local_of(table)
+        measured = self._largest_local[kind].get(replicas, local)
         return min(local, measured, table.largest_batch // (replicas * micro)), micro
 
 

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 #: Nodes, replicas and local batch of what was run: seconds of its step and synchronisation.
 Profile = Mapping[tuple[int, int, int], tuple[float, float]]
 #: Stops the fit where the artifact does.
-_TOLERANCE = 1e-5
+TOLERANCE = 1e-5
 _TRIED = 50
 _EPSILON = 1e-8
 
@@ -49,7 +49,7 @@ class Limits:
 
 def fitted(profile: Profile) -> Pollux:
     """The model of what was run on one kind."""
-    found = Pollux(tolerance=_TOLERANCE)
+    found = Pollux(tolerance=TOLERANCE)
     X = np.array([(*key, 1) for key in profile], dtype=np.float64)
     step, sync = np.array(list(profile.values())).T
     found.fit(X, step, step - sync)
@@ -57,12 +57,16 @@ def fitted(profile: Profile) -> Pollux:
 
 
 def candidates(
-    nodes: ArrayLike, replicas: ArrayLike, first_batch: int, limits: Limits
+    nodes: ArrayLike,
+    replicas: ArrayLike,
+    first_batch: int,
+    limits: Limits,
+    tried: int = _TRIED,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Nodes, replicas, local batches and micro-batches per step to try; arrays (50, sizes)."""
+    """Nodes, replicas, local batches and micro-batches per step to try; arrays (tried, sizes)."""
     count = np.atleast_1d(np.asarray(replicas, dtype=np.float64))
     smallest = np.maximum(first_batch, limits.smallest_local * count)
-    share = np.geomspace(smallest, np.full_like(smallest, limits.largest), _TRIED) / count
+    share = np.geomspace(smallest, np.full_like(smallest, limits.largest), tried) / count
     micro = np.ceil(share / limits.largest_local - _EPSILON)
     # One replica sees its gradients' noise only across micro-batches.
     lonely = (count == 1) & (share > first_batch + _EPSILON)

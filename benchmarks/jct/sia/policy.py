@@ -88,7 +88,7 @@ class Sia:
 
     def _row(self, job: Job, kinds: Sequence[Kind]) -> Floats:
         """Goodput of every configuration over the job's least; next to nothing where forbidden."""
-        if not job.models:
+        if not job.profiles:
             all_sizes = np.concatenate([sizes(kind) for kind in kinds])
             return np.where(all_sizes == 1, 1.0, _NOTHING)
         found = []
@@ -108,11 +108,11 @@ def believed(job: Job, kind: Kind, gpus: NDArray[np.int64], kinds: Sequence[Kind
     """Goodput on a kind by the job's own model there, or by the first other one, scaled."""
     assert job.gradients is not None
     source, ratio = kind, 1.0
-    if kind.name not in job.models:
-        source = next(other for other in kinds if other.name in job.models)
+    if kind.name not in job.profiles:
+        source = next(other for other in kinds if other.name in job.profiles)
         ratio = alone(job.tables[kind.name]) / alone(job.tables[source.name])
     nodes = np.ceil(gpus / source.gpus_per_node)
-    model, limits = job.models[source.name], job.limits(source.name)
+    model, limits = job.model(source.name), job.limits(source.name)
     return ratio * best(model, job.gradients, nodes, gpus, limits)[0]
 
 
