@@ -135,14 +135,22 @@ class Seating:
             need = self.need(job, form.column)
             found = self.floor.place(need, own) or self.floor.squeeze(need)
             if found is not None:
-                self.settle(job, form.column, found, form.utility)
+                self._note(job, form, found)
                 return True
         found = self.floor.scatter(self.need(job, column), own)
         if found is not None:
             spread = len(set(found.nodes))
             near = min(forms, key=lambda form: (abs(form.spread - spread), form.spread))
-            self.settle(job, near.column, found, near.utility)
+            self._note(job, near, found)
         return found is not None
+
+    def _note(self, job: int, form: Form, found: Placement) -> None:
+        """Note what was found, which may be just what the job has."""
+        at = self.jobs[job].current
+        if at is not None and sorted(at.nodes) == sorted(found.nodes) and (now := self.now(job)):
+            self.settle(job, now[0], at, now[1])
+        else:
+            self.settle(job, form.column, found, form.utility)
 
 
 def seat(

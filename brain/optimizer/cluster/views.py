@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brain.typeset import count
+from brain.typeset import count, percent
 
 Floats = NDArray[np.float64]
 
@@ -147,6 +147,14 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
+_TOWARDS = {
+    Outcome.STARTS: "with ",
+    Outcome.GROWS: "to ",
+    Outcome.SHRINKS: "to ",
+    Outcome.MOVES: "with ",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """A configuration that a job might have had."""
@@ -157,6 +165,15 @@ class Option:
     gain: float
     #: What its accelerators would have cost more, at the prices of the round.
     cost: float
+
+    @property
+    def compared(self) -> str:
+        """What it would bring against what it would cost, for people."""
+        if self.gain > 0 and self.cost > 0:
+            return f"would bring {percent(self.gain / self.cost)} of what its accelerators cost"
+        if self.gain < 0 and self.cost < 0:
+            return f"would save {percent(self.cost / self.gain)} of what it gives up"
+        return "would bring no more" if self.gain <= 0 else "would be better, and finds no room"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,17 +209,15 @@ class Grant:
         """One sentence for people."""
         if self.outcome is Outcome.REFUSED:
             return self.because
-        got = "no replica"
+        said = self.outcome.value
         if self.placement:
-            got = f"{count(self.replicas, 'replica')} on {self.placement.accelerator}"
-        rest = f"; {self.because}" if self.because else ""
-        if self.next_best is None:
-            return f"{self.outcome} {got}: there was nothing else to choose{rest}"
+            size = count(self.replicas, "replica")
+            said += f" {_TOWARDS.get(self.outcome, '')}{size} on {self.placement.accelerator}"
         other = self.next_best
-        size = f"{other.replicas} on {other.accelerator}"
-        short = f"{other.gain:+.3g} utility for accelerators worth {other.cost:+.3g}"
-        whom = f", which went to {self.lost_to}" if self.lost_to else ""
-        return f"{self.outcome} {got}; {size} would bring {short}{whom}{rest}"
+        if other is not None:
+            said += f"; {other.replicas} on {other.accelerator} {other.compared}"
+            said += f", which {self.lost_to} has" if self.lost_to else ""
+        return f"{said}; {self.because}" if self.because else said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
