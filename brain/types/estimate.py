@@ -70,6 +70,8 @@ class SizeEstimate:
     #: Why there is no throughput.
     undetermined: str | None = None
     throughput: Prediction | None = None
+    #: What an example is worth there, in examples of the first batch; 1 where nobody knows.
+    efficiency: float = 1.0
     finish_seconds: Band | None = None
     #: Hours that accelerators (where there are none: processors) are taken.
     accelerator_hours: Band | None = None

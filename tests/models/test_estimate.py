@@ -390,3 +390,28 @@ def test_a_trial_with_twice_the_batch_does_not_look_like_a_batch_that_grows():
     assert known(two.finish_seconds).value == pytest.approx(110, rel=0.05)
     # Half as many processes keep the 64 examples: about twice as long, not as for 32.
     assert known(one.finish_seconds).value > 130
+
+
+def test_jobs_that_waited_for_data_are_given_processor_before_replicas():
+    hungry = use(stepped_seconds=100, waited_seconds=50)
+    answer = asked(past(uses=(hungry,), reserved_millis=950.0))
+    # Loading took as long as computing: twice the processor, and some more.
+    assert known(row(answer, 1).cpu_millis).value == pytest.approx(2 * 900 / 0.85, rel=0.06)
+    assert any(sentence.startswith("Loading: ") for sentence in answer.missing)
+
+
+def test_waiting_alone_is_no_want_of_processor():
+    answer = asked(past(uses=(use(stepped_seconds=100, waited_seconds=50),), reserved_millis=4000))
+    assert known(row(answer, 1).cpu_millis).value < 1.3 * 900
+
+
+def test_a_batch_that_grows_beyond_its_worth_is_not_chosen():
+    def weak(noise: float | None) -> Past:
+        seen = [
+            point(n, seconds=0.2, epoch=n, examples_per_step=64.0 * n, noise_scale=noise)
+            for n in (1, 2, 4)
+        ]
+        return past(points=tuple(seen))
+
+    assert chosen(asked(weak(None))) == (4, "cpu")
+    assert chosen(asked(weak(6.4))) == (1, "cpu")

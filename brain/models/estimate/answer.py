@@ -12,7 +12,7 @@ from brain.models.job import JobModel
 from brain.models.terms import SAME_BATCH, terms_of
 from brain.types.estimate import Estimate, Question, SimilarJob, SizeEstimate
 from brain.types.job import JobDocument
-from brain.typeset import count, number
+from brain.typeset import count, number, percent
 
 #: Of a question; each is above 0 where it is given.
 _FIGURES = (
@@ -139,6 +139,11 @@ def _missing(
         found.append(
             f"Cost: nobody said what an hour costs on {kinds}; --price {unpriced[0]}=…, or the "
             "setting accelerator_prices."
+        )
+    if starved := asked.needs.starved:
+        found.append(
+            f"Loading: similar jobs waited for data {percent(starved)} of each step and used all "
+            "their processor; more of it (and loader workers) comes before more replicas."
         )
     found += _untried(asked, rows)
     if not rooms:

@@ -20,9 +20,10 @@ def choose(
 ) -> tuple[list[SizeEstimate], Explanation | None]:
     """Mark the size to begin with, say of each other why not, and explain.
 
-        u = ln throughput - 0.5 ln (accelerators * price)
+        u = ln goodput - 0.5 ln (accelerators * price)
 
-    With the exponent 0.5 a doubling must bring 1.41 times the throughput. Sizes that do not fit
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput: throughput, less what larger
+    batches waste where that is known. Sizes that do not fit
     the pool, end after the deadline (at 80 %) or cost more than the budget are not in question.
     Nothing is credited for what there is to learn: Brain looks further once the job runs.
     """
@@ -61,10 +62,13 @@ def _refusal(row: SizeEstimate, question: Question) -> str:
 
 
 def _utility(row: SizeEstimate, market: Market, priced: bool) -> float:
-    assert row.throughput is not None, "a row in question has a throughput"
     price = (market.price(row.accelerator) or 1.0) if priced else 1.0
-    rate = row.throughput.examples_per_second
-    return math.log(rate) - EXPONENT * math.log(max(row.accelerators, 1e-9) * price)
+    return math.log(_goodput(row)) - EXPONENT * math.log(max(row.accelerators, 1e-9) * price)
+
+
+def _goodput(row: SizeEstimate) -> float:
+    assert row.throughput is not None, "a row in question has a throughput"
+    return row.throughput.examples_per_second * row.efficiency
 
 
 def _why_not(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> str:
@@ -75,9 +79,7 @@ def _why_not(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool
 
 
 def _gain(row: SizeEstimate, best: SizeEstimate) -> float:
-    assert row.throughput is not None, "a row in question has a throughput"
-    assert best.throughput is not None, "a row in question has a throughput"
-    return row.throughput.examples_per_second / best.throughput.examples_per_second
+    return _goodput(row) / _goodput(best)
 
 
 def _needed(row: SizeEstimate, best: SizeEstimate, market: Market, priced: bool) -> float:

@@ -32,14 +32,55 @@ class Needs:
     alike: Sequence[Neighbour]
 
     def cpu_millis(self, replicas: int) -> Band | None:
-        """mCPU that a replica should reserve: from the median use to the worst of a thousandth."""
+        """mCPU that a replica should reserve: from the median use to the worst of a thousandth.
+
+        Where workers waited for data and used all they had, use says nothing of the need: then no
+        less than what lets loading hide behind computing.
+        """
         share = cpu.percentile(replicas)
-        return self._over(
+        loading = self._loading()
+        found = self._over(
             [one.cpu for one in self._uses() if one.cpu.weights],
             value=lambda used: cpu.request(used, share=share),
             low=lambda used: used.quantile(0.5),
             high=lambda used: cpu.request(used, share=0.999),
         )
+        if found is None or loading <= found.value:
+            return found
+        return Band(value=loading, low=found.value, high=max(found.high, 1.5 * loading))
+
+    @property
+    def starved(self) -> float:
+        """Share of their steps that similar jobs waited for data, where processor was short."""
+        return max((use.wait_share for _, use in self._starving()), default=0.0)
+
+    def _loading(self) -> float:
+        """mCPU that similar jobs which were short of it would have needed; 0 where none was."""
+        wanted = [
+            cpu.loader_millis(
+                used_millis=use.cpu.quantile(0.5),
+                idle_millis=0.0,
+                step_seconds=point.step_seconds,
+                device_seconds=point.step_seconds * (1 - use.wait_share),
+            )
+            for point, use in self._starving()
+        ]
+        return max(wanted, default=0.0)
+
+    def _starving(self) -> list[tuple[Point, WorldUse]]:
+        """Worlds that waited for data while they used what they had of processor."""
+        found = []
+        for one in self.alike:
+            for point in one.past.points:
+                use = one.past.use(point)
+                if use is None or not use.cpu.weights or not 0 < use.wait_share < 1:
+                    continue
+                limit = one.past.reserved_millis
+                full = limit > 0 and cpu.censored(use.cpu, limit_millis=limit)
+                signs = cpu.LoaderSigns(data_wait_share=use.wait_share, censored=full)
+                if cpu.loader_bound(signs):
+                    found.append((point, use))
+        return found
 
     def memory_bytes(self, seconds: float | None) -> Band | None:
         """Memory that a replica should reserve that trains for so long."""

@@ -169,6 +169,8 @@ class Past:
     #: One per measured world, oldest first.
     points: tuple[Point, ...] = ()
     uses: tuple[WorldUse, ...] = ()
+    #: Processor that each of its replicas reserved.
+    reserved_millis: float = 0.0
     #: Of its newest checkpoint.
     checkpoint_bytes: float | None = None
     #: Steps that it made in all, where it ended well, and what was declared of epochs.

@@ -108,6 +108,7 @@ def _timed(asked: Asked, row: SizeEstimate, rate: Prediction, model: JobModel) -
     return replace(
         row,
         throughput=rate,
+        efficiency=model.worth(row.replicas),
         finish_seconds=seconds,
         accelerator_hours=hours,
         cost=None if hours is None or price is None else _times(hours, price),
