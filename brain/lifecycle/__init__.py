@@ -28,7 +28,7 @@ from brain.lifecycle.plans import (
     propose,
     settle,
 )
-from brain.lifecycle.requests import approve, clamp, refusal, reject, request, rollback
+from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.wishes import (
     effective_mode,
     frozen,
@@ -41,6 +41,7 @@ from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [
     "admit",
+    "alone",
     "approve",
     "begin",
     "cancel",

@@ -124,7 +124,7 @@ def approve(
         Conflict: it cannot be approved; ``refusal`` says why.
     """
     _expect_version(plan, version)
-    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now) or _alone(tx, plan)
+    why_not = refusal(tx.jobs.get(plan.job), plan, settings, now) or alone(tx, plan)
     if why_not:
         raise Conflict(why_not)
     return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
@@ -196,7 +196,7 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
     return None
 
 
-def _alone(tx: Transaction, plan: ScalePlan) -> str | None:
+def alone(tx: Transaction, plan: ScalePlan) -> str | None:
     """Why a plan that needs what another frees cannot be approved without that one."""
     first = unapproved(tx, plan)
     if first is None:

@@ -12,6 +12,14 @@ from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, 
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.sharing import (
+    JobShare,
+    PoolPolicy,
+    PoolRound,
+    ProjectShare,
+    Rival,
+    StoredPolicy,
+)
 from brain.types.world import Cause, Member, Replica, ReplicaState, World
 from tests.web.measured import AHEAD, NODE, RATE, machine_of, steps_of
 
@@ -33,6 +41,7 @@ def fleet(stores: Stores, now: datetime) -> None:
         _held(tx, now)
         _queued(tx, now)
         _ended(tx, now)
+        _divided(tx, now)
 
 
 def propose(stores: Stores, now: datetime, *, generation: int, replicas: int = 3) -> None:
@@ -352,6 +361,62 @@ def _ended(tx: Transaction, now: datetime) -> None:
     why = "replica 1 ended with exit code 137, out of memory; restart limit of 10 reached"
     tx.jobs.add(
         job(BROKEN, "pose-net", now, JobState.FAILED, reason=why, exit_code=137, failures=11, **old)
+    )
+
+
+def _divided(tx: Transaction, now: datetime) -> None:
+    """A round in which one job has what another might have had, and a project lacks something."""
+    shares = (
+        share(
+            DIGITS, "digits", 2, "keeps", lost_to="ranker",
+            reason="968 examples/s with 2 replicas; 3 would make 1.42× of that, ranker makes more "
+            "of them",
+        ),
+        share(RANKS, "ranker", 4, "keeps", reason="it has all that it may have"),
+        share(WAVES, "wave-net", 0, "waits", reason="waits for 4 cores; none is worth less"),
+    )  # fmt: skip
+    tx.pools.put_policy(
+        StoredPolicy(
+            pool=LOCAL,
+            policy=PoolPolicy(projects={"vision": ProjectShare(guaranteed=2, limit=6)}),
+            by="ada",
+            updated_at=now,
+            version=0,
+        )
+    )
+    tx.pools.put_round(
+        PoolRound(
+            pool=LOCAL,
+            decided_at=now - timedelta(seconds=40),
+            units={"cpu": "core"},
+            value=1.498,
+            bound=1.5,
+            prices={"cpu": 0.0392},
+            capacity={"cpu": 8.0},
+            used={"cpu": 6.0},
+            short={"vision": 2.0},
+            shares=shares,
+        )
+    )
+
+
+def share(
+    id: JobId, name: str, replicas: int, outcome: str, *, reason: str, lost_to: str | None = None
+) -> JobShare:
+    """What a job got from a round."""
+    rival = Rival(accelerator="cpu", replicas=replicas + 1, gain=0.017, cost=0.039)
+    return JobShare(
+        job=id,
+        name=name,
+        project="default",
+        outcome=outcome,
+        accelerator="cpu",
+        before=replicas,
+        replicas=replicas,
+        nodes=((NODE, replicas),),
+        next_best=rival,
+        lost_to=lost_to,
+        reason=reason,
     )
 
 

@@ -19,6 +19,7 @@ PAGES = {
     "jobs/digits/spec": "examples/digits.py",
     "inbox": "Waiting for you",
     "nodes": "workbench",
+    "pool": "ranker makes more of them",
     "audit": "ada",
     "health": "workbench silent",
 }
@@ -95,6 +96,27 @@ def test_an_empty_service_says_what_to_do(browser: Browser, empty: Served) -> No
         assert _violations(seen.page) == []
         seen.page.goto(f"{empty.url}/#/nodes")
         expect(seen.page.get_by_text("because no scaler has registered one")).to_be_visible()
+
+
+def test_a_pool_says_its_prices_its_gap_and_what_a_project_lacks(
+    browser: Browser, served: Served
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/pool")
+        main = seen.page.get_by_role("main")
+        expect(main.get_by_text("0.039")).to_be_visible()
+        expect(main.get_by_text("0.1\u202f%")).to_be_visible()
+        lacking = main.get_by_role("row", name="vision")
+        expect(lacking.locator("td").nth(4)).to_have_text("2")
+        rows = main.get_by_role("table", name="Shares of the pool").locator("tbody tr")
+        expect(rows.first).to_contain_text("wave-net")
+
+
+def test_a_pool_that_nobody_shares_says_how_to(browser: Browser, empty: Served) -> None:
+    with visit(browser, empty) as seen:
+        seen.page.goto(f"{empty.url}/#/pool")
+        expect(seen.page.get_by_text("no pool named local has nodes")).to_be_visible()
+        seen.forgive("404")
 
 
 def test_a_silent_job_is_shown_as_stale(browser: Browser, served: Served) -> None:

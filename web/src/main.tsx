@@ -16,6 +16,7 @@ import { Job } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
+import { Pool } from "./pages/pool.tsx";
 import { SignIn } from "./pages/signin.tsx";
 import { startFleet } from "./state/fleet.ts";
 import { startKeys, useKeys } from "./state/keys.ts";
@@ -35,6 +36,7 @@ const GLOBAL = [
   { keys: "g j", does: "go to jobs", run: () => go("jobs") },
   { keys: "g i", does: "go to the inbox", run: () => go("inbox") },
   { keys: "g n", does: "go to nodes", run: () => go("nodes") },
+  { keys: "g p", does: "go to the pool", run: () => go("pool") },
   { keys: "?", does: "show these keys", run: openHelp },
 ];
 
@@ -78,6 +80,8 @@ function Page() {
       return <Inbox />;
     case "nodes":
       return <Nodes />;
+    case "pool":
+      return <Pool key={rest[0] ?? ""} />;
     case "audit":
       return <Audit />;
     case "health":

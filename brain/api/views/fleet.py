@@ -35,7 +35,7 @@ def plan(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) ->
     return PlanView(
         job_name=owner.document.name,
         plan=plan,
-        blocked=lifecycle.refusal(owner, plan, settings, now),
+        blocked=lifecycle.refusal(owner, plan, settings, now) or lifecycle.alone(tx, plan),
         shadow=lifecycle.effective_mode(owner, settings) == "shadow",
     )
 

@@ -1,7 +1,7 @@
 /** The operations that the dashboard uses; the mirror of `brain/calls.py`. */
 import { get, post, remove, send } from "./http.ts";
 import type {
-  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, ModelView, NodeView, Page, PlanView, Savings, Scaling,
+  AuditEntry, BrainEvent, Freeze, Health, JobDetail, JobView, ModelView, NodeView, Page, PlanView, PoolView, Savings, Scaling,
   Series, WorkerView,
 } from "./types.ts";
 
@@ -39,6 +39,7 @@ export const decide = (
 
 export const savings = (): Promise<Savings> => get("/savings");
 export const nodes = (): Promise<Page<NodeView>> => get("/nodes");
+export const pool = (named: string): Promise<PoolView> => get(`/pools/${name(named)}`);
 export const audit = (page = ""): Promise<Page<AuditEntry>> =>
   get("/audit", { page_token: page, page_size: 100 });
 export const freezes = (): Promise<Page<Freeze>> => get("/freeze");

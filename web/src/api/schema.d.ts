@@ -645,6 +645,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Policies
+         * @description The policies of all pools that have one.
+         */
+        get: operations["policies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/policies/{pool}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Policy
+         * @description The policy of a pool; the ETag is its version, for ``If-Match``.
+         */
+        get: operations["policy"];
+        /**
+         * Put Policy
+         * @description Divide a pool among projects; what was written before is replaced as a whole.
+         */
+        put: operations["put_policy"];
+        post?: never;
+        /**
+         * Remove Policy
+         * @description Let every project have what it can use.
+         */
+        delete: operations["remove_policy"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/pools": {
         parameters: {
             query?: never;
@@ -657,6 +705,26 @@ export interface paths {
          * @description Pools that have nodes or unfinished jobs.
          */
         get: operations["pools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools/{pool}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pool
+         * @description A pool: its nodes, its policy, and what the latest round of those that share it came to.
+         */
+        get: operations["pool"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1680,6 +1748,41 @@ export interface components {
             steps: number | null;
         };
         /**
+         * JobShare
+         * @description What one job got from a round, and why.
+         */
+        JobShare: {
+            /** Accelerator */
+            accelerator: string | null;
+            /** Before */
+            before: number;
+            /** Job */
+            job: string;
+            /** Lost To */
+            lost_to: string | null;
+            /** Name */
+            name: string;
+            next_best: components["schemas"]["Rival"] | null;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: [
+                string,
+                number
+            ][];
+            /** Outcome */
+            outcome: string;
+            /** Plan */
+            plan: number | null;
+            /** Project */
+            project: string;
+            /** Reason */
+            reason: string;
+            /** Replicas */
+            replicas: number;
+        };
+        /**
          * JobState
          * @description Where a job stands; the table of legal moves is ``JOB_MOVES``.
          * @enum {string}
@@ -2148,6 +2251,16 @@ export interface components {
          * Page
          * @description A page of a list; ``next_page_token`` is None on the last one.
          */
+        Page_StoredPolicy_: {
+            /** Items */
+            items: components["schemas"]["StoredPolicy"][];
+            /** Next Page Token */
+            next_page_token: string | null;
+        };
+        /**
+         * Page
+         * @description A page of a list; ``next_page_token`` is None on the last one.
+         */
         Page_TokenView_: {
             /** Items */
             items: components["schemas"]["TokenView"][];
@@ -2258,6 +2371,87 @@ export interface components {
          */
         PolicyMode: "off" | "shadow" | "approve" | "auto";
         /**
+         * PoolPolicy
+         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
+         */
+        PoolPolicy: {
+            /** Projects */
+            projects: {
+                [key: string]: components["schemas"]["ProjectShare"];
+            };
+        };
+        /**
+         * PoolRound
+         * @description One division of a pool among its jobs, with the proof of how good it is.
+         */
+        PoolRound: {
+            /** Bound */
+            bound: number;
+            /** Capacity */
+            capacity: {
+                [key: string]: number;
+            };
+            /**
+             * Decided At
+             * Format: date-time
+             */
+            decided_at: string;
+            /**
+             * Observed Only
+             * @default false
+             */
+            observed_only: boolean;
+            /** Pool */
+            pool: string;
+            /** Prices */
+            prices: {
+                [key: string]: number;
+            };
+            /** Project Prices */
+            project_prices: {
+                [key: string]: number;
+            };
+            /**
+             * Shares
+             * @default []
+             */
+            shares: components["schemas"]["JobShare"][];
+            /** Short */
+            short: {
+                [key: string]: number;
+            };
+            /** Units */
+            units: {
+                [key: string]: string;
+            };
+            /** Used */
+            used: {
+                [key: string]: number;
+            };
+            /** Value */
+            value: number;
+        };
+        /**
+         * PoolView
+         * @description A pool: what it has, how it is divided, and what its latest round came to.
+         */
+        PoolView: {
+            capacity: components["schemas"]["Resources"];
+            /** Gap */
+            gap: number | null;
+            /** Jobs */
+            jobs: number;
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: number;
+            policy: components["schemas"]["StoredPolicy"] | null;
+            reserved: components["schemas"]["Resources"];
+            round: components["schemas"]["PoolRound"] | null;
+            /** Sharing */
+            sharing: number;
+        };
+        /**
          * PoolWishes
          * @description All unfinished jobs of a pool; the ETag is ``version``.
          */
@@ -2311,6 +2505,24 @@ export interface components {
             title: string;
             /** Type */
             type: string;
+        };
+        /**
+         * ProjectShare
+         * @description What one project may have of a pool, in accelerators; in cores where it has none.
+         */
+        ProjectShare: {
+            /**
+             * Guaranteed
+             * @default 0
+             */
+            guaranteed: number;
+            /** Limit */
+            limit: number | null;
+            /**
+             * Priority
+             * @default 0
+             */
+            priority: number;
         };
         /**
          * Question
@@ -2500,6 +2712,20 @@ export interface components {
              * @default 0
              */
             memory_bytes: number;
+        };
+        /**
+         * Rival
+         * @description A configuration that a job might have had.
+         */
+        Rival: {
+            /** Accelerator */
+            accelerator: string;
+            /** Cost */
+            cost: number;
+            /** Gain */
+            gain: number;
+            /** Replicas */
+            replicas: number;
         };
         /**
          * SaveSample
@@ -2780,6 +3006,27 @@ export interface components {
              * @default
              */
             why_not: string;
+        };
+        /**
+         * StoredPolicy
+         * @description The policy of a pool as it stands.
+         */
+        StoredPolicy: {
+            /** By */
+            by: string;
+            policy: components["schemas"]["PoolPolicy"];
+            /** Pool */
+            pool: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+            /**
+             * Version
+             * @default 1
+             */
+            version: number;
         };
         /**
          * ThroughputSample
@@ -5317,6 +5564,232 @@ export interface operations {
             };
         };
     };
+    policies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_StoredPolicy_"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pool: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredPolicy"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownPool */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_policy: {
+        parameters: {
+            query?: {
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path: {
+                pool: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolPolicy"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredPolicy"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description VersionMismatch */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_policy: {
+        parameters: {
+            query?: {
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path: {
+                pool: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownPool */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     pools: {
         parameters: {
             query?: never;
@@ -5346,6 +5819,64 @@ export interface operations {
             };
             /** @description NotAllowed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pool: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolView"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownPool */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

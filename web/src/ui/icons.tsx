@@ -36,6 +36,7 @@ const SHAPES = {
   jobs: <path d="M2.4 4.2h11.2M2.4 8h11.2M2.4 11.8h6.8" />,
   inbox: <path d="M2.2 9.4 4.3 3.4h7.4l2.1 6v3.2H2.2ZM2.2 9.4h3.4l1 1.8h2.8l1-1.8h3.4" />,
   nodes: <path d="M2.5 2.5H7V7H2.5ZM9 2.5h4.5V7H9ZM2.5 9H7v4.5H2.5ZM9 9h4.5v4.5H9Z" />,
+  pool: <path d="M2.4 2.4h11.2v11.2H2.4ZM8.6 2.4v11.2M8.6 8.8h5" />,
   audit: <path d="M3.4 2.2h9.2v11.6H3.4ZM5.8 5.4h4.4M5.8 8h4.4M5.8 10.6h2.4" />,
   health: <path d="M1.6 8.4h3l1.8-4.8 3 8.8 1.8-4h3.2" />,
   find: <><circle cx="7" cy="7" r="4" /><path d="m10 10 3.5 3.5" /></>,

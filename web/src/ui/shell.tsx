@@ -25,6 +25,7 @@ export const RAIL: Stop[][] = [
     { page: "jobs", title: "Jobs", icon: "jobs" },
     { page: "inbox", title: "Inbox", icon: "inbox" },
     { page: "nodes", title: "Nodes", icon: "nodes" },
+    { page: "pool", title: "Pool", icon: "pool" },
   ],
   [
     { page: "audit", title: "Audit", icon: "audit" },
