@@ -35,6 +35,7 @@ COMMANDS = {
     "replay": ("brain.cli.replay:replay", "Take what was decided here again, differently."),
     "simulate": ("brain.cli.simulate:simulate", "Run a workload on a cluster in virtual time."),
     "nodes": ("brain.cli.operate:nodes", "List nodes and what is reserved on them."),
+    "pool": ("brain.cli.operate:pool", "Show how a pool is divided, or divide it."),
     "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off applies them again."),
     "tokens": ("brain.cli.operate:tokens", "List, mint and revoke tokens."),
     "audit": ("brain.cli.operate:audit", "List who did what."),

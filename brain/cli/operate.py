@@ -8,14 +8,15 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import state_directory, with_client
-from brain.cli.jobs import pages
+from brain.cli.connect import say_dry_run, state_directory, with_client
+from brain.cli.jobs import pages, read_document
 from brain.client import BrainClient
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import AuditEntry, Role
 from brain.types.resources import Resources
-from brain.views import NodeView, TokenView
+from brain.types.sharing import JobShare
+from brain.views import NodeView, PoolView, TokenView
 
 NODE_COLUMNS = (
     output.Column[NodeView]("STATE", lambda node: "ready" if node.ready else "silent"),
@@ -28,6 +29,14 @@ NODE_COLUMNS = (
     output.Column[NodeView]("GPUS", lambda node: str(node.capacity.gpus), right=True),
     output.Column[NodeView]("JOBS", lambda node: ", ".join(node.jobs) or "—"),
     output.Column[NodeView]("SEEN", lambda node: output.clock(node.seen_at), wide=True),
+)
+SHARE_COLUMNS = (
+    output.Column[JobShare]("ROUND", lambda share: share.outcome),
+    output.Column[JobShare]("JOB", lambda share: share.name),
+    output.Column[JobShare]("PROJECT", lambda share: share.project),
+    output.Column[JobShare]("REPLICAS", lambda share: _replicas(share), right=True),
+    output.Column[JobShare]("LOST TO", lambda share: share.lost_to or "—"),
+    output.Column[JobShare]("WHY", lambda share: share.reason),
 )
 FREEZE_COLUMNS = (
     output.Column[Freeze]("SCOPE", lambda freeze: freeze.scope),
@@ -63,6 +72,55 @@ def nodes(client: BrainClient, form: str) -> None:
     """List nodes and what is reserved on them."""
     found = client.send(calls.nodes()).items
     output.show(found, NODE_COLUMNS, form, name=lambda node: node.name)
+
+
+@click.command()
+@click.argument("name", default="local")
+@click.option("--divide", "path", metavar="FILE", help="Write the pool's policy; - reads stdin.")
+@click.option("--dry-run", is_flag=True, help="Check the policy and keep nothing.")
+@output.output_option
+@with_client
+def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: bool) -> None:
+    """Show how a pool is divided, or divide it among projects.
+
+    \b
+    brain pool
+    brain pool --divide policy.yaml
+    """
+    if path is not None:
+        stored = client.send(calls.put_policy(name, read_document(path), dry_run=dry_run))
+        say_dry_run(dry_run, form)
+        projects = ", ".join(sorted(stored.policy.projects)) or "no project"
+        click.echo(f"Pool {name} is divided: {projects}", err=form in ("json", "yaml", "name"))
+    found = client.send(calls.pool(name))
+    if form in ("json", "yaml"):
+        output.dump(found, form)
+        return
+    if form != "name":
+        click.echo(_divided(found))
+    if found.round is not None:
+        output.show(found.round.shares, SHARE_COLUMNS, form, name=lambda share: share.job)
+
+
+def _divided(found: PoolView) -> str:
+    last = found.round
+    if last is None:
+        return "Nobody shares this pool yet: no job of it says `optimizeMode: cluster`."
+    prices = ", ".join(
+        f"{output.number(last.used.get(kind, 0))} of {output.number(last.capacity.get(kind, 0))} "
+        f"{last.units.get(kind, 'core')}s of {kind} given at {output.number(price)} each"
+        for kind, price in sorted(last.prices.items())
+    )
+    gap = f"a better division adds at most {100 * (found.gap or 0):.2g}\u202f%"
+    return f"Divided at {output.clock(last.decided_at)}: {prices or 'everybody is held'}; {gap}."
+
+
+def _replicas(share: JobShare) -> str:
+    return (
+        f"{share.before} → {share.replicas}"
+        if share.before != share.replicas
+        else str(share.replicas)
+    )
 
 
 @click.command()
