@@ -12,16 +12,12 @@ from dataclasses import dataclass, replace
 from brain.errors import Undetermined
 from brain.optimizer import guards
 from brain.optimizer.limits import WithinLimits
-from brain.optimizer.situation import Choice, Policy, Situation, chance, deviation
+from brain.optimizer.situation import Choice, Policy, Situation
 from brain.optimizer.worth import EXPONENT, credit, free_trial, score, worth
 from brain.typeset import change, count, duration, percent, quantity, ratio
 
 #: Utility that a change must win, however cheap it is.
 _LEAST_ADVANTAGE = 0.03
-#: What each added replica must bring, in what one replica alone brings.
-_FLOOR = 0.5
-#: A change must keep this share of the goodput, more likely than not.
-_KEPT = 0.9
 #: Gain for which a size is taken again that was left within the hour.
 _BACK = 0.15
 #: Wait for data from which on more replicas are no remedy: where the CPUs are busy, and anyway.
@@ -135,43 +131,6 @@ class Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class WorthTheirPlace:
-    """Of larger sizes only those whose added replicas bring half of what one alone brings.
-
-    What was never measured is judged with its credit, as when it is chosen; what keeps less than
-    nine tenths of the goodput more likely than not is no change for the better either.
-    """
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        if situation.untenable:
-            return self.base.choose(situation)
-        situation = situation.without_each(self._wasteful)
-        return self.base.choose(situation.without_each(self._losing))
-
-    def _wasteful(self, situation: Situation, size: int) -> str | None:
-        added = size - situation.replicas
-        if added <= 0:
-            return None
-        hoped = situation.useful(size) * math.exp(credit(situation, size))
-        each = (hoped - situation.useful(situation.replicas)) / added
-        alone = situation.useful(1)
-        if each >= _FLOOR * alone:
-            return None
-        return f"each added replica would do {percent(max(0.0, each / alone))} of what one does"
-
-    def _losing(self, situation: Situation, size: int) -> str | None:
-        at_least = _KEPT * situation.rate
-        hoped = situation.predict(size)
-        likely = chance(hoped, at_least) if deviation(hoped) > 0 else 1.0
-        if size >= situation.replicas or likely >= 0.5:
-            return None
-        share = hoped.examples_per_second / situation.rate
-        return f"keeps {percent(share)} only; {percent(_KEPT)} must be likely"
-
-
-@dataclass(frozen=True, slots=True)
 class NotInVain:
     """Not a size that fell short lately."""
 
@@ -265,8 +224,6 @@ class Guarded:
 
 #: What Brain does for a job that is a pool of its own.
 SINGLE_JOB: Policy = Guarded(
-    WorthARestart(
-        WithinBounds(NotInVain(Fed(WithinLimits(NotBack(WorthTheirPlace(Efficient()))))))
-    ),
+    WorthARestart(WithinBounds(NotInVain(Fed(WithinLimits(NotBack(Efficient())))))),
     by=guards.ALL,
 )

@@ -18,7 +18,6 @@ from brain.optimizer.policies import (
     NotInVain,
     WithinBounds,
     WorthARestart,
-    WorthTheirPlace,
 )
 from brain.optimizer.situation import Limits, Situation
 from brain.optimizer.worth import credit
@@ -171,21 +170,10 @@ def test_some_waiting_for_data_counts_where_the_processors_are_busy(
     assert Fed(Efficient()).choose(seen).replicas == replicas
 
 
-def test_each_added_replica_must_bring_half_of_what_one_alone_does():
-    rates = {1: 100.0, 2: 180.0, 4: 290.0, 8: 430.0}
-    seen = situation(rates, at=4, sizes=(2, 4, 8), room=8)
+def test_a_smaller_size_that_does_more_for_its_price_is_taken_although_it_is_slower():
+    seen = situation({2: 120.0, 1: 100.0}, at=2, sizes=(1, 2))
 
-    assert Efficient().choose(seen).replicas == 8
-    assert WorthTheirPlace(Efficient()).choose(seen).replicas == 4
-
-
-def test_a_smaller_size_must_keep_nine_tenths():
-    seen = situation({2: 130.0, 1: 100.0}, at=2, sizes=(1, 2))
-
-    choice = WorthTheirPlace(Efficient()).choose(seen)
-
-    assert choice.replicas == 2
-    assert "must be likely" in dict(choice.why_not)[1]
+    assert SINGLE_JOB.choose(seen).replicas == 1
 
 
 def test_flapping_a_size_that_was_left_within_the_hour_needs_more_than_noise_to_come_back():

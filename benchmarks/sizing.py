@@ -1,0 +1,234 @@
+"""What the rule for one job loses on the published tables, against the best size.
+
+    python -m benchmarks.sizing
+
+Every task of ``benchmarks.doublings`` (an application on a kind of node) is a job that begins with
+one replica, decides every five minutes with a minute's restart and 3 % noise, and keeps its global
+or its local batch. Regret is what ``ln throughput - 0.5 ln replicas`` lacks of the best size's,
+averaged over the run; ``final`` that of the size it ends with. Growths that bring less than 10 %
+are rolled back, as the loop does. ``floor`` and ``likely`` are clauses that the rule does without:
+each added replica brings half of what one alone does; nine tenths of the throughput are kept more
+likely than not.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.doublings import Table, tables
+from brain.models.fitting import Point
+from brain.models.job import fit
+from brain.models.terms import Terms
+from brain.optimizer.policies import Efficient, NotBack, NotInVain, WorthARestart
+from brain.optimizer.situation import Choice, Policy, Situation, chance
+from brain.optimizer.worth import EXPONENT, credit
+from brain.settings import Settings
+from brain.types.allocation import Bounds
+from brain.types.job import Job, JobDocument, JobId, JobState, PolicyMode
+from brain.types.resources import PoolName
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+EVERY_SECONDS, RESTART_SECONDS, VERIFIED_SECONDS = 300.0, 60.0, 120.0
+DWELL_SECONDS, LATELY_SECONDS = 600.0, 3600.0
+NOISE = 0.03
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+DOCUMENT = JobDocument(name="job", command=("train",), replicas=Bounds(min=1, max=64))
+JOB = Job(
+    id=JobId("job"),
+    document=DOCUMENT,
+    pool=PoolName("pool"),
+    owner="nobody",
+    state=JobState.RUNNING,
+    created_at=BEGAN,
+    updated_at=BEGAN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """A policy that may not take the sizes that something is to be said against."""
+
+    base: Policy
+    objection: Callable[[Situation, int], str | None]
+
+    def choose(self, situation: Situation) -> Choice:
+        return self.base.choose(situation.without_each(self.objection))
+
+
+def floor(situation: Situation, size: int) -> str | None:
+    """Each added replica must bring half of what one alone does."""
+    added = size - situation.replicas
+    hoped = situation.useful(size) * math.exp(credit(situation, size))
+    wasted = hoped - situation.rate < 0.5 * added * situation.useful(1)
+    return "floor" if added > 0 and wasted else None
+
+
+def likely(situation: Situation, size: int) -> str | None:
+    """Nine tenths must be kept, more likely than not."""
+    smaller = size < situation.replicas
+    return (
+        "likely"
+        if smaller and chance(situation.predict(size), 0.9 * situation.rate) < 0.5
+        else None
+    )
+
+
+RULES: Mapping[str, Policy] = {
+    "the rule": WorthARestart(NotInVain(NotBack(Efficient()))),
+    "with way back": WorthARestart(NotInVain(Efficient())),
+    "and likely": WorthARestart(NotInVain(NotBack(Without(Efficient(), likely)))),
+    "and floor": WorthARestart(NotInVain(NotBack(Without(Efficient(), floor)))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script on a kind of node: what each size takes, packed as its nodes allow."""
+
+    seconds: Mapping[int, float]
+    nodes: Mapping[int, int]
+    #: Examples a step at each size.
+    batch: Mapping[int, float]
+
+    def rate(self, size: int) -> float:
+        return self.batch[size] / self.seconds[size]
+
+    def utility(self, size: int) -> float:
+        return math.log(self.rate(size)) - EXPONENT * math.log(size)
+
+
+def scripts(found: Iterable[Table], batching: str) -> list[Script]:
+    """Every task that was measured at three sizes or more."""
+    made = []
+    for table in found:
+        alone = table.get((1, 1))
+        if not alone:
+            continue
+        middle = math.sqrt(min(alone) * max(alone))
+        first = max(alone) if batching == "global" else min(b for b in alone if b >= middle)
+        widest = max(size for nodes, size in table if nodes == 1)
+        nodes = {size: max(1, size // widest) for size in SIZES}
+        share = {size: first / size if batching == "global" else float(first) for size in SIZES}
+        seconds = {
+            size: _seconds(table.get((nodes[size], size), {}), share[size]) for size in SIZES
+        }
+        known = {size: value for size, value in seconds.items() if value is not None}
+        if len(known) >= 3 and 1 in known:
+            made.append(Script(known, nodes, {size: share[size] * size for size in SIZES}))
+    return made
+
+
+def lived(script: Script, policy: Policy, hours: float, random: np.random.Generator) -> list[float]:
+    """Mean regret, regret of the last size, and changes."""
+    total, now, size, lost, changes = 3600 * hours, 0.0, 1, 0.0, 0
+    best = max(script.utility(one) for one in script.seconds)
+    points: dict[int, Point] = {}
+    left: dict[int, float] = {}
+    failed: set[int] = set()
+    changed = -total
+    while now < total:
+        now, lost = now + EVERY_SECONDS, lost + (best - script.utility(size)) * EVERY_SECONDS
+        points[size] = _point(
+            script, size, now, script.seconds[size] * math.exp(random.normal(0, NOISE))
+        )
+        if now - changed < DWELL_SECONDS:
+            continue
+        seen = _situation(script, points, size, now, total - now)
+        lately = frozenset(one for one, at in left.items() if now - at < LATELY_SECONDS)
+        seen = replace(seen, disappointed=frozenset(failed), left_lately=lately)
+        target = policy.choose(seen).replicas
+        if target == size:
+            continue
+        changes, changed, left[size] = changes + 1, now, now
+        lost += RESTART_SECONDS
+        if target > size and script.rate(target) < 1.1 * script.rate(size):
+            failed.add(target)
+            points[target] = _point(script, target, now, script.seconds[target])
+            lost += (best - script.utility(target)) * VERIFIED_SECONDS + RESTART_SECONDS
+            now, changes = now + VERIFIED_SECONDS, changes + 1
+        else:
+            size = target
+    return [100 * lost / total, 100 * (best - script.utility(size)), changes]
+
+
+def _situation(
+    script: Script, points: Mapping[int, Point], size: int, now: float, rest: float
+) -> Situation:
+    present = points[size]
+    kept = len(set(script.batch.values())) == 1
+    terms = Terms(global_batch=script.batch[1] if kept else None)
+    earlier = [point for point in points.values() if point is not present]
+    return Situation(
+        job=JOB,
+        current=DOCUMENT.sized(size),
+        mode=PolicyMode.AUTO,
+        present=present,
+        model=fit(present, earlier, terms=terms),
+        sizes=tuple(script.seconds),
+        room=max(SIZES),
+        telemetry_age_seconds=1.0,
+        world_age_seconds=EVERY_SECONDS,
+        checkpointed=True,
+        unsaved_seconds=1.0,
+        restart_seconds=RESTART_SECONDS,
+        elapsed_seconds=now,
+        remaining_seconds=rest,
+        end_declared=True,
+        settings=Settings(),
+        now=present.until,
+    )
+
+
+def _point(script: Script, size: int, now: float, seconds: float) -> Point:
+    return Point(
+        epoch=size,
+        replicas=size,
+        processes=size,
+        nodes=script.nodes[size],
+        accelerator="accelerator",
+        examples_per_step=script.batch[size],
+        step_seconds=seconds,
+        relative_error=0.02,
+        steps=200,
+        last_step=200,
+        until=BEGAN + timedelta(seconds=now),
+    )
+
+
+def _seconds(row: Mapping[int, float], batch: float) -> float | None:
+    """Step seconds at ``batch``, interpolated in logarithms, never extrapolated."""
+    if not row or not min(row) <= batch <= max(row):
+        return None
+    batches = sorted(row)
+    logs = np.log([row[one] for one in batches])
+    return math.exp(float(np.interp(math.log(batch), np.log(batches), logs)))
+
+
+def main() -> None:
+    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
+    found = list(tables(data / "sia/traces").values())
+    print("| rule | batch kept | hours | mean | p90 | final | changes |")
+    print("|---|---|---|---|---|---|---|")
+    for name, policy in RULES.items():
+        for batching in ("global", "local"):
+            for hours in (2.0, 6.0):
+                random = np.random.default_rng(1)
+                rows = np.array(
+                    [lived(one, policy, hours, random) for one in scripts(found, batching)]
+                )
+                mean, final, changes = rows.mean(axis=0)
+                high = np.quantile(rows[:, 0], 0.9)
+                print(
+                    f"| {name} | {batching} | {hours:g} | {mean:.1f} % | {high:.1f} % | "
+                    f"{final:.1f} % | {changes:.1f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
