@@ -15,6 +15,8 @@ from brain.settings import settings_from
 from brain.simulator import replay as again
 from brain.simulator.replay import Recording, Replayed, Verdict
 from brain.simulator.replay.past import Evidence
+from brain.types.job import Checkpoint
+from tests import builders
 from tests.virtual import QUICK, Laptop, scaling_by
 
 
@@ -85,6 +87,19 @@ def test_where_samples_are_gone_the_points_of_worlds_stand_for_them(laptop: Lapt
     found = replayed(lived, minimum_gain=2.0)
     assert {one.evidence for one in found} <= {Evidence.POINTS, Evidence.NOTHING}
     assert any(one.verdict is Verdict.DIFFERENT for one in found)
+
+
+def test_checkpoints_that_were_seen_are_seen_again():
+    """Without a save nothing would have been resized."""
+    lived = Laptop(scaling_by(0.9), checkpoint=Checkpoint()).start()
+    lived.live(16)
+    with lived.stores.transaction() as tx:
+        saved = builders.save(measured_at=lived.now)
+        tx.telemetry.add([saved], received_at=lived.now)
+    lived.live(60)
+    found = replayed(lived)
+    assert any(one.decision.generation is not None for one in found)
+    assert {one.verdict for one in found} == {Verdict.SAME}
 
 
 def test_what_is_gone_is_not_guessed():

@@ -133,8 +133,9 @@ class _Again:
             return self._untold("what it rested on is no longer kept", evidence=evidence)
         if again.target.replicas != self._decision.replicas:
             why = (
-                f"Brain decides {again.target.replicas} on what is still kept, and decided "
-                f"{self._decision.replicas} then: something of it is gone"
+                f"on what is still kept Brain decides {again.target.replicas} "
+                f"({again.explanation.code}), and it decided {self._decision.replicas} then: "
+                "something of it is gone, or settings were others"
             )
             return self._untold(why, evidence=evidence)
         if policy == "brain":

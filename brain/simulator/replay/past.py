@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from brain import wire
+from brain.lifecycle import work
 from brain.lifecycle.sight import KIND, WINDOWS_SECONDS
 from brain.memory import MemoryStores
 from brain.models.fitting import MINIMUM_WINDOWS, Point
@@ -23,6 +24,8 @@ from brain.types.resources import PoolName
 from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
 from brain.types.world import Replica, ReplicaState, World
 
+#: How far back a turn looks at saves and hosts.
+_SAVES, _HOSTS = timedelta(hours=24), timedelta(minutes=2)
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 _JUDGED = frozenset({PlanState.VERIFIED, PlanState.ROLLED_BACK})
 _STATES = {f"job.{state}": state for state in JobState}
@@ -173,7 +176,20 @@ def _fill(
     earlier = [point for point in record.points if point.epoch < worlds[-1].epoch]
     parameters = wire.encode(earlier).decode()
     into.fits.put(StoredFit(job=job, kind=KIND, parameters=parameters, fitted_at=cut.at))
+    declarations = tx.fits.get(job, work.KIND)
+    if declarations is not None:
+        into.fits.put(declarations)
+    _beside(record, tx, into, cut)
     return _samples(record, tx, into, worlds[-1], cut, settings)
+
+
+def _beside(record: Record, tx: Transaction, into: Transaction, cut: Cut) -> None:
+    """Saves of the last day, and how hosts were."""
+    job = record.job.id
+    saves = tx.telemetry.saves(job, since=cut.at - _SAVES)
+    hosts = tx.telemetry.hosts(job, since=cut.at - _HOSTS)
+    seen = [sample for sample in (*saves, *hosts) if sample.measured_at <= cut.at]
+    into.telemetry.add(seen, received_at=cut.at)
 
 
 def _samples(
