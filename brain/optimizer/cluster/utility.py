@@ -5,6 +5,7 @@ returns an array of the same shape, at least 0 where it is meant to be chosen at
 worth 0: a job gets a configuration if it is worth its accelerators' price.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -75,7 +76,8 @@ def marginal(terms: Terms, weights: "Weights") -> Floats:
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
     ahead = np.clip(ahead, weights.shortest_seconds, longest)
-    return terms.priority * left**-weights.exponent * gain * _keep(terms, ahead)
+    weight = np.minimum(left, weights.most_seconds) ** -weights.exponent
+    return terms.priority * weight * gain * _keep(terms, ahead)
 
 
 def _keep(terms: Terms, ahead_seconds: Floats) -> Floats:
@@ -97,6 +99,8 @@ class Weights:
     power: float = 0.5
     #: Added to attained work, so that a new job is not worth everything.
     offset_seconds: float = 300.0
+    #: Work beyond which a job counts no less: without it the longest jobs are starved.
+    most_seconds: float = math.inf
     #: Time over which a restart has to pay, at least and at most.
     shortest_seconds: float = 60.0
     longest_seconds: float = 600.0
