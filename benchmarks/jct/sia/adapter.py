@@ -192,7 +192,6 @@ def _listen(theirs: Any, ours: Job) -> None:
         if ours.observe is not None:
             ours.observe(
                 Seen(
-                    application=ours.application,
                     kind=theirs.current_cluster,
                     shape=tuple(theirs.placement),
                     local=local,

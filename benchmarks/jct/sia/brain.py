@@ -10,6 +10,7 @@ looked up by an application's name but what its jobs measured in this run.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -43,6 +44,19 @@ class Knowledge(StrEnum):
     HISTORY = "history"
 
 
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Tells an experience what a job measures, and once what its start cost."""
+
+    job: Job
+    known: Experience
+
+    def __call__(self, seen: Seen) -> None:
+        if self.known.restart_seconds is None:
+            self.known.restart_seconds = self.job.downtime
+        self.known.add(seen)
+
+
 class Brain:
     """Jobs as views, ``allocate``, placements as grants."""
 
@@ -73,11 +87,8 @@ class Brain:
             job.application if pooled else job.name, Experience(tables=job.tables, grids=grids)
         )
         self._known[job.name] = known
-        job.observe = self._observer(job, known)
+        job.observe = Observer(job, known)
         job.batching = self._batch
-
-    def _observer(self, job: Job, known: Experience) -> "Observer":
-        return Observer(job, known)
 
     def decide(
         self, now: float, jobs: Sequence[Job], kinds: Sequence[Kind], current: Division
@@ -150,19 +161,6 @@ class Brain:
         gradients = now_gradients(job, known)
         _, _, local, micro = goodput(one, known.log_seconds(kind), gradients)
         return int(local[here][0]), int(micro[here][0])
-
-
-class Observer:
-    """Tells an experience what a job measures, and once what its start cost."""
-
-    def __init__(self, job: Job, known: Experience) -> None:
-        self.job = job
-        self.known = known
-
-    def __call__(self, seen: Seen) -> None:
-        if self.known.restart_seconds is None:
-            self.known.restart_seconds = self.job.downtime
-        self.known.add(seen)
 
 
 def now_gradients(job: Job, known: Experience) -> Gradients:

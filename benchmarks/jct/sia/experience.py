@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.jct.applications import Application
 from benchmarks.jct.sia.cluster import Kind, Tables
@@ -19,12 +20,14 @@ from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Observation, rows
 from brain.models.step_time.ensemble import StepTime
 
-#: Local batches at one size that are closer than this factor teach nothing new.
+#: Local batches at one shape that are closer than this factor teach nothing new.
 _ALIKE = 1.25
-#: Measurements after which one more size effect is believed half.
-_HALF = 0.25
+#: Measurements of a size that the model outweighs where they differ.
+_MODEL = 0.25
 
-#: Batches tried at each size.
+#: Deviation of log step time at a shape that was measured.
+_MEASURED = 0.02
+#: Batches tried at each shape.
 _TRIED = 24
 
 Size = tuple[int, int]
@@ -39,7 +42,7 @@ class Grid:
     replicas: Floats
     local: Floats
     micro: Floats
-    allowed: np.ndarray
+    allowed: NDArray[np.bool_]
     #: First batch that progress is counted in.
     first: int
 
@@ -122,7 +125,6 @@ class Experience:
     gradients: dict[int, Gradients] = field(default_factory=dict)
     #: Downtime of a start; None before the first one.
     restart_seconds: float | None = None
-    version: int = 0
     _models: dict[str, tuple[int, StepTime]] = field(default_factory=dict)
     _believed: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -134,7 +136,6 @@ class Experience:
         if any(max(seen.local / old, old / seen.local) < _ALIKE for old in known):
             return
         known[seen.local] = seen.step_seconds, seen.sync_seconds
-        self.version += 1
         self._believed.clear()
 
     @property
@@ -162,7 +163,7 @@ class Experience:
             mean, spread = mean.reshape(one.local.shape), spread.reshape(one.local.shape)
             for size, effect in self._effects(kind, times).items():
                 here = (one.nodes == size[0]) & (one.replicas == size[1])
-                mean, spread = mean + np.where(here, effect, 0.0), np.where(here, 0.02, spread)
+                mean, spread = mean + np.where(here, effect, 0.0), np.where(here, _MEASURED, spread)
             self._believed[kind] = mean, spread
 
     def _fitted(self) -> Accelerators:
@@ -205,7 +206,7 @@ class Experience:
         found: dict[Size, list[float]] = {}
         for (size, _, _), miss in zip(measured, missed.tolist(), strict=True):
             found.setdefault(size, []).append(miss)
-        return {size: sum(one) / (len(one) + _HALF) for size, one in found.items()}
+        return {size: sum(one) / (len(one) + _MODEL) for size, one in found.items()}
 
 
 def _observation(nodes: int, replicas: int, local: int, step: float, sync: float) -> Observation:

@@ -36,7 +36,6 @@ class Grant:
 class Seen:
     """One configuration as a job ran it."""
 
-    application: str
     kind: str
     shape: tuple[int, ...]
     local: int
@@ -189,7 +188,6 @@ class Job:
         assert self.kind is not None
         assert self.gradients is not None
         return Seen(
-            application=self.application,
             kind=self.kind,
             shape=self.shape,
             local=self.local,

@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from benchmarks.jct.applications import Application
-from benchmarks.jct.sia.cluster import Kind, Tables
+from benchmarks.jct.sia.cluster import Kind
 from benchmarks.jct.sia.jobs import Grant, Job
 from benchmarks.jct.sia.model import best
 from benchmarks.jct.sia.run import Division
@@ -120,11 +120,6 @@ def alone(table: Application) -> float:
     """Examples per second of one GPU with the largest batch: the profile taken at submission."""
     batches, times = table.placements[(1,)]
     return float(batches.max() / times[:, 0].max())
-
-
-def throughputs(tables: Tables) -> Mapping[str, float]:
-    """The same by kind."""
-    return {name: alone(table) for name, table in tables.items()}
 
 
 def patience(job: Job, now: float) -> float:
