@@ -21,7 +21,7 @@ from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, ScalePlan
 from brain.types.record import Event
 from brain.types.resources import PoolName
-from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
+from brain.types.telemetry import Phase, Place, Sample, SourceId, ThroughputSample
 from brain.types.world import Replica, ReplicaState, World
 
 #: How far back a turn looks at saves and hosts.
@@ -186,10 +186,12 @@ def _fill(
 def _beside(record: Record, tx: Transaction, into: Transaction, cut: Cut) -> None:
     """Saves of the last day, and how hosts were."""
     job = record.job.id
-    saves = tx.telemetry.saves(job, since=cut.at - _SAVES)
-    hosts = tx.telemetry.hosts(job, since=cut.at - _HOSTS)
-    seen = [sample for sample in (*saves, *hosts) if sample.measured_at <= cut.at]
-    into.telemetry.add(seen, received_at=cut.at)
+    seen: list[Sample] = [
+        *tx.telemetry.saves(job, since=cut.at - _SAVES),
+        *tx.telemetry.hosts(job, since=cut.at - _HOSTS),
+    ]
+    then = [sample for sample in seen if sample.measured_at <= cut.at]
+    into.telemetry.add(then, received_at=cut.at)
 
 
 def _samples(
