@@ -137,7 +137,7 @@ def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] 
     if len(kinds) == 1 and not len(problem.limit) and cells < _CELLS:
         choice = _knapsack(problem, job, column)
         return choice, max(value, worth(problem, choice))
-    found = _solve(problem, job, column)
+    found = solve(problem, job, column)
     if found.x is None:
         return None
     choice = np.full(len(problem.tenant), -1)
@@ -178,7 +178,7 @@ def _knapsack(problem: Problem, job: Ints, column: Ints) -> Ints:
     return choice
 
 
-def _solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
+def solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:
     """Binary variables, one for each configuration, and what each guarantee lacks."""
     columns, jobs = problem.columns, len(problem.tenant)
     quotas, types = len(problem.limit), len(problem.capacity)
