@@ -209,19 +209,21 @@ def insert_new(
     return connection.execute(new, given).all()
 
 
-def builder(kind: type[T], names: Sequence[str]) -> Callable[[Iterable[Any]], T]:
-    """A function from the values of all fields, in the order of ``names``, to a value.
+def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Sequence[Any]], T]:
+    """A function from a part of a value, and a row that begins with its other fields, to the value.
 
     The constructor of a frozen value costs three times this: it asks for every field by name.
     """
-    assert sorted(names) == sorted(_names(kind))
+    assert sorted((part, *names)) == sorted(_names(kind))
     assert not hasattr(kind, "__post_init__")
-    slots = [getattr(kind, name).__set__ for name in names]
+    put_part, slots = getattr(kind, part).__set__, [getattr(kind, name).__set__ for name in names]
     new = object.__new__
 
-    def build(values: Iterable[Any]) -> T:
+    def build(of: Any, values: Sequence[Any]) -> T:
         made = new(kind)
-        for put, one in zip(slots, values, strict=True):
+        put_part(made, of)
+        # The row is longer: its last columns made the part.
+        for put, one in zip(slots, values, strict=False):
             put(made, one)
         return made
 

@@ -71,16 +71,16 @@ _PLACE = tuple(field.name for field in fields(Place))
 
 @dataclass(frozen=True, slots=True)
 class _Placed(Generic[P]):
-    """A question for samples of one kind: its rows are the columns of the place, then the rest."""
+    """A question for samples of one kind: the columns of the place come last in its rows."""
 
     statement: sa.Select[Any]
-    build: Callable[[Iterable[Any]], P]
+    build: Callable[[Place, Sequence[Any]], P]
 
 
 def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Placed[P]:
     names: tuple[str, ...] = tuple(f.name for f in fields(kind) if f.name != "place")
     kept_in: list[str] = ["corrected_at" if name == "measured_at" else name for name in names]
-    columns = [table.c[name] for name in (*_PLACE, *kept_in)]
+    columns = [table.c[name] for name in (*kept_in, *_PLACE)]
     recent = sa.select(*columns).where(
         table.c.job == sa.bindparam("job"),
         table.c.corrected_at >= sa.bindparam("since", type_=table.c.corrected_at.type),
@@ -88,7 +88,7 @@ def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Pla
     if of_epoch:
         recent = recent.where(table.c.epoch == sa.bindparam("epoch"))
     ordered = recent.order_by(table.c.corrected_at, table.c.source)
-    return _Placed(ordered, builder(kind, ("place", *names)))
+    return _Placed(ordered, builder(kind, "place", names))
 
 
 _THROUGHPUT = _question(ThroughputSample, throughput_samples)
@@ -240,11 +240,11 @@ class SqlTelemetry:
         found: list[P] = []
         rows: Sequence[Any] = self._connection.execute(asked.statement, given).all()
         for columns in rows:
-            where = columns[: len(_PLACE)]
+            where = columns[-len(_PLACE) :]
             place = places.get(where)
             if place is None:
                 place = places[where] = Place(**dict(zip(_PLACE, where, strict=True)))
-            found.append(asked.build((place, *columns[len(_PLACE) :])))
+            found.append(asked.build(place, columns))
         return found
 
 
