@@ -38,7 +38,7 @@ SKIPPED = 5
 BAR_MICROSECONDS = 50.0
 #: Layers of the network whose gradients are sampled, each of two parameters, and steps of a round.
 LAYERS = 16
-SAMPLED_STEPS = 3000
+SAMPLED_STEPS = 2000
 
 
 class Stopwatch:

@@ -48,7 +48,7 @@ SWITCH_STEPS = 50
 #: ranks read the same steps: in a synchronous job everybody waits for one that reads alone.
 GRADIENT_STEPS = 16
 #: Nanoseconds per step that reading gradients may cost on average; rarer sampling makes it so.
-GRADIENT_NS = 15_000
+GRADIENT_NS = 12_000
 #: Nanoseconds between steps whose gradients are read, at least.
 GRADIENT_PAUSE_NS = 100_000_000
 #: What a hook costs outside of its own body, in nanoseconds: autograd's call of it.
@@ -455,7 +455,7 @@ class Gradients:
         if self.off or steps < self.resume:
             return
         full = steps % self.every == 0
-        if full or (self.last >= 0 and steps % GRADIENT_STEPS == half):
+        if full or (self.last >= 0 and steps % (2 * GRADIENT_STEPS) == half):
             self._guarded(self._open, steps, now, not full)
 
     def close(self) -> None:
