@@ -49,7 +49,13 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     type=click.Path(path_type=Path),
     help="Directory of measured applications, a folder of tables each.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of faults and measurement noise.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of faults and measurement noise.",
+)
 @click.option(
     "--set", "given", multiple=True, metavar="NAME=VALUE", help="A setting of Brain; see config."
 )
@@ -242,7 +248,8 @@ def read_text(path: Path) -> str:
         BadInput: it cannot be read, or is no text.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        # Spreadsheets begin their files with a mark of the encoding.
+        return path.read_text(encoding="utf-8-sig")
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
     except UnicodeDecodeError as bad:

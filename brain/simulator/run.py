@@ -11,10 +11,10 @@ from brain.simulator.measures import JobResult, PolicyTime, Summary, pace_of, re
 from brain.simulator.policies import POLICIES, Contender, Policy
 from brain.simulator.service import Service
 from brain.simulator.spec import Spec
-from brain.simulator.workload import Arrival
+from brain.simulator.workload import LAST_SECONDS, Arrival
 from brain.simulator.world import Happening, Run, World
 from brain.types.job import OptimizeMode
-from brain.typeset import duration
+from brain.typeset import duration, percent
 
 #: Scatter of measured step times, as a deviation of their logarithm.
 NOISE = 0.02
@@ -113,7 +113,8 @@ def simulate(
         mode: Over what Brain optimizes.
 
     Raises:
-        Undetermined: nothing moves any more and jobs still wait; it names one of them.
+        Undetermined: nothing moves any more and jobs still wait, or one takes more than a year; it
+            is named.
     """
     world = World(spec, workload, applications, seed=seed)
     if policy == "brain":
@@ -149,8 +150,19 @@ def _live(
             worked_at = world.now
         if world.now - worked_at > _STALLED_SECONDS:
             raise _stalled(world, worked_at)
+        if world.present and world.now > world.present[0].arrival.at_seconds + LAST_SECONDS:
+            raise _endless(world)
         progress(len(world.runs) - len(world.present), world.now)
     return took
+
+
+def _endless(world: World) -> Undetermined:
+    run = world.present[0]
+    return Undetermined(
+        f"{run.name} has {percent(run.left / run.work)} of its work left after a year; lower its "
+        "scale, or make its application faster",
+        code="endless",
+    )
 
 
 def _stalled(world: World, since: float) -> Undetermined:

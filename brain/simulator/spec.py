@@ -11,6 +11,8 @@ from brain.types.sharing import PoolPolicy, ProjectShare
 
 #: More accelerators than this are a mistake in the document.
 MOST_ACCELERATORS = 65_536
+#: Of a kind per node and day.
+MOST_TROUBLES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,12 @@ class Spec:
             _not_negative(f"{name}Seconds", seconds)
         for name, trouble in (("stragglers", self.stragglers), ("failures", self.failures)):
             _not_negative(f"{name}.perNodeDay", trouble.per_node_day)
+            if trouble.per_node_day > MOST_TROUBLES:
+                raise BadInput(
+                    f"{name}.perNodeDay {trouble.per_node_day:g} is more than {MOST_TROUBLES}; "
+                    "lower it",
+                    field=f"{name}.perNodeDay",
+                )
             _above(f"{name}.minutes", trouble.minutes)
             _at_least(f"{name}.factor", trouble.factor, 1)
         shares = PoolPolicy(projects=self.projects)

@@ -36,6 +36,8 @@ COLUMNS: Mapping[str, str] = {
 }
 _NEEDED = ("name", "time", "application")
 MOST_JOBS = 100_000
+#: A year: what comes later is a mistake in the table.
+LAST_SECONDS = 366 * 86_400.0
 _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
 
 
@@ -86,11 +88,8 @@ def read_workload(
         BadInput: the message names line, column, value and remedy.
         TooLarge: more rows than are sensible.
     """
-    table = csv.DictReader(lines)
-    _check_columns(list(table.fieldnames or ()))
     found: dict[str, Arrival] = {}
-    for row in table:
-        reader = _Row(row, table.line_num)
+    for reader in _rows(lines):
         arrival = _arrival(reader, spec, applications, documents, declared)
         if recurring and not arrival.submitted_as:
             arrival = replace(arrival, submitted_as=arrival.application)
@@ -102,6 +101,16 @@ def read_workload(
     if not found:
         raise BadInput("the workload has no job; write a row below its head")
     return tuple(sorted(found.values(), key=lambda arrival: arrival.at_seconds))
+
+
+def _rows(lines: Sequence[str]) -> Iterator["_Row"]:
+    table = csv.DictReader(lines)
+    try:
+        _check_columns(list(table.fieldnames or ()))
+        for row in table:
+            yield _Row(row, table.line_num)
+    except csv.Error as bad:
+        raise BadInput(f"line {table.line_num + 1} is no CSV: {bad}; correct it") from bad
 
 
 def _check_columns(columns: Sequence[str]) -> None:
@@ -133,7 +142,7 @@ class _Row:
     def text(self, column: str) -> str:
         return (self.cells.get(column) or "").strip()
 
-    def number(self, column: str, *, least: float) -> float:
+    def number(self, column: str, *, least: float, most: float = math.inf) -> float:
         text = self.text(column)
         try:
             value = float(text)
@@ -141,6 +150,8 @@ class _Row:
             raise self.bad(column, "is no number; correct it") from None
         if not math.isfinite(value) or value < least:
             raise self.bad(column, f"must be at least {least:g}; correct it")
+        if value > most:
+            raise self.bad(column, f"must be at most {most:g}; correct it")
         return value
 
     def whole(self, column: str, default: int, *, least: int = 1) -> int:
@@ -176,7 +187,7 @@ def _arrival(
         names = ", ".join(sorted(applications))
         raise row.bad("application", f"is unknown; {hint}: {names}; --applications adds tables")
     document = _document(row, documents)
-    scale = row.number("scale", least=0) if row.text("scale") else 1.0
+    scale = row.number("scale", least=0, most=1000) if row.text("scale") else 1.0
     if scale == 0:
         raise row.bad("scale", "must be above 0; correct it")
     bounds = _bounds(row, spec, document)
@@ -186,7 +197,7 @@ def _arrival(
     said = document is not None and (document.epochs is not None or document.steps is not None)
     return Arrival(
         name=name,
-        at_seconds=row.number("time", least=0),
+        at_seconds=row.number("time", least=0, most=LAST_SECONDS),
         application=application,
         wanted=_wanted(row, bounds, spec),
         batch=batch,

@@ -54,6 +54,8 @@ def test_jobs_come_in_the_order_of_their_arrival():
         ("digits,-1,classifier", HEAD, r"line 2: time '-1' must be at least 0; correct it"),
         ("digits,soon,classifier", HEAD, r"line 2: time 'soon' is no number; correct it"),
         ("digits,nan,classifier", HEAD, r"time 'nan' must be at least 0"),
+        ("digits,1e9,classifier", HEAD, r"time '1e9' must be at most 3.16224e\+07"),
+        ('"' + "x" * 200_000 + '",0,classifier', HEAD, r"line 2 is no CSV: field larger than"),
         ("digits,inf,classifier", HEAD, r"time 'inf' must be at least 0"),
         (",0,classifier", HEAD, r"line 2: name '' is empty; name the job"),
         ("digits,0,clasifier", HEAD, r"application 'clasifier' is unknown; did you mean classif"),
@@ -68,6 +70,7 @@ def test_jobs_come_in_the_order_of_their_arrival():
         ("d,0,classifier,5000", f"{HEAD},batch_size", r"batch_size '5000' is above 4096"),
         ("d,0,classifier,maybe", f"{HEAD},declared", r"declared 'maybe' is neither yes nor no"),
         ("d,0,classifier,0", f"{HEAD},scale", r"scale '0' must be above 0"),
+        ("d,0,classifier,5000", f"{HEAD},scale", r"scale '5000' must be at most 1000"),
         ("d,0,classifier,job.yaml", f"{HEAD},document", r"document 'job.yaml' cannot be read here"),
         ("digits,0", "name,time", r"column application is missing"),
         ("digits,0,classifier,1", f"{HEAD},num_replica", r"did you mean num_replicas\?"),
@@ -138,6 +141,10 @@ def test_a_job_document_gives_bounds_and_what_is_declared():
         (
             {"nodes": {"t4": {"count": 1, "gpus": 1}}, "failures": {"perNodeDay": -1}},
             r"failures.perNodeDay -1 must be at least 0",
+        ),
+        (
+            {"nodes": {"t4": {"count": 1, "gpus": 1}}, "stragglers": {"perNodeDay": 1e9}},
+            r"stragglers.perNodeDay 1e\+09 is more than 10000; lower it",
         ),
     ],
 )

@@ -1,7 +1,10 @@
 """The physics of the simulated world, case by case."""
 
+from dataclasses import replace
+
 import pytest
 
+from brain import errors
 from brain.simulator.placing import shape
 from brain.simulator.run import simulate
 from brain.simulator.spec import NodeKind, Trouble
@@ -120,9 +123,25 @@ def test_alone_with_a_fair_share_a_job_is_neither_better_nor_worse_off():
 
 def test_a_cluster_that_never_serves_a_job_is_told_and_not_waited_for():
     job = building.arrival(wanted=8, bounds=Bounds(min=8, max=8))
-    troubled = building.spec(failures=Trouble(per_node_day=1e6, minutes=1e7))
+    troubled = building.spec(failures=Trouble(per_node_day=9999, minutes=1e7))
     with pytest.raises(Exception, match="digits still waits"):
         building.simulated([job], "fifo", troubled)
+
+
+def test_a_job_that_never_ends_is_told_and_not_waited_for():
+    job = building.arrival(scale=1000)
+    slow = replace(building.USUAL, example_seconds=100.0)
+    with pytest.raises(
+        errors.Undetermined, match=r"digits has 100.% of its work left after a year"
+    ):
+        simulate(
+            [job],
+            building.spec(turn_seconds=86_400.0),
+            {"usual": slow},
+            policy="fifo",
+            settings=building.AUTO,
+            stopwatch=lambda: 0.0,
+        )
 
 
 def test_progress_is_told_up_to_the_end():
