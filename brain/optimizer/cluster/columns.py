@@ -90,6 +90,7 @@ def tabulate(
         deviation=padded(flat.rows[:, DEVIATION]),
         replicas=replicas,
         current=padded(current),
+        runs=np.array([job.current is not None for job in jobs], dtype=bool)[:, None],
         **_traits(jobs, weights),
     )
     allowed, elsewhere = padded(possible), replace(terms, current=np.zeros(shape, dtype=bool))

@@ -27,7 +27,10 @@ class Terms:
     replicas: Floats
     #: Shape (J, C): where the job is now; the only column that needs no restart.
     current: NDArray[np.bool_]
-    #: Shape (J, 1) from here on: see ``JobView``; what is not known is NaN.
+    #: Shape (J, 1) from here on. Whether the job runs, wherever: ``current`` is empty where it is
+    #: reckoned what a move would cost.
+    runs: NDArray[np.bool_]
+    #: See ``JobView``; what is not known is NaN.
     attained_seconds: Floats
     remaining_seconds: Floats
     waited_seconds: Floats

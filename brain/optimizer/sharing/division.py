@@ -123,8 +123,7 @@ def _tenure(base: Utility, bonus: float) -> Utility:
     """A utility by which whoever runs keeps at least its smallest size."""
 
     def worth(terms: Terms, weights: Weights) -> Floats:
-        runs = terms.current.any(axis=1, keepdims=True)
-        found: Floats = base(terms, weights) + bonus * runs
+        found: Floats = base(terms, weights) + bonus * terms.runs
         return found
 
     return worth

@@ -6,6 +6,7 @@ import pytest
 
 from brain.optimizer.cluster import Curve, Outcome, Weights, allocate
 from brain.optimizer.cluster.placement import Floor, Need
+from brain.optimizer.cluster.utility import marginal
 from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
 
 
@@ -124,6 +125,19 @@ def test_small_jobs_are_moved_for_a_large_one_where_that_pays():
 
     assert where(round_, "large") == [8]
     assert [round_.grants[f"small-{i}"].outcome for i in range(2)].count(Outcome.MOVES) == 1
+
+
+def test_a_bonus_for_who_runs_goes_with_it():
+    small = [
+        job(f"small-{index}", [1], current=placement("v100", str(index)), restart_seconds=1.0)
+        for index in range(2)
+    ]
+    large = job("large", curves=spread([(8, 1, 800.0), (8, 2, 100.0)]), priority=1)
+    kept = Weights(utility=lambda terms, weights: marginal(terms, weights) + 9 * terms.runs)
+
+    round_ = allocate([*small, large], cluster(nodes("v100", 2)), settings=replace(kept, movable=1))
+
+    assert where(round_, "large") == [8]
 
 
 def test_nobody_is_moved_for_less_than_it_loses():
