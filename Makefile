@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-elastic bench-models bench-jct bench-allocator bench-resources web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -14,6 +14,7 @@ help:
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP (SECONDS=$(SECONDS) SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
+	@echo "make bench-turn  what one turn costs: of one job, and of a pool of 2,000"
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
@@ -53,6 +54,9 @@ soak: $(READY)
 
 bench-loop: $(READY)
 	$(BIN)/python -m benchmarks.loop
+
+bench-turn: $(READY)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.turn
 
 bench-elastic: $(READY)
 	$(BIN)/python -m benchmarks.elastic
