@@ -135,6 +135,8 @@ def estimate(
         if path
         else document_of(words, policy=None, checkpoint=declared, **options)
     )
+    if path and declared:
+        document["checkpoint"] = dict(document.get("checkpoint") or {}) | {"path": declared}
     complete(document)
     question = Question(
         steps=steps,

@@ -63,10 +63,16 @@ def probe(
     """Run the trials one after another, as many as ``seconds`` allow.
 
     Raises:
-        BadInput: the script's checkpoint cannot be kept apart, or its batch not be doubled.
+        BadInput: there is no command, the script's checkpoint cannot be kept apart, or its batch
+            not be doubled.
         Undetermined: not one trial was measured; it says why.
     """
     _expect_local()
+    if not document.get("command"):
+        raise BadInput(
+            "the document has no command, only an image; --probe runs commands of this machine",
+            field="command",
+        )
     doubled = None if batch_option is None else twice(document["command"], batch_option)
     ahead = trials(before.sizes, doubled=doubled is not None)
     view = View.of(document, saves_nothing=saves_nothing)

@@ -38,6 +38,8 @@ class View:
             BadInput: nothing says where the script saves, or it cannot be kept from there.
         """
         directory = Path(str(document["directory"])).absolute()
+        if not directory.is_dir():
+            raise BadInput(f"directory {directory} does not exist", field="directory")
         said = (document.get("checkpoint") or {}).get("path")
         if said is None and not saves_nothing:
             raise BadInput(
@@ -78,9 +80,16 @@ def apart(
     """Fill ``scratch`` and return the document that runs there.
 
     Raises:
-        BadInput: what lies beside the checkpoint is too large to copy.
+        BadInput: what lies beside the checkpoint is too large to copy, or cannot be read.
     """
-    _show(view.directory, scratch, view.inside)
+    try:
+        _show(view.directory, scratch, view.inside)
+    except OSError as unreadable:
+        raise BadInput(
+            f"{unreadable.filename or view.directory} cannot be shown to the probe: "
+            f"{unreadable.strerror}",
+            field="directory",
+        ) from unreadable
     words, environment = list(command), dict(document.get("environment") or {})
     checkpoint = dict(document.get("checkpoint") or {})
     if view.outside is not None:

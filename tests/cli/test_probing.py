@@ -168,3 +168,17 @@ def test_a_probe_has_neither_budget_nor_deadline(place: Path, scratch: Path):
     made = shown(place, scratch, "last.pt", budget={"cost": 1}, steps=3)
     assert "budget" not in made
     assert made["steps"] == 3
+
+
+def test_a_directory_that_is_not_there_is_refused(place: Path):
+    with pytest.raises(BadInput, match="does not exist"):
+        View.of(job(place / "nowhere"), saves_nothing=False)
+
+
+def test_what_cannot_be_read_is_named(place: Path, scratch: Path):
+    document = job(place)
+    view = View.of(document, saves_nothing=False)
+    (scratch / "train.py").mkdir()
+    (scratch / "train.py" / "train.py").mkdir()
+    with pytest.raises(BadInput, match="cannot be shown to the probe"):
+        apart(view, document, document["command"], scratch)
