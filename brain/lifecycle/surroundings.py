@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from statistics import median
+from typing import Any
 
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN
@@ -20,7 +21,7 @@ from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
-from brain.types.world import Cause
+from brain.types.world import Cause, World
 from brain.typeset import change, duration
 
 #: Brain's own changes of so long ago count towards what a job bears.
@@ -48,18 +49,8 @@ def situate(
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
     saves = _saves(tx, job, now)
-    restart = restart_cost(
-        [
-            world.downtime_seconds
-            for world in reversed(worlds)
-            if world.cause is Cause.PLAN and world.downtime_seconds is not None
-        ],
-        assumed_seconds=settings.restart_seconds,
-    )
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, ratios=ratios(tx, job))
-    changed, lately = changed_at(worlds, plans), _own_changes(plans, now)
-    decided = tx.plans.decision(job.id)
     sizes = tuple(job.document.replicas.sizes())
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
@@ -78,24 +69,40 @@ def situate(
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
         checkpointed=bool(saves or declared.path or declared.every or declared.signal),
         unsaved_seconds=_since(saves[-1].measured_at, now) if saves else elapsed,
-        restart_seconds=restart.seconds,
-        restarts_measured=restart.measured,
-        since_change_seconds=None if changed is None else _since(changed, now),
-        changes_lately=len(lately),
-        left_lately=frozenset(plan.current.replicas for plan in lately),
-        since_decision_seconds=_away(decided, now),
+        since_decision_seconds=_away(tx.plans.decision(job.id), now),
         elapsed_seconds=elapsed,
         remaining_seconds=rest.seconds,
         end_declared=rest.declared,
         remaining_basis=rest.basis,
         limits=limits(job, sight, worlds, settings, now),
-        disappointed=_disappointed(plans, now),
         straggler=_straggler(sight.samples),
         data_wait_share=_data_wait(sight.samples),
         cpu_share=_cpu(tx, job, sight, now),
         settings=settings,
         now=now,
+        **_changes(plans, worlds, settings, now),
     )
+
+
+def _changes(
+    plans: Sequence[ScalePlan], worlds: Sequence[World], settings: Settings, now: datetime
+) -> dict[str, Any]:
+    """What changes of the world cost so far, when the last ones were and what they left."""
+    downtimes = [
+        world.downtime_seconds
+        for world in reversed(worlds)
+        if world.cause is Cause.PLAN and world.downtime_seconds is not None
+    ]
+    restart = restart_cost(downtimes, assumed_seconds=settings.restart_seconds)
+    changed, lately = changed_at(worlds, plans), _own_changes(plans, now)
+    return {
+        "restart_seconds": restart.seconds,
+        "restarts_measured": restart.measured,
+        "since_change_seconds": None if changed is None else _since(changed, now),
+        "changes_lately": len(lately),
+        "left_lately": frozenset(plan.current.replicas for plan in lately),
+        "disappointed": _disappointed(plans, now),
+    }
 
 
 def _since(instant: datetime | None, now: datetime) -> float:
