@@ -66,7 +66,12 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        try:
+            command: click.Command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as missing:
+            raise click.ClickException(
+                f"`brain {cmd_name}` needs {missing.name}: pip install 'elastic-brain[server]'"
+            ) from missing
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -136,3 +136,17 @@ def test_durations_and_shares_are_short():
         "1 h 24 min",
         "61",
     ]
+
+
+@pytest.mark.parametrize("command", ["simulate", "replay"])
+def test_a_command_that_needs_more_than_is_installed_says_what(command: str):
+    code = (
+        "import sys; sys.modules['scipy'] = None; sys.argv = ['brain', sys.argv[1], '--help'];"
+        "from brain.cli import main; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert f"`brain {command}` needs scipy" in ran.stderr
+    assert "pip install 'elastic-brain[server]'" in ran.stderr
