@@ -51,6 +51,7 @@ def _past(tx: Transaction, job: Job) -> Past:
         name=job.document.name,
         script=script_of(job.document, job.owner),
         succeeded=job.state is JobState.SUCCEEDED,
+        failed=job.state is JobState.FAILED,
         points=tuple(points(tx, job)) or _rough(tx, job),
         uses=used.uses,
         reserved_millis=float(job.document.resources.cpu_millis),

@@ -415,3 +415,9 @@ def test_a_batch_that_grows_beyond_its_worth_is_not_chosen():
 
     assert chosen(asked(weak(None))) == (4, "cpu")
     assert chosen(asked(weak(6.4))) == (1, "cpu")
+
+
+def test_what_a_failed_job_used_is_no_measure_while_others_are_known():
+    starved = past("starved", failed=True, uses=(use(memory_bytes=64.0 * GIB),))
+    assert known(row(asked(starved, past()), 1).memory_bytes).value < 3 * GIB
+    assert known(row(asked(starved), 1).memory_bytes).value > 60 * GIB

@@ -54,7 +54,8 @@ def estimate(
     model, unknown = _model(document, alike)
     work = pooled.work(document, question, alike, model)
     # Without anything alike the owner's other jobs are a better guess than none (section 3.5).
-    needs = Needs(alike or neighbours)
+    used = alike or neighbours
+    needs = Needs([one for one in used if not one.past.failed] or used)
     asked = Asked(document=document, model=model, needs=needs, work=work, market=market)
     unit = model.unit if model is not None else "examples/s"
     rows, explanation = choose(sizes(asked, rooms), market, question, unit)

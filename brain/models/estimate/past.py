@@ -166,6 +166,8 @@ class Past:
     name: str
     script: Script
     succeeded: bool
+    #: What a job used that failed may be why it did.
+    failed: bool = False
     #: One per measured world, oldest first.
     points: tuple[Point, ...] = ()
     uses: tuple[WorldUse, ...] = ()
