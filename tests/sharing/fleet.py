@@ -1,5 +1,6 @@
 """Several jobs on several nodes in virtual time, with the truth that Brain has to find out."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -37,6 +38,10 @@ QUICK = Settings(
 )
 
 
+#: How much faster than the others a kind of accelerator is.
+FASTER = {"A100": 3.0}
+
+
 @dataclass
 class Running:
     """One job as the world has it."""
@@ -56,6 +61,7 @@ class Fleet:
         self,
         nodes: Mapping[str, int],
         *,
+        kinds: Mapping[str, str] | None = None,
         settings: Settings = QUICK,
         stores: Stores | None = None,
         seed: int = 7,
@@ -68,7 +74,9 @@ class Fleet:
         self._random, self._sequence = Random(seed), 0
         with self.stores.transaction() as tx:
             for name, cpus in nodes.items():
-                tx.nodes.put(builders.node(name, cpus=cpus))
+                made = gpus(name, cpus, kinds[name]) if kinds else builders.node(name, cpus=cpus)
+                tx.nodes.put(made)
+        self._kinds: Mapping[str, str] = kinds or {}
 
     def submit(
         self,
@@ -176,9 +184,11 @@ class Fleet:
             wish = lifecycle.wish(tx, job, self.settings)
             nodes = list(tx.nodes.of(POOL))
             world = tx.worlds.latest(job.id)
-        if wish.replicas == len(running.replicas):
+        chosen = Counter(dict(wish.nodes))
+        here = Counter(replica.node for replica in running.replicas.values())
+        if wish.replicas == len(running.replicas) and chosen in (Counter(), here):
             return
-        gone = self._shrink(running, wish.replicas, dict(wish.nodes))
+        gone = self._shrink(running, wish.replicas, chosen)
         self._grow(running, wish.replicas, dict(wish.nodes), nodes, wish.generation)
         cause = Cause.PLAN if world else Cause.START
         epoch = 1 + (world.epoch if world else 0)
@@ -189,17 +199,16 @@ class Fleet:
             self._report(running, WorldEvent.STEPPING, epoch=epoch, cause=cause, **down)
         running.step = 0
 
-    def _shrink(self, running: Running, size: int, chosen: dict[NodeName, int]) -> list[Replica]:
+    def _shrink(self, running: Running, size: int, chosen: Counter[NodeName]) -> list[Replica]:
+        """Let go of what is on a node that was not chosen, else of the youngest."""
+        kept: Counter[NodeName] = Counter()
         gone = []
-        while len(running.replicas) > size:
-            here = [r.node for r in running.replicas.values()]
-            extra = [
-                id
-                for id, r in running.replicas.items()
-                if here.count(r.node) > chosen.get(r.node, 0)
-            ]
-            id = (extra or list(running.replicas))[-1]
-            gone.append(_exited(running.replicas.pop(id), self.now))
+        for id, replica in list(running.replicas.items()):
+            most = chosen[replica.node] if chosen else size
+            if kept[replica.node] >= most or kept.total() >= size:
+                gone.append(_exited(running.replicas.pop(id), self.now))
+            else:
+                kept[replica.node] += 1
         return gone
 
     def _grow(
@@ -214,7 +223,8 @@ class Fleet:
             held = self.held()
             here = [r.node for r in running.replicas.values()]
             wanted = [name for name, n in chosen.items() if here.count(name) < n]
-            free = [n.name for n in nodes if held.get(n.name, 0) < n.capacity.cpu_millis // 1000]
+            usable = [node for node in nodes if node.schedulable]
+            free = [n.name for n in usable if held.get(n.name, 0) < _slots(n)]
             node = next((name for name in (*wanted, *free) if name in free), None)
             if node is None:
                 return
@@ -257,7 +267,9 @@ class Fleet:
         size = len(running.replicas)
         if not size:
             return
+        kind = self._kinds.get(next(iter(running.replicas.values())).node, "cpu")
         truth = running.step_seconds(size) * (1 + self._random.gauss(0, 0.002))
+        truth /= FASTER.get(kind, 1.0)
         steps = max(1, round(1 / truth))
         running.step += steps
         epoch, nodes = self._epoch(running), {r.node for r in running.replicas.values()}
@@ -272,6 +284,7 @@ class Fleet:
                 nodes=len(nodes),
                 replicas=size,
                 processes=size,
+                accelerator=kind,
                 local_batch=64 // size,
                 steps=steps,
                 step=running.step,
@@ -294,6 +307,10 @@ def gpus(name: str, count: int, kind: str) -> Node:
     """A machine of ``count`` accelerators."""
     capacity = Resources(cpu_millis=64_000, memory_bytes=2**38, gpus=count)
     return builders.node(name, capacity=capacity, accelerator=kind)
+
+
+def _slots(node: Node) -> int:
+    return node.capacity.gpus or node.capacity.cpu_millis // 1000
 
 
 def _exited(replica: Replica, at: datetime) -> Replica:

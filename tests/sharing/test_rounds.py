@@ -13,7 +13,7 @@ from brain.sharing import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import JobState, Policy
 from brain.types.plan import PlanState
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
 from tests.sharing.fleet import POOL, QUICK, Fleet, scaling_by
 
@@ -231,6 +231,44 @@ def test_every_decision_says_who_has_what_a_job_might_have_had():
     assert share.next_best is not None
     assert share.next_best.replicas == 2
     assert "good makes more of them" in fleet.decision("bad").explanation.reason
+
+
+def mixed(**changed: Any) -> Fleet:
+    """Two slow accelerators and two fast ones; one job on a slow one."""
+    fleet = Fleet(
+        {"slow": 2, "fast": 2},
+        kinds={"slow": "T4", "fast": "A100"},
+        settings=replace(QUICK, **changed),
+    )
+    with fleet.stores.transaction() as tx:
+        tx.nodes.put(replace(tx.nodes.get(NodeName("fast")), schedulable=False))
+    fleet.submit(
+        "digits",
+        scaling_by(0.9),
+        resources=Resources(gpus=1),
+        replicas=Bounds(min=1, max=2, start=1),
+    )
+    fleet.live(4)
+    with fleet.stores.transaction() as tx:
+        tx.nodes.put(replace(tx.nodes.get(NodeName("fast")), schedulable=True))
+    return fleet
+
+
+def test_a_job_stays_on_its_kind_of_accelerator_where_nobody_can_move_it():
+    fleet = mixed()
+
+    fleet.live(60)
+
+    assert fleet.held() == {"slow": 2}
+    assert fleet.round.units == {"T4": "GPU", "A100": "GPU"}
+
+
+def test_a_job_moves_to_a_kind_it_never_tried_where_a_scaler_can_move_it():
+    fleet = mixed(migrate=True)
+
+    fleet.live(60)
+
+    assert fleet.held() == {"fast": 2}
 
 
 jobs = st.lists(

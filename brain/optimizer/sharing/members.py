@@ -16,8 +16,9 @@ from brain.types.recommendation import Prediction
 
 #: Sizes of one job that are compared at most; beyond, they grow by a fifth each.
 _SIZES = 40
-#: Deviation of the log goodput of a kind of accelerator that a job was never tried on: it may be
-#: half as good or twice (the kinds of the published tables differ by up to four times).
+#: Deviation of the log goodput of a kind of accelerator that a job was never tried on, in which it
+#: gets credit for what there is to learn: it may be half as good or twice (the kinds of the
+#: published tables differ by up to four times).
 _UNTRIED = 0.5
 
 
@@ -123,7 +124,7 @@ def _sizes(situation: Situation) -> list[int]:
 def _curve(
     situation: Situation, model: JobModel, kind: str, sizes: Sequence[int], *, own: bool
 ) -> Curve | None:
-    """Goodput of the sizes that can be known; of a kind never tried, of the smallest alone."""
+    """Goodput of the sizes that can be known; of a kind never tried, a look at two sizes."""
     asked = [Size(replicas=size, accelerator=None if own else kind) for size in sizes]
     known = [
         (size, found)
@@ -138,11 +139,14 @@ def _curve(
         )
     if own:
         return None
+    looks = sorted({sizes[0], situation.replicas})
     try:
-        like = situation.predict(sizes[0]).examples_per_second
+        like = [situation.predict(size).examples_per_second for size in looks]
     except Undetermined:
         return None
-    return Curve.of(sizes[0], like * model.worth(sizes[0]), _UNTRIED)
+    credit = math.exp(_UNTRIED)
+    worth = [credit * rate * model.worth(size) for size, rate in zip(looks, like, strict=True)]
+    return Curve.of(looks, worth, _UNTRIED)
 
 
 def _attained(situation: Situation, earlier: Sequence[Point], base: float) -> float:
