@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from brain.optimizer.cluster import refusals
+from brain.optimizer.cluster.arrange import seat, swap
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
 from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
 from brain.optimizer.cluster.grants import grants, ordered
 from brain.optimizer.cluster.placement import Floor
 from brain.optimizer.cluster.prices import Market, Problem, clear, taken
-from brain.optimizer.cluster.seating import Seating, seat
-from brain.optimizer.cluster.swaps import swap
+from brain.optimizer.cluster.seating import Seating
 from brain.optimizer.cluster.utility import Weights
 from brain.optimizer.cluster.views import (
     NODES,
