@@ -119,15 +119,17 @@ def straggling(situation: Situation) -> Hold | None:
 
 
 def unmeasured(situation: Situation) -> Hold | None:
-    """Too few or too scattered steps."""
-    if not isinstance(situation.present, Undetermined):
-        return None
-    return Hold(
-        code=situation.present.code,
-        reason=str(situation.present),
-        short="the present size is not measured yet",
-        next_step="It is decided as soon as enough steps were measured.",
-    )
+    """Too few or too scattered steps, or a world so much smaller than what stands."""
+    try:
+        situation.predict(situation.replicas)
+    except Undetermined as unknown:
+        return Hold(
+            code=unknown.code,
+            reason=str(unknown),
+            short="the present size is not measured yet",
+            next_step="It is decided as soon as enough steps were measured.",
+        )
+    return None
 
 
 def unsaved(situation: Situation) -> Hold | None:

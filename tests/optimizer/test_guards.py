@@ -1,5 +1,6 @@
 """Each guard by the incident that it prevents; they hold, and never shrink."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,16 @@ def test_guard(fields: dict[str, Any], code: str):
     assert decision.hold
     assert decision.explanation.code == code
     assert decision.explanation.next_step
+
+
+def test_a_world_far_smaller_than_what_stands_decides_nothing():
+    partial = situation({1: 100.0})
+    standing = replace(partial, current=replace(partial.current, replicas=4))
+
+    decision = recommend(standing)
+
+    assert decision.hold
+    assert "measure 2 first" in decision.explanation.reason
 
 
 def test_without_an_incident_the_wasteful_job_would_be_shrunk():
