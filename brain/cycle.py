@@ -99,7 +99,7 @@ def turn(
                 moved, decision = attend(tx, tx.jobs.get(job), memo, settings, now)
                 memo.wrote(tx, [job] if moved else [])
         except Conflict:
-            memo.undone()
+            memo.undone(job)
             made.conflicts.append(job)
             continue
         made.plans += moved

@@ -149,7 +149,12 @@ class Ticker:
     ) -> cycle.Turn:
         """The service's own turn: it keeps in mind what it read as long as it holds the lease."""
         memo = self._memos.setdefault(pool, Memo(pool))
-        return cycle.turn(stores, pool, settings, now, memo=memo)
+        try:
+            return cycle.turn(stores, pool, settings, now, memo=memo)
+        except Unavailable:
+            # What the turn at hand noted may not have been kept.
+            self._memos.pop(pool, None)
+            raise
 
     def _failed(self, pool: PoolName, bug: Exception) -> None:
         _log.error("the turn of pool %s failed", pool, exc_info=bug)

@@ -100,8 +100,10 @@ class Memo:
                 self._note(job, holding(tx, job), "")
         self._event = tx.events.last_id()
 
-    def undone(self) -> None:
+    def undone(self, *looked_at: JobId) -> None:
         """A transaction came to nothing: read everything that it might have changed again."""
+        for job in looked_at:
+            self.looked.pop(job, None)
         self._event = -1
         self._lives.clear()
         self.decided.clear()
