@@ -1,0 +1,41 @@
+"""What the allocator is held against is worth holding it against."""
+
+import numpy as np
+import pytest
+
+from benchmarks.allocator import peers
+from brain.optimizer.cluster import Weights
+from brain.optimizer.cluster.allocate import divide, question
+from brain.optimizer.cluster.division import worth
+from brain.optimizer.cluster.prices import Problem
+from tests.optimizer.cluster.building import cluster, job, nodes
+
+
+@pytest.fixture
+def problem() -> Problem:
+    random = np.random.default_rng(0)
+    jobs = [
+        job(f"job-{index}", [1, 2, 4, 8], exponent=float(random.uniform(0.5, 1)))
+        for index in range(30)
+    ]
+    return question(jobs, cluster(nodes("v100", 4)), Weights()).problem
+
+
+def test_the_relaxation_is_above_every_division(problem: Problem):
+    relaxed = peers.relaxation(peers.rules(problem))
+
+    assert peers.greedy(problem) <= relaxed
+    assert worth(problem, divide(problem, None, Weights())[1]) <= relaxed * (1 + 1e-9)
+
+
+def test_the_heap_is_a_peer_and_not_a_straw_man(problem: Problem):
+    best = peers.branch_and_bound(peers.rules(problem), seconds=20)
+
+    assert best is not None
+    assert peers.greedy(problem) >= 0.9 * best
+
+
+def test_branch_and_bound_finds_what_we_find(problem: Problem):
+    best = peers.branch_and_bound(peers.rules(problem), seconds=20)
+
+    assert worth(problem, divide(problem, None, Weights())[1]) == pytest.approx(best, rel=2e-3)
