@@ -124,18 +124,17 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
             for one in division.changes.values()
             if made.member.key in one.after
         ]
-        whom = (
-            f"; {', '.join(takers)} make more of the rest" if takers else "; others wait to start"
-        )
-        reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}{whom}"
+        verb = "makes" if len(takers) == 1 else "make"
+        whom = f"{', '.join(takers)} {verb} more of the rest" if takers else "others wait to start"
+        reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
         return Choice(replicas=grant.replicas, code="makes-room", reason=reason, next_step="")
     factor = f", {ratio(share)} of now" if share is not None else ""
     price = _price(division, made.member, grant)
     if grant.outcome is Outcome.MOVES:
         to = ", ".join(name for name, _ in made.nodes)
-        reason = f"{rate} expected with {size} on {to}{factor}; {price}"
+        reason = f"{rate} expected with {size} on {to}{factor}; the price is {price}"
         return Choice(replicas=grant.replicas, code="moves", reason=reason, next_step="")
-    reason = f"{rate} expected with {size}{factor}; nobody makes more of them at {price}"
+    reason = f"{rate} expected with {size}{factor}; nobody makes more of them at a price of {price}"
     return Choice(replicas=grant.replicas, code="gets-more", reason=reason, next_step="")
 
 
@@ -166,14 +165,14 @@ def _second(division: Division, member: Member, grant: Grant, situation: Situati
     does = f"{size} would make {ratio(1 + gain)} of that" if gain is not None else size
     if grant.lost_to is not None:
         return f"{does}, {division.names[grant.lost_to]} makes more of them"
-    return f"{does}, not worth {_price(division, member, grant)}"
+    return f"{does}, not worth the price of {_price(division, member, grant)}"
 
 
 def _price(division: Division, member: Member, grant: Grant) -> str:
     market = _market(division, member)
     kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
     price = division.prices.accelerators.get(kind, 0.0) / market.grain
-    return f"a price of {number(price, digits=2)} per {market.unit}"
+    return f"{number(price, digits=2)} per {market.unit}"
 
 
 def _explained(
