@@ -167,11 +167,6 @@ class Names:
         Raises:
             OSError: it cannot be written, and why.
         """
-        try:
-            with open(os.path.join(slot, "waited"), "w"):
-                pass
-        except OSError:  # durable meanwhile
-            pass
         self.wake()
         pause = _WAIT_SECONDS[0]
         while os.path.isdir(slot):

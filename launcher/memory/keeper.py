@@ -35,9 +35,6 @@ GIVE_UP_SECONDS = 10.0
 ORPHANS_SECONDS = 15.0
 #: Where processors are short, what trains, or is about to, comes first; storage is not starved.
 _NICENESS = 5
-#: Seconds that a save rests in memory before it is copied: a change of the world comes right after
-#: one, and needs the processors.
-_REST_SECONDS = 0.4
 
 
 class Keeper:
@@ -46,8 +43,6 @@ class Keeper:
     def __init__(self, root: str) -> None:
         self.root = root
         self.slots: dict[str, Slot] = {}
-        #: Nobody waits for storage yet.
-        self.calm = True
         self.lost: list[str] = []
         self.reported = ""
         self.storing, self.behind = Storing(Path(root)), False
@@ -63,7 +58,6 @@ class Keeper:
         """Work until the agent is gone and nothing is ahead of storage."""
         gone_since = None
         while True:
-            self.calm = gone_since is None and self.asked == self.answered
             busy = self.turn()
             self.behind = self.storing.turn(breakpoint=self.asked != self.answered)
             self.answered = self.answered if self.behind else self.asked
@@ -72,8 +66,7 @@ class Keeper:
                 self.report()
                 break
             listened = [self.bell] if gone_since is not None else [self.bell, sys.stdin]
-            soon = self.behind or self.slots or gone_since
-            pause = 0.01 if busy else 0.05 if soon else LOOK_SECONDS
+            pause = 0.01 if busy else 0.05 if self.behind or gone_since else LOOK_SECONDS
             ready, _, _ = select.select(listened, [], [], pause)
             if self.bell in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -101,15 +94,10 @@ class Keeper:
         for entry in os.listdir(os.path.join(self.root, "steps")):
             if entry.startswith(".writing-") and not alive(int(entry.rpartition("-")[2])):
                 shutil.rmtree(os.path.join(self.root, "steps", entry), ignore_errors=True)
-        resting = []
         for path, slot in list(self.slots.items()):
-            if not os.path.isdir(path):
+            if not os.path.isdir(path) or self.persist(slot):
                 del self.slots[path]
-            elif self.calm and slot.rests(_REST_SECONDS):
-                resting.append(slot)
-            elif self.persist(slot):
-                del self.slots[path]
-        return len(self.slots) > len(resting)
+        return bool(self.slots)
 
     def sweep(self, writing: str) -> None:
         """Remove what a worker did not live to write to its end."""

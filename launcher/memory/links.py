@@ -3,7 +3,6 @@
 For readers in other processes of the same machine; writing is the shim's and the keeper's.
 """
 
-import contextlib
 import errno
 import json
 import os
@@ -96,8 +95,6 @@ def settle(path: str, inode: int | None = None) -> None:
         if not waited:
             return
         for slot in waited:
-            with contextlib.suppress(OSError):  # durable meanwhile
-                Path(slot, "waited").touch()
             refused = Path(slot, "error")
             if refused.exists():
                 number = json.loads(refused.read_text())["errno"]

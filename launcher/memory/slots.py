@@ -37,12 +37,6 @@ class Slot:
         self.missed_since: float | None = None
         self.refused_since: float | None = None
         self.next_try = 0.0
-        self._found = time.monotonic()
-
-    def rests(self, seconds: float) -> bool:
-        """Whether it was found less than so long ago, and nobody waits for storage."""
-        young = time.monotonic() - self._found < seconds
-        return young and not os.path.exists(os.path.join(self.path, "waited"))
 
     @property
     def accepted(self) -> float | None:
