@@ -74,7 +74,8 @@ class Memo:
 
     def queued(self) -> list[Job]:
         """Jobs that wait to start."""
-        return [self._jobs[id] for id, m in self.marks.items() if m.state is JobState.QUEUED]
+        known = (self._jobs[id] for id in self.marks if id in self._jobs)
+        return [job for job in known if job.state is JobState.QUEUED]
 
     def life(self, id: JobId) -> str:
         """What tells whether a job, its plans, worlds or replicas were changed."""

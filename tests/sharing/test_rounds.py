@@ -271,6 +271,53 @@ def test_a_job_moves_to_a_kind_it_never_tried_where_a_scaler_can_move_it():
     assert fleet.held() == {"fast": 2}
 
 
+def test_a_pool_without_a_node_says_what_a_job_waits_for():
+    fleet = Fleet({})
+    fleet.submit("digits", scaling_by(0.9))
+
+    fleet.live(6)
+
+    (share,) = fleet.round.shares
+    assert (share.outcome, share.replicas) == ("waits", 0)
+    assert share.reason == "no node of pool local has registered yet"
+
+
+def test_a_job_that_nothing_drained_can_hold_is_refused_with_the_reason():
+    fleet = Fleet({"a": 2})
+    fleet.submit("digits", scaling_by(0.9), replicas=Bounds(min=2, max=2))
+    with fleet.stores.transaction() as tx:
+        tx.nodes.put(replace(tx.nodes.get(NodeName("a")), schedulable=False))
+
+    fleet.live(6)
+
+    (share,) = fleet.round.shares
+    assert (share.outcome, share.replicas) == ("refused", 0)
+    assert "bring back or add a node" in share.reason
+
+
+def test_a_job_that_reserves_nothing_is_decided_about_alone():
+    fleet = Fleet({"a": 2})
+    fleet.submit("digits", scaling_by(0.9), resources=Resources())
+
+    turns = fleet.live(20)
+
+    assert all(turn.round is None for turn in turns)
+    assert fleet.size("digits") == 2
+
+
+def test_replicas_of_half_a_core_come_in_their_units():
+    fleet = Fleet({"a": 2})
+    each = Resources(cpu_millis=500)
+    bounds = Bounds(min=2, max=4, unit=2)
+    fleet.submit("digits", scaling_by(0.95), resources=each, replicas=bounds)
+
+    turns = fleet.live(40)
+
+    divided = next(turn.round for turn in turns if turn.round and turn.round.capacity)
+    assert divided.capacity == {"cpu": 2.0}
+    assert fleet.plans("digits")[0].target.replicas == 4
+
+
 jobs = st.lists(
     st.tuples(st.floats(0.1, 1.0), st.integers(1, 3), st.integers(0, 3), st.sampled_from([1, 2])),
     min_size=1,

@@ -211,8 +211,12 @@ def _share(
     document, grant = member.job.document, division.grants.get(member.key)
     made = division.changes.get(member.key)
     before = member.current.replicas if member.current else 0
-    outcome = grant.outcome if grant and (made or not member.situation) else Outcome.KEEPS
-    reason = advice.explanation.reason if advice else (grant.reason if grant else "")
+    if member.situation is None:
+        outcome = grant.outcome if grant else Outcome.WAITS
+        reason = grant.reason if grant else member.job.reason
+    else:
+        outcome = grant.outcome if grant and made else Outcome.KEEPS
+        reason = advice.explanation.reason if advice else ""
     other = grant.next_best if grant else None
     at = grant.placement if grant and made else member.current
     return JobShare(
