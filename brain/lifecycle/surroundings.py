@@ -54,7 +54,7 @@ def situate(
     sizes = tuple(job.document.replicas.sizes())
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
-    declared = job.document.checkpoint
+    declared, waited = job.document.checkpoint, _data_wait(sight.samples)
     return Situation(
         job=job,
         current=current,
@@ -76,8 +76,8 @@ def situate(
         remaining_basis=rest.basis,
         limits=limits(job, sight, worlds, settings, now),
         straggler=_straggler(sight.samples),
-        data_wait_share=_data_wait(sight.samples),
-        cpu_share=_cpu(tx, job, sight, now),
+        data_wait_share=waited,
+        cpu_share=_cpu(tx, job, sight, waited, now),
         settings=settings,
         now=now,
         **_changes(plans, worlds, settings, now),
@@ -176,10 +176,12 @@ def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:
     return waited / total if total > 0 else None
 
 
-def _cpu(tx: Transaction, job: Job, sight: Sight, now: datetime) -> float | None:
+def _cpu(
+    tx: Transaction, job: Job, sight: Sight, waited: float | None, now: datetime
+) -> float | None:
     """Busy share of the nodes' CPUs; where these train, being busy says nothing, hence None."""
     newest = sight.samples[-1] if sight.samples else None
-    if newest is None or newest.accelerator == "cpu" or (_data_wait(sight.samples) or 0) <= 0:
+    if newest is None or newest.accelerator == "cpu" or (waited or 0) <= 0:
         return None
     hosts = tx.telemetry.hosts(job.id, since=now - timedelta(seconds=_BUSY_SECONDS))
     shares = [h.cpu_millis / h.cpu_capacity_millis for h in hosts if h.cpu_capacity_millis > 0]
