@@ -34,7 +34,7 @@ GIVE_UP_SECONDS = 10.0
 #: Seconds that workers may outlive their agent.
 ORPHANS_SECONDS = 15.0
 #: Where processors are short, what trains, or is about to, comes first; storage is not starved.
-_NICENESS = 5
+_NICENESS = 10
 
 
 class Keeper:
@@ -220,11 +220,18 @@ def held(root: str) -> bool:
     return False
 
 
+def _step_back() -> None:
+    """Leave the processors to others; Linux may weigh sessions instead of processes."""
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as session:
+        session.write(str(_NICENESS))
+
+
 def main(root: str) -> None:
     """Keep one directory; its lock came with us, or is free."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
-    os.nice(_NICENESS)
+    _step_back()
     with contextlib.suppress(FileNotFoundError):  # another one has finished it
         Keeper(root).run()
 
