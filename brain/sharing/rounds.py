@@ -16,11 +16,12 @@ from brain.ports import Stores, Transaction
 from brain.settings import Settings
 from brain.sharing.memo import Memo
 from brain.types.job import Intent, Job, JobId
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import Resources
 from brain.types.sharing import PoolPolicy, PoolRound
+from brain.typeset import duration
 
 #: Seconds that two rounds are apart at least: those who come and go come and go in bunches.
 DEBOUNCE_SECONDS = 5.0
@@ -35,6 +36,7 @@ def joined(
     """A job that runs, as one of those that share its pool."""
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room)
     current, hold = _placed(memo, job)
+    hold = _refused(tx, job, settings, now) or hold
     kind = current.accelerator if current else None
     kinds = kinds_of(job, memo.nodes, kind, migrate=settings.migrate)
     return member(situation, current=current, kinds=kinds, earlier=sight.earlier, hold=hold)
@@ -115,6 +117,23 @@ def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
             next_step="It is decided again when its nodes are alike and take replicas.",
         )
     return Placement(min(kinds, default=""), tuple(str(name) for name in names)), hold
+
+
+def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
+    """A person said no lately: asking again every round would wear the answer out."""
+    last = next(iter(tx.plans.of(job.id)), None)
+    if last is None or last.state is not PlanState.REJECTED:
+        return None
+    since = (now - last.updated_at).total_seconds()
+    left = settings.proposal_seconds - since
+    if left <= 0:
+        return None
+    return Hold(
+        code="rejected-lately",
+        reason=f"plan {last.generation} was rejected {duration(since)} ago",
+        short="a person said no",
+        next_step=f"It is decided again in {duration(left)}, or when somebody asks for a size.",
+    )
 
 
 def _floor(members: Iterable[Member], memo: Memo) -> Floor:

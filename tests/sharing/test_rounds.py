@@ -168,6 +168,19 @@ def test_what_needs_room_that_a_person_refused_ends_with_that_reason():
     assert needs.outcome.detail == "plan 2 of bad was to make room and is Rejected"
 
 
+def test_a_person_who_said_no_is_not_asked_again_within_the_hour():
+    fleet = two(mode="approve")
+    fleet.live(40)
+    gives = fleet.plans("bad")[0]
+    with fleet.stores.transaction() as tx:
+        lifecycle.reject(tx, gives, by="ada", version=None, why="mine", now=fleet.now)
+
+    fleet.live(120)
+
+    assert fleet.plans("bad")[0].generation == gives.generation
+    assert fleet.decision("bad").explanation.code == "rejected-lately"
+
+
 def test_at_most_one_plan_of_a_job_is_active():
     fleet = two(mode="approve")
 
