@@ -21,6 +21,11 @@ class Claims:
         for name, amount in freed.items():
             self._offers.setdefault(name, {})[key] = _amount(amount)
 
+    def withdraw(self, key: str) -> None:
+        """Let nobody have what the change of a job would have freed: it is not made."""
+        for offers in self._offers.values():
+            offers.pop(key, None)
+
     def take(self, gained: Mapping[NodeName, int], each: Resources) -> tuple[str, ...] | None:
         """Take room for new replicas by node; return whose changes must free it first.
 

@@ -156,6 +156,7 @@ class _Carried:
         for key in (member.key for member in order):
             self._take(by_key[key], one.grants[key])
         for key in self._given:
+            claims.withdraw(key)
             self.put_off.setdefault(key, "nobody can take what it would free now")
 
     def _sort(self, member: Member, grant: Grant) -> bool:

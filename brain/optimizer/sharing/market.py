@@ -19,7 +19,7 @@ from brain.types.sharing import PRIORITIES, PoolPolicy
 
 #: Kind of what jobs without accelerators compete for.
 CORES = "cpu"
-_CORE_MILLIS = 1000
+_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,24 @@ class Market:
     members: Sequence[Member]
     #: ``GPU`` or ``core``.
     unit: str
-    #: Of the smallest amount that is counted, in those units.
-    grain: float
+    #: Thousandths of a unit in a granule, the smallest amount that is counted.
+    grain_millis: int
     cluster: ClusterView
     #: Granules that one replica of each member takes.
     each: Mapping[str, int]
 
+    @property
+    def grain(self) -> float:
+        """Units in a granule."""
+        return self.grain_millis / _MILLI
+
     def amount(self, resources: Resources) -> int:
         """Granules in ``resources``."""
-        if self.unit == "GPU":
-            return resources.gpus
-        return int(resources.cpu_millis // (self.grain * _CORE_MILLIS))
+        return resources.gpus if self.unit == "GPU" else resources.cpu_millis // self.grain_millis
+
+    def granules(self, units: int) -> int:
+        """Whole granules in so many units."""
+        return units * _MILLI // self.grain_millis
 
 
 def kind_of(node: Node, *, gpus: bool) -> str:
@@ -67,13 +74,12 @@ def markets(
     cores = [one for one in found if one.job.document.resources.gpus == 0]
     made = []
     if gpus:
-        made.append(_market(gpus, held, floor, policy, unit="GPU", grain=1.0))
+        made.append(_market(gpus, held, floor, policy, unit="GPU", grain_millis=_MILLI))
     if cores:
         millis = reduce(gcd, (one.job.document.resources.cpu_millis for one in cores))
         # Quotas are those of accelerators, where the pool has any.
         mine = PoolPolicy() if any(node.capacity.gpus for node in floor.nodes) else policy
-        grain = millis / _CORE_MILLIS
-        made.append(_market(cores, held, floor, mine, unit="core", grain=grain))
+        made.append(_market(cores, held, floor, mine, unit="core", grain_millis=millis))
     return made
 
 
@@ -118,9 +124,10 @@ def _market(
     policy: PoolPolicy,
     *,
     unit: str,
-    grain: float,
+    grain_millis: int,
 ) -> Market:
-    bare = Market(members=members, unit=unit, grain=grain, cluster=ClusterView(nodes=()), each={})
+    nothing = ClusterView(nodes=())
+    bare = Market(members=members, unit=unit, grain_millis=grain_millis, cluster=nothing, each={})
     nodes = [
         NodeView(
             name=node.name,
@@ -138,17 +145,17 @@ def _market(
             )
     quotas = {
         project: Quota(
-            guaranteed=max(0, int(share.guaranteed / grain) - taken[project]),
+            guaranteed=max(0, bare.granules(share.guaranteed) - taken[project]),
             limit=None
             if share.limit is None
-            else max(0, int(share.limit / grain) - taken[project]),
+            else max(0, bare.granules(share.limit) - taken[project]),
         )
         for project, share in policy.projects.items()
     }
     return Market(
         members=members,
         unit=unit,
-        grain=grain,
+        grain_millis=grain_millis,
         cluster=ClusterView(nodes=nodes, quotas=quotas),
         each={one.key: bare.amount(one.job.document.resources) for one in members},
     )
