@@ -87,6 +87,26 @@ def marginal(terms: Terms, weights: "Weights") -> Floats:
     return terms.priority * weight * gain * _keep(terms, ahead)
 
 
+def diminishing(terms: Terms, weights: "Weights") -> Floats:
+    """Goodput that is worth the less the more of it there is: w ln(1 + s / knee) keep
+
+        w, keep as in ``marginal``
+
+    Almost linear below ``weights.knee``, logarithmic far above it: a crowded pool serves short
+    jobs first, as ``marginal`` with a power near 1 does, and one with room for large sizes
+    shares it, as a power of 1/2 does.
+    """
+    unknown = weights.offset_seconds + terms.attained_seconds
+    left = np.where(np.isnan(terms.remaining_seconds), unknown, terms.remaining_seconds)
+    left = np.maximum(left, 1.0)
+    speed = terms.speedup * np.exp(-weights.caution * terms.deviation)
+    in_restarts = weights.longest_restarts * terms.restart_seconds
+    longest = np.maximum(weights.longest_seconds, in_restarts)
+    ahead = np.clip(left / speed + terms.restart_seconds, weights.shortest_seconds, longest)
+    weight = np.minimum(left, weights.most_seconds) ** -weights.exponent
+    return terms.priority * weight * np.log1p(speed / weights.knee) * _keep(terms, ahead)
+
+
 def _keep(terms: Terms, ahead_seconds: Floats) -> Floats:
     """Share of the time ahead that a restart leaves for work."""
     moved = np.maximum(0.0, 1 - terms.restart_seconds / ahead_seconds)
@@ -107,6 +127,9 @@ class Weights:
     #: Of the speed-up in a job's worth; 0.3 to 0.7 are within 1 % on Pollux's workloads, with a
     #: p99 below that of 1.
     power: float = 0.5
+    #: Speed-up at which ``diminishing`` turns from linear to logarithmic. 8 holds at loads 1.0
+    #: and 2.0 of Pollux's workloads, where no one power does.
+    knee: float = 8.0
     #: Added to attained work, so that a new job is not worth everything.
     offset_seconds: float = 300.0
     #: Work beyond which a job counts no less: without it the longest jobs are starved.
