@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 import zstandard
@@ -16,7 +17,7 @@ import zstandard
 from brain import wire
 from brain.errors import BadInput, BrainError, TooLarge
 from brain.types.job import JobId
-from brain.types.telemetry import RejectedSample, Sample, SaveSample, ThroughputSample
+from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample, ThroughputSample
 
 #: A sample further than this after the batch that brings it is a clock gone wrong.
 FUTURE = timedelta(minutes=5)
@@ -24,6 +25,16 @@ FUTURE = timedelta(minutes=5)
 _CENTURY = timedelta(days=36525)
 #: Characters of a reason why gradients cannot be compared.
 _REASON = 200
+#: Nothing that is measured is beyond these: seconds that a step takes, squares of gradients, and
+#: other figures. What is added up to more than a number holds could not be read back.
+_LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
+_COUNTS = ("nodes", "replicas", "processes", "accumulation", "steps")
+_STEPS = ("step_seconds", "step_seconds_mean")
+_RATES = tuple(
+    f"{what}_bytes_per_second"
+    for what in ("network_receive", "network_send", "disk_read", "disk_write")
+)
+_counts, _steps, _rates = attrgetter(*_COUNTS), attrgetter(*_STEPS), attrgetter(*_RATES)
 _NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
 
 
@@ -106,8 +117,7 @@ def judge(
         try:
             sample = wire.decode_sample(raw)
             reason = _refusal(sample.measured_at, sent_at, keep) or allowed(job_of(sample))
-            if isinstance(sample, ThroughputSample):
-                reason = reason or _impossible_gradients(sample)
+            reason = reason or _impossible(sample)
         except BrainError as bad:
             reason = str(bad)
         if reason is None:
@@ -141,11 +151,38 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
     return None
 
 
+def _impossible(sample: Sample) -> str | None:
+    """Why a figure cannot be what was measured; it would end every turn of its pool."""
+    if isinstance(sample, HostSample):
+        return _beyond(_RATES, _rates(sample), _LARGEST)
+    if not isinstance(sample, ThroughputSample):
+        return None
+    for name, value in zip(_COUNTS, _counts(sample), strict=True):
+        if value < 1:
+            return f"{name} {value} is none; a window has 1 at least"
+    for name, seconds in zip(_STEPS, _steps(sample), strict=True):
+        if not 1 / _LONGEST_STEP <= seconds <= _LONGEST_STEP:
+            return f"{name} {seconds:g} is no time that a step takes; leave such a window out"
+    others = sample.data_wait_seconds, sample.examples_per_second or 0.0
+    return _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST) or (
+        _impossible_gradients(sample)
+    )
+
+
+def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str | None:
+    for name, value in zip(names, values, strict=True):
+        if abs(value) > most:
+            return f"{name} {value:g} is beyond anything that is measured; leave it out"
+    return None
+
+
 def _impossible_gradients(sample: ThroughputSample) -> str | None:
     """Why gradient norms or the wait for gradients cannot be what was measured."""
     wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
     if wait is not None and wait < 0:
         return f"exchange_wait_seconds {wait:g} is below 0; durations are monotonic"
+    if wait is not None and wait > _LONGEST_STEP:
+        return f"exchange_wait_seconds {wait:g} is no part of a step; leave it out"
     if why is not None and len(why) > _REASON:
         return f"gns_unavailable has {len(why)} characters; say it in {_REASON}"
     fields = {name: getattr(sample, name) for name in _NORMS}
@@ -157,6 +194,10 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     for name, value in fields.items():
         if value < (0 if name.endswith("square") else 1):
             return f"{name} {value:g} is too small; leave all gns_ fields out where none was due"
+        if value > _LARGEST_SQUARE:
+            return (
+                f"{name} {value:g} is too large; leave all gns_ fields out where training diverges"
+            )
     if fields["gns_small_batch"] >= fields["gns_big_batch"]:
         return (
             f"gns_big_batch {fields['gns_big_batch']} is no larger than gns_small_batch "

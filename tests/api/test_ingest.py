@@ -142,6 +142,7 @@ NORMS: dict[str, Any] = {
         (NORMS | {"gns_big_square": None}, "gns_big_square is missing beside gns_big_batch"),
         (NORMS | {"gns_steps": 0}, "gns_steps 0 is too small"),
         (NORMS | {"gns_small_square": -1.0}, "gns_small_square -1 is too small"),
+        (NORMS | {"gns_small_square": 1e200}, "gns_small_square 1e+200 is too large"),
         (NORMS | {"gns_big_batch": 32}, "gns_big_batch 32 is no larger than gns_small_batch 32"),
         ({"exchange_wait_seconds": -0.1}, "exchange_wait_seconds -0.1 is below 0"),
         ({"gns_unavailable": "x" * 201}, "gns_unavailable has 201 characters"),
@@ -154,6 +155,32 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
     receipt = _send(api, throughput(0, job=job, **given), throughput(1, job=job, **NORMS), job=job)
     assert (receipt.stored, len(receipt.rejected)) == (1, 1)
     assert says in receipt.rejected[0].reason
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"step_seconds": 0.0}, "step_seconds 0 is no time that a step takes"),
+        ({"step_seconds": 1e-320}, "step_seconds 9.99989e-321 is no time that a step takes"),
+        ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is no time that a step takes"),
+        ({"accumulation": 0}, "accumulation 0 is none"),
+        ({"replicas": -1}, "replicas -1 is none"),
+        ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is beyond anything"),
+    ],
+)
+def test_a_window_that_would_end_every_turn_is_rejected_by_name(
+    api: Api, given: dict[str, Any], says: str
+) -> None:
+    job = _job(api)
+    receipt = _send(api, throughput(0, job=job, **given), throughput(1, job=job), job=job)
+    assert (receipt.stored, len(receipt.rejected)) == (1, 1)
+    assert says in receipt.rejected[0].reason
+
+
+def test_a_reading_that_adds_up_to_no_number_is_rejected_by_name(api: Api) -> None:
+    job = _job(api)
+    receipt = _send(api, host(0, job=job, network_send_bytes_per_second=1.7e308), job=job)
+    assert "network_send_bytes_per_second 1.7e+308 is beyond" in receipt.rejected[0].reason
 
 
 #: Recorded from probes of before and with gradients; both must stay readable.
