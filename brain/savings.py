@@ -53,8 +53,8 @@ class Span:
 
     @property
     def bucket(self) -> timedelta:
-        """Width of a bucket."""
-        return (self.until - self.since) / BUCKETS
+        """Width of a bucket; a span may be shorter than they are together."""
+        return max((self.until - self.since) / BUCKETS, timedelta(microseconds=1))
 
     def seconds(self, begin: datetime, end: datetime) -> float:
         """Seconds from ``begin`` to ``end`` that are within."""

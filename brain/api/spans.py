@@ -1,10 +1,12 @@
 """Spans of time as requests name them: ``since`` and ``until``."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from brain.errors import BadInput
 
 _LONGEST = timedelta(days=400)
+#: Instants nearer to the first or last that there are have none before or after them.
+_FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 1, 1, tzinfo=UTC)
 
 
 def span_of(
@@ -13,7 +15,8 @@ def span_of(
     """Beginning and end; by default the last ``default`` up to now.
 
     Raises:
-        BadInput: an instant has no time zone, or the span is none or longer than 400 days.
+        BadInput: an instant has no time zone or is out of all time, or the span is none or longer
+            than 400 days.
     """
     end = _instant("until", until, now)
     begin = _instant("since", since, end - default)
@@ -28,4 +31,8 @@ def span_of(
 def _instant(name: str, given: datetime | None, default: datetime) -> datetime:
     if given is not None and given.tzinfo is None:
         raise BadInput(f"{name} {given.isoformat()} has no time zone; append Z", field=name)
+    if given is not None and not _FIRST < given < _LAST:
+        raise BadInput(
+            f"{name} {given.isoformat()} must be from the year 2 to 9997; correct it", field=name
+        )
     return given or default
