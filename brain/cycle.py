@@ -35,7 +35,7 @@ from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import PoolName
 from brain.types.sharing import PoolRound
-from brain.typeset import duration
+from brain.typeset import duration, resize
 from brain.views import Scaling, WhatIf
 
 #: States in which there is something to decide, if only to say why nothing is done.
@@ -174,11 +174,21 @@ def attend(
         again = moved or code == "returned" or (active and _goes_on(active))
         memo.looked[job.id] = Looked(
             mark=memo.marks[job.id],
-            again_at=now + timedelta(seconds=0.0 if again else settings.stale_seconds / 2),
+            again_at=now + timedelta(seconds=0.0 if again else _rest(sight, settings, now)),
             member=member,
             awaited=_awaited(job, sight, active),
         )
     return moved, decision
+
+
+def _rest(sight: Sight, settings: Settings, now: datetime) -> float:
+    """Seconds until a job that nothing happens to is looked at again.
+
+    Not after its telemetry becomes stale: a round would act on what was seen before.
+    """
+    usual, newest = settings.stale_seconds / 2, sight.samples[-1:]
+    left = [settings.stale_seconds - (now - one.measured_at).total_seconds() for one in newest]
+    return min([usual, *(seconds for seconds in left if seconds >= 0)])
 
 
 def _goes_on(active: ScalePlan) -> bool:
@@ -210,11 +220,24 @@ def follow(
         case PlanState.PROPOSED if plan and plan.after and plan.kind is PlanKind.RESIZE:
             lifecycle.proceed(tx, job, plan, settings=settings, now=now, room=memo.room)
         case PlanState.APPROVED if plan:
-            lifecycle.begin(tx, plan, settings=settings, now=now, room=memo.room)
+            plan = lifecycle.begin(tx, plan, settings=settings, now=now, room=memo.room)
+            lapse(tx, plan, memo, now)
         case PlanState.APPLYING if plan:
             lifecycle.settle(tx, plan, settings=settings, now=now)
         case PlanState.APPLIED if plan:
             verify(tx, plan, sight, settings, now)
+
+
+def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
+    """End advice that only the policy approved and that could not begin in time.
+
+    What it rests on is old by then, and while it waits nothing else of its job is decided.
+    """
+    by_policy = plan.approval is not None and plan.approval.by == lifecycle.AUTO
+    if plan.state is PlanState.APPROVED and by_policy and now >= plan.expires_at:
+        kept = lifecycle.obstacle(tx, tx.jobs.get(plan.job), plan, room=memo.room)
+        what = resize(plan.current.replicas, plan.target.replicas)
+        lifecycle.expire(tx, plan, now, why=f"{what} could not begin in time: {kept}")
 
 
 def verify(

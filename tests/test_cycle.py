@@ -259,6 +259,19 @@ def test_a_frozen_job_is_decided_about_but_not_changed():
     assert (laptop.wish().frozen, laptop.size) == (True, 1)
 
 
+def test_advice_that_cannot_begin_in_time_lapses_and_says_what_kept_it():
+    settings = replace(QUICK, proposal_seconds=30)
+    laptop = Laptop(scaling_by(0.9), settings=settings).start()
+    with laptop.transaction() as (tx, _):
+        lifecycle.freeze(tx, everything_frozen(laptop))
+
+    laptop.live(100)
+
+    lapsed = laptop.plans[-1]
+    assert lapsed.state is PlanState.EXPIRED
+    assert "could not begin in time: frozen by" in lapsed.outcome.detail
+
+
 def test_thawing_lets_the_approved_plan_begin():
     laptop = Laptop(scaling_by(0.9)).start()
     with laptop.transaction() as (tx, _):

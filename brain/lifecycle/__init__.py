@@ -17,6 +17,7 @@ from brain.lifecycle.jobs import (
     thaw,
 )
 from brain.lifecycle.plans import (
+    AUTO,
     begin,
     expire,
     fail,
@@ -40,6 +41,7 @@ from brain.lifecycle.wishes import (
 from brain.lifecycle.worlds import replicas_reported, world_reported
 
 __all__ = [
+    "AUTO",
     "admit",
     "alone",
     "approve",

@@ -118,7 +118,9 @@ class Ledger:
         chosen = [name for name, n in holding.chosen.items() if held.get(name, 0) < n]
         for name in (*chosen, *self._free):
             node = self._nodes.get(name)
-            if node is None or holding.accelerator not in (None, node.accelerator):
+            if node is None or not node.schedulable:
+                continue
+            if holding.accelerator not in (None, node.accelerator):
                 continue
             if _copies(self._free[name], each) > 0:
                 return name
