@@ -98,6 +98,13 @@ EXPLAINED = (
         where=".*",
         why="a short form of both spellings of one flag is that flag, as with newer Pythons",
     ),
+    Explained(
+        case="run path",
+        where="workers/.*/strangers",
+        why="torchrun imports its backends, ours among them, in the very process of such a script",
+        theirs=r"\["launcher", "launcher.rendezvous"\]",
+        ours=r"\[\]",
+    ),
     Explained(case="help", where="(out|err): .*", why="its own words, and flags of its own"),
     Explained(
         case="left with a text|raised|a syntax error",
