@@ -93,11 +93,13 @@ def test_declared_steps_are_those_that_the_work_takes():
     assert document_of(run, OptimizeMode.CLUSTER).steps == steps_of(run)
 
 
+@pytest.mark.timeout(400)
 def test_the_order_of_sets_changes_nothing(tmp_path: Path):
     """Hashes of strings differ from process to process."""
     workload, answers = tmp_path / "workload.csv", []
     rows = (ROOT / "examples" / "workload.csv").read_text().splitlines()
-    workload.write_text("\n".join(row for row in rows if not row.startswith(("an", "su", "st"))))
+    few = ("name", "digits", "clicks", "leaves")
+    workload.write_text("\n".join(row for row in rows if row.startswith(few)))
     for hashes in ("1", "2"):
         ran = subprocess.run(
             [
