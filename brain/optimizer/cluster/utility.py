@@ -70,21 +70,7 @@ def marginal(terms: Terms, weights: "Weights") -> Floats:
     is not taken to end soon because nobody knows. The power is between throughput (1) and
     proportional fairness (0): with 1 long jobs are starved by short ones.
     """
-    nobody_knows = np.isnan(terms.remaining_seconds)
-    unknown = weights.offset_seconds + terms.attained_seconds
-    left = np.maximum(np.where(nobody_knows, unknown, terms.remaining_seconds), 1.0)
-    speed = terms.speedup * np.exp(-weights.caution * terms.deviation)
-    gain = speed**weights.power
-    ahead = np.where(nobody_knows, np.inf, left / speed + terms.restart_seconds)
-    in_restarts = weights.longest_restarts * terms.restart_seconds
-    longest = np.maximum(weights.longest_seconds, in_restarts)
-    ahead = np.clip(ahead, weights.shortest_seconds, longest)
-    exponent = np.where(nobody_knows, weights.unknown_exponent, weights.exponent)
-    # After an hour both count the same.
-    weight = np.minimum(left, weights.most_seconds) ** -exponent * 3600 ** (
-        exponent - weights.exponent
-    )
-    return terms.priority * weight * gain * _keep(terms, ahead)
+    return _urgency(terms, weights) * _speed(terms, weights) ** weights.power
 
 
 def diminishing(terms: Terms, weights: "Weights") -> Floats:
@@ -96,15 +82,30 @@ def diminishing(terms: Terms, weights: "Weights") -> Floats:
     jobs first, as ``marginal`` with a power near 1 does, and one with room for large sizes
     shares it, as a power of 1/2 does.
     """
+    return _urgency(terms, weights) * np.log1p(_speed(terms, weights) / weights.knee)
+
+
+def _urgency(terms: Terms, weights: "Weights") -> Floats:
+    """w keep: what a job's speed counts for in each configuration."""
+    nobody_knows = np.isnan(terms.remaining_seconds)
     unknown = weights.offset_seconds + terms.attained_seconds
-    left = np.where(np.isnan(terms.remaining_seconds), unknown, terms.remaining_seconds)
-    left = np.maximum(left, 1.0)
-    speed = terms.speedup * np.exp(-weights.caution * terms.deviation)
+    left = np.maximum(np.where(nobody_knows, unknown, terms.remaining_seconds), 1.0)
+    speed = _speed(terms, weights)
+    ahead = np.where(nobody_knows, np.inf, left / speed + terms.restart_seconds)
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
-    ahead = np.clip(left / speed + terms.restart_seconds, weights.shortest_seconds, longest)
-    weight = np.minimum(left, weights.most_seconds) ** -weights.exponent
-    return terms.priority * weight * np.log1p(speed / weights.knee) * _keep(terms, ahead)
+    ahead = np.clip(ahead, weights.shortest_seconds, longest)
+    exponent = np.where(nobody_knows, weights.unknown_exponent, weights.exponent)
+    # After an hour both count the same.
+    weight = np.minimum(left, weights.most_seconds) ** -exponent * 3600 ** (
+        exponent - weights.exponent
+    )
+    return terms.priority * weight * _keep(terms, ahead)
+
+
+def _speed(terms: Terms, weights: "Weights") -> Floats:
+    found: Floats = terms.speedup * np.exp(-weights.caution * terms.deviation)
+    return found
 
 
 def _keep(terms: Terms, ahead_seconds: Floats) -> Floats:

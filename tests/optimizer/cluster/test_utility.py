@@ -15,6 +15,7 @@ def terms(speedup: list[float], left: float = 1000.0) -> Terms:
         deviation=np.zeros_like(row),
         replicas=row,
         current=np.ones_like(row, dtype=bool),
+        runs=np.ones((1, 1), dtype=bool),
         attained_seconds=one,
         remaining_seconds=left * one,
         waited_seconds=0 * one,
