@@ -102,7 +102,7 @@ EXPLAINED = (
         case="run path",
         where="workers/.*/strangers",
         why="torchrun imports its backends, ours among them, in the very process of such a script",
-        theirs=r"\["launcher", "launcher.rendezvous"\]",
+        theirs=r'\["launcher", "launcher.rendezvous"\]',
         ours=r"\[\]",
     ),
     Explained(case="help", where="(out|err): .*", why="its own words, and flags of its own"),
