@@ -157,4 +157,6 @@ def _typed(key: str, value: Any, kind: type) -> Any:
         prices_of(typed)
     if key.endswith("_seconds") and not 0 <= typed < math.inf:
         raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
+    if kind is float and not 0 <= typed < math.inf:
+        raise BadInput(f"{key} {typed:g} is no share; give 0 or more, 0.1 for 10 %", field=key)
     return typed

@@ -55,3 +55,11 @@ def test_the_environment_is_read_by_prefix_and_the_rest_is_ignored():
 
     assert settings_in_environment(environment) == {"tick_seconds": "0.5"}
     assert settings_from(settings_in_environment(environment)).tick_seconds == 0.5
+
+
+@pytest.mark.parametrize("key", ["minimum_gain", "moved_share", "spread_limit"])
+@pytest.mark.parametrize("value", ["nan", "-0.1", "inf"])
+def test_a_share_that_is_none_is_refused_by_name(key: str, value: str):
+    with pytest.raises(BadInput, match="is no share; give 0 or more") as refused:
+        settings_from({key: value})
+    assert refused.value.field == key

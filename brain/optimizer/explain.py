@@ -1,5 +1,6 @@
 """From a choice to a recommendation that a person can judge."""
 
+import math
 from dataclasses import replace
 
 from brain.errors import Undetermined
@@ -11,6 +12,9 @@ from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
 from brain.typeset import THIN, change, count, duration, number, percent
+
+#: Other sizes that are told of, the nearest to the present one: decisions are stored every turn.
+_SHOWN = 100
 
 
 def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendation:
@@ -101,7 +105,8 @@ def _alternatives(situation: Situation, choice: Choice) -> list[Alternative]:
         better = change(worth(situation, choice.replicas))
         reasons[situation.replicas] = f"{better} is left on the table"
     reasons.pop(choice.replicas, None)
+    near = sorted(reasons, key=lambda size: (abs(math.log(size / situation.replicas)), size))
     return [
-        Alternative(replicas=size, gain=situation.gain(size), why_not=why)
-        for size, why in sorted(reasons.items())
+        Alternative(replicas=size, gain=situation.gain(size), why_not=reasons[size])
+        for size in sorted(near[:_SHOWN])
     ]

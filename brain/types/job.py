@@ -54,6 +54,9 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.CANCELLED: frozenset(),
 }
 
+#: More is a mistake: every size that a job may have is looked at in every turn.
+MOST_REPLICAS = 16_384
+
 
 class OptimizeMode(StrEnum):
     """Who may propose, and over what."""
@@ -205,38 +208,9 @@ class JobDocument:
             ImpossibleBounds: no replica count satisfies ``replicas``.
             BadInput: another field cannot be used; the message names it and the remedy.
         """
-        _check_name("name", self.name)
-        _check_name("project", self.project)
-        bounds = self.replicas
-        if bounds.min < 1 or bounds.unit < 1:
-            raise ImpossibleBounds(
-                f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
-                field="replicas",
-            )
-        if bounds.min > bounds.max:
-            raise ImpossibleBounds(
-                f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
-                "raise max or lower min",
-                field="replicas.min",
-            )
-        if not list(bounds.sizes()):
-            raise ImpossibleBounds(
-                f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
-                f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
-                field="replicas.unit",
-            )
-        if bounds.start is None and not bounds.allow(bounds.min):
-            raise ImpossibleBounds(
-                f"replicas.min {bounds.min} is no multiple of replicas.unit {bounds.unit}; "
-                f"set min to {next(bounds.sizes())}",
-                field="replicas.min",
-            )
-        if bounds.start is not None and not bounds.allow(bounds.start):
-            raise ImpossibleBounds(
-                f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
-                f"{bounds.min} to {bounds.max}",
-                field="replicas.start",
-            )
+        check_name("name", self.name)
+        check_name("project", self.project)
+        _check_bounds(self.replicas)
         if self.processes_per_replica < 1:
             raise BadInput(
                 f"processesPerReplica {self.processes_per_replica} must be at least 1",
@@ -255,6 +229,44 @@ class JobDocument:
                     f"environment.{name} needs exactly one of fromFile, fromSecret",
                     field=f"environment.{name}",
                 )
+
+
+def _check_bounds(bounds: Bounds) -> None:
+    if bounds.min < 1 or bounds.unit < 1:
+        raise ImpossibleBounds(
+            f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
+            field="replicas",
+        )
+    if bounds.min > bounds.max:
+        raise ImpossibleBounds(
+            f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
+            "raise max or lower min",
+            field="replicas.min",
+        )
+    if bounds.max > MOST_REPLICAS:
+        raise ImpossibleBounds(
+            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to what the "
+            "job could ever use",
+            field="replicas.max",
+        )
+    if next(bounds.sizes(), None) is None:
+        raise ImpossibleBounds(
+            f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
+            f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
+            field="replicas.unit",
+        )
+    if bounds.start is None and not bounds.allow(bounds.min):
+        raise ImpossibleBounds(
+            f"replicas.min {bounds.min} is no multiple of replicas.unit {bounds.unit}; "
+            f"set min to {next(bounds.sizes())}",
+            field="replicas.min",
+        )
+    if bounds.start is not None and not bounds.allow(bounds.start):
+        raise ImpossibleBounds(
+            f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
+            f"{bounds.min} to {bounds.max}",
+            field="replicas.start",
+        )
 
 
 def _check_limits(document: JobDocument) -> None:
@@ -312,7 +324,12 @@ def _check_process(command: Sequence[str], environment: Mapping[str, str | Secre
             )
 
 
-def _check_name(field: str, name: str) -> None:
+def check_name(field: str, name: str) -> None:
+    """Refuse what cannot be the name of a job or project.
+
+    Raises:
+        BadInput: it names ``field``.
+    """
     if not _NAME.fullmatch(name):
         raise BadInput(
             f"{field} {name!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and begin and end "

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from brain.errors import BadInput
-from brain.types.job import JobId
+from brain.types.job import JobId, check_name
 from brain.types.resources import NodeName, PoolName
 
 #: Priority classes beyond these say nothing more: each step counts fourfold already.
@@ -38,6 +38,7 @@ class PoolPolicy:
             BadInput: a share cannot be used; the message names field, value and remedy.
         """
         for name, share in self.projects.items():
+            check_name("projects", name)
             for field_, value in _amounts(name, share):
                 if value < 0:
                     raise BadInput(f"{field_} {value} must be 0 or more", field=field_)

@@ -33,6 +33,8 @@ def test_a_policy_is_written_read_and_audited(api: Api) -> None:
     ("document", "said"),
     [
         ({"projects": {"vision": {"guaranted": 1}}}, "did you mean projects.vision.guaranteed"),
+        ({"projects": {"": {}}}, "projects '' must be 1 to 63 letters"),
+        ({"projects": {"a\0": {}}}, "must be 1 to 63 letters"),
         ({"projects": {"vision": {"limit": -1}}}, "projects.vision.limit -1 must be 0 or more"),
         (
             {"projects": {"vision": {"guaranteed": 2, "limit": 1}}},
@@ -115,3 +117,8 @@ def test_a_pool_tells_its_latest_round(api: Api) -> None:
 def test_a_pool_that_is_none_is_not_found(api: Api) -> None:
     with api.client(Role.VIEWER) as viewer, pytest.raises(UnknownPool, match="no pool named moon"):
         viewer.send(calls.pool("moon"))
+
+
+def test_a_pool_that_no_store_could_name_is_refused(api: Api) -> None:
+    answer = api.http(api.token(Role.ADMIN)).put("/api/v1/policies/%00", json={})
+    assert (answer.status_code, answer.json()["field"]) == (422, "pool")

@@ -124,3 +124,10 @@ def test_whatever_a_plan_waits_for_no_second_one_is_made(state: PlanState):
     decision = recommend(situation(WASTEFUL, at=4, active=plan(2, state=state)))
 
     assert decision.explanation.code == "plan-active"
+
+
+def test_a_decision_tells_of_the_nearest_hundred_sizes_however_many_a_job_may_have():
+    decision = recommend(situation(WASTEFUL, at=4, sizes=tuple(range(1, 5000))))
+
+    told = [alternative.replicas for alternative in decision.explanation.alternatives]
+    assert (len(told), told == sorted(told), 4999 in told) == (100, True, False)

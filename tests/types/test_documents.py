@@ -25,6 +25,7 @@ from tests.builders import NOW, document
         (Bounds(min=3, max=8, unit=4), "replicas.min", "set min to 4"),
         (Bounds(min=2, max=8, unit=2, start=3), "replicas.start", "not a multiple of 2"),
         (Bounds(min=2, max=4, start=8), "replicas.start", "from 2 to 4"),
+        (Bounds(min=1, max=10**12), "replicas.max", "is more than 16384; lower it"),
     ],
 )
 def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(

@@ -9,6 +9,7 @@ from brain.api import views
 from brain.api.deps import Act, Here, Who, answer, json_body
 from brain.api.problems import problems
 from brain.ports import Transaction
+from brain.types.job import check_name
 from brain.types.record import AuditEntry
 from brain.types.resources import Node, PoolName
 from brain.types.sharing import PoolPolicy, StoredPolicy
@@ -48,6 +49,7 @@ def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     """Divide a pool among projects; what was written before is replaced as a whole."""
     written = wire.document(json_body(act.body), PoolPolicy)
     written.check()
+    check_name("pool", pool)
 
     def stored(tx: Transaction) -> StoredPolicy:
         nodes = tx.nodes.of(pool)
