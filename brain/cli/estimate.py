@@ -1,6 +1,7 @@
 """``brain estimate``: what will it need?"""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -138,6 +139,15 @@ def estimate(
     if path and declared:
         document["checkpoint"] = dict(document.get("checkpoint") or {}) | {"path": declared}
     complete(document)
+    expect_figures(
+        {
+            "--examples": examples,
+            "--examples-per-epoch": examples_per_epoch,
+            "--deadline": deadline,
+            "--budget": budget,
+            "--probe-seconds": probe_seconds,
+        }
+    )
     question = Question(
         steps=steps,
         examples=examples,
@@ -162,6 +172,17 @@ def estimate(
         )
         answer = client.send(calls.estimate(document, question))
     show(answer, form)
+
+
+def expect_figures(given: Mapping[str, float | None]) -> None:
+    """Refuse what JSON would leave out without a word.
+
+    Raises:
+        BadInput: naming the option.
+    """
+    for name, value in given.items():
+        if value is not None and not 0 < value < math.inf:
+            raise BadInput(f"{name} {value:g} must be above 0, and finite", field=name[2:])
 
 
 def _prices(given: tuple[str, ...]) -> dict[str, float]:

@@ -27,6 +27,7 @@ from brain.simulator.run import NAMES
 from brain.typeset import change, count, duration, number, resize
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 
 
 @click.command()
@@ -105,7 +106,10 @@ def span(text: str) -> float:
         raise BadInput(
             f"--since {text!r} is no stretch of time; write 90m, 12h or 7d", field="since"
         )
-    return float(found[1]) * _UNITS[found[2]]
+    seconds = float(found[1]) * _UNITS[found[2]]
+    if seconds > _LONGEST_SECONDS:
+        raise BadInput(f"--since {text!r} is more than a century; write less", field="since")
+    return seconds
 
 
 def installed() -> Settings:

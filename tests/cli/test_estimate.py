@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from brain.cli.estimate import lines, show
+from brain.cli.estimate import expect_figures, lines, show
+from brain.errors import BadInput
 from brain.types.estimate import Band, Estimate, SizeEstimate
 from brain.types.explanation import Explanation
 from brain.types.recommendation import Prediction
@@ -62,3 +63,9 @@ def test_where_no_size_can_be_named_it_says_so():
 def test_programs_get_the_whole_answer(capsys: pytest.CaptureFixture[str]):
     show(answer(), "json")
     assert json.loads(capsys.readouterr().out)["sizes"][0]["finish_seconds"]["value"] == 7200
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_figure_that_is_none_is_refused_by_its_option(value: float):
+    with pytest.raises(BadInput, match=r"--examples .* must be above 0, and finite"):
+        expect_figures({"--deadline": None, "--examples": value})

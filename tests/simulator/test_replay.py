@@ -135,6 +135,11 @@ def test_a_stretch_of_time_that_is_none_is_refused(text: str):
         span(text)
 
 
+def test_a_stretch_of_time_beyond_a_century_is_refused():
+    with pytest.raises(errors.BadInput, match="more than a century; write less"):
+        span("99999999999w")
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BRAIN_HOME", str(tmp_path))
