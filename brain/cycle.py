@@ -125,7 +125,14 @@ def admit(stores: Stores, memo: Memo, now: datetime) -> tuple[JobId, ...]:
         with stores.transaction() as tx:
             memo.catch_up(tx)
             queue = [tx.jobs.get(job.id) for job in memo.queued()]
-            started = lifecycle.admit(tx, queue, now=now, room=memo.room, begun=memo.wrote)
+            started = lifecycle.admit(
+                tx,
+                queue,
+                now=now,
+                room=memo.room,
+                barred=sharing.Limits(tx, memo).take,
+                begun=memo.wrote,
+            )
             return tuple(job.id for job in started)
     except Conflict:
         memo.undone()

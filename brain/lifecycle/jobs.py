@@ -72,16 +72,17 @@ def admit(
     *,
     now: datetime,
     room: Room = room,
+    barred: Callable[[Job, int], str | None] = lambda job, replicas: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
     """Start what fits of ``queue``, by priority, then age; what does not fit says why.
 
-    ``begun`` is told of each that starts: whoever keeps count for ``room``. Returns the started,
-    as they were before.
+    ``barred`` says why a job that fits may not begin with so many replicas; ``begun`` is told of
+    each that starts: whoever keeps count for ``room``. Returns the started, as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room):
+        if _admitted(tx, job, now, room, barred):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -177,17 +178,28 @@ def thaw(tx: Transaction, scope: str, target: str, *, by: str, now: datetime) ->
     return True
 
 
-def _admitted(tx: Transaction, job: Job, now: datetime, room: Room) -> bool:
-    size, fits = wished(tx.plans.of(job.id), job)[1].replicas, room(tx, job)
-    if fits >= size:
+def _admitted(
+    tx: Transaction,
+    job: Job,
+    now: datetime,
+    room: Room,
+    barred: Callable[[Job, int], str | None],
+) -> bool:
+    size = wished(tx.plans.of(job.id), job)[1].replicas
+    why_not = _unfit(tx, job, size, room(tx, job)) or barred(job, size)
+    if why_not is None:
         move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
-        return True
-    if not tx.nodes.of(job.pool):
-        reason = f"no node of pool {job.pool} has registered yet"
     else:
-        reason = f"{fits} of {count(size, 'replica')} fit pool {job.pool} now"
-    move_job(tx, job, JobState.QUEUED, reason, now)
-    return False
+        move_job(tx, job, JobState.QUEUED, why_not, now)
+    return why_not is None
+
+
+def _unfit(tx: Transaction, job: Job, size: int, fits: int) -> str | None:
+    if fits >= size:
+        return None
+    if not tx.nodes.of(job.pool):
+        return f"no node of pool {job.pool} has registered yet"
+    return f"{fits} of {count(size, 'replica')} fit pool {job.pool} now"
 
 
 def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -> Job:

@@ -2,12 +2,14 @@
 and keeps the plans of a round in one transaction. Spine: no I/O of its own, no clock.
 
     memo      what turns of one pool keep in mind
+    limits    what projects may have, for jobs that begin
     rounds    one round: members from the stores, a division, its plans
 
 ``brain.cycle.turn`` is the only caller.
 """
 
+from brain.sharing.limits import Limits
 from brain.sharing.memo import Looked, Memo
 from brain.sharing.rounds import joined, share
 
-__all__ = ["Looked", "Memo", "joined", "share"]
+__all__ = ["Limits", "Looked", "Memo", "joined", "share"]

@@ -72,6 +72,10 @@ class Memo:
         """A job as it was last read."""
         return self._jobs[id]
 
+    def jobs(self) -> list[Job]:
+        """All unfinished jobs, as they were last read."""
+        return list(self._jobs.values())
+
     def queued(self) -> list[Job]:
         """Jobs that wait to start."""
         known = (self._jobs[id] for id in self.marks if id in self._jobs)
