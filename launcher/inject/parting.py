@@ -6,6 +6,7 @@ launcher. So a destroyed group is kept until it has long been still, or its proc
 standard library, CPython 3.8 on; what is unclear is left to torch.
 """
 
+import atexit
 import contextlib
 import functools
 import sys
@@ -30,6 +31,8 @@ def begin() -> None:
     # Both are looked up as destroy_process_group runs, by whatever name the script knows that.
     _before(module, "_update_default_pg", lambda group: [] if group else list(module._world.pg_map))
     _before(module, "_unregister_process_group", lambda name: _named(module, name))
+    # As the interpreter ends it would take groups apart that nobody destroyed.
+    atexit.register(_at_end, module)
 
 
 def _before(module: "Any", name: str, parting: "Any") -> None:
@@ -44,6 +47,11 @@ def _before(module: "Any", name: str, parting: "Any") -> None:
         return original(said, *args, **kwargs)
 
     setattr(module, name, keeping)
+
+
+def _at_end(module: "Any") -> None:
+    with contextlib.suppress(Exception):  # another torch has other insides: it does as always
+        keep(module, list(module._world.pg_map))
 
 
 def _named(module: "Any", name: str) -> "list[Any]":
