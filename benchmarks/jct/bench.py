@@ -56,7 +56,7 @@ class Bench:
 
     def file(self, load: float, number: int) -> Path:
         """A workload of Pollux's."""
-        folder = "workloads" if load == 1 else f"workloads-{load:g}"
+        folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 
     def given(self, numbers: Sequence[int]) -> list[int]:

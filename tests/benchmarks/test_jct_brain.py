@@ -47,6 +47,12 @@ def few(count: int) -> list[Job]:
     return jobs[:count]
 
 
+@measured
+@pytest.mark.parametrize("load", [1.0, 1.5, 2.0])
+def test_every_load_has_its_workload(load: float) -> None:
+    assert Bench(data=DATA).file(load, 6).exists()
+
+
 def test_one_replica_with_a_larger_batch_takes_two_micro_batches() -> None:
     found = grid(BOUNDS, 16, 4)
     alone = found.batch[0] > BOUNDS.first
