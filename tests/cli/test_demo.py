@@ -1,0 +1,48 @@
+"""The demo's story: what it waits for, and what it bears meanwhile."""
+
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from brain import calls
+from brain.cli.demo import Story
+from brain.client import BrainClient
+from brain.errors import Unavailable
+from brain.types.record import Role
+from tests.api.app import URL, Api, AppTransport, digits
+
+
+class Late(httpx2.BaseTransport):
+    """Answers in time only after so many requests that it left without an answer."""
+
+    def __init__(self, then: httpx2.BaseTransport, left: int) -> None:
+        self._then = then
+        self.left = left
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self.left > 0:
+            self.left -= 1
+            raise httpx2.ReadTimeout("timed out", request=request)
+        return self._then.handle_request(request)
+
+
+def story(home: Path, late: int) -> Story:
+    """A story whose service leaves so many of its questions unanswered."""
+    api = Api(home)
+    with api.client() as client:
+        job = client.send(calls.submit(digits())).id
+    transport = Late(AppTransport(api.app), late)
+    client = BrainClient(URL, api.token(Role.ADMIN, name="demo"), transport=transport)
+    return Story(client, job, time.monotonic())
+
+
+def test_one_late_answer_does_not_end_the_story(tmp_path: Path) -> None:
+    found = story(tmp_path, 1).until("a state", 5, lambda detail: detail.job.state)
+    assert found == "Queued"
+
+
+def test_a_service_that_stays_away_ends_the_stage_in_its_time(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="timed out"):
+        story(tmp_path, 1_000).until("a state", 0.1, lambda detail: detail.job.state)
