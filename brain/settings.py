@@ -103,8 +103,8 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
         for key, value in source.items():
             if key not in names:
                 near = get_close_matches(key, names, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise UnknownField(f"{key} is no setting{hint}", field=key)
+                hint = f"did you mean {near[0]}?" if near else "`brain config` lists them"
+                raise UnknownField(f"{key} is no setting; {hint}", field=key)
             merged = replace(merged, **{key: _typed(key, value, types[key])})
     return merged
 

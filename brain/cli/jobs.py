@@ -72,7 +72,7 @@ def submit(
     output.show([started], COLUMNS, form, name=lambda job: job.id)
 
 
-def read_document(path: str) -> dict[str, Any]:
+def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     """Read a document that a person wrote.
 
     Raises:
@@ -85,10 +85,12 @@ def read_document(path: str) -> dict[str, Any]:
         document = yaml.safe_load(text)
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+    except UnicodeDecodeError as bad:
+        raise BadInput(f"{path} is no UTF-8 text; name a document in YAML") from bad
     except yaml.YAMLError as bad:
         raise BadInput(f"{path} is no YAML: {bad}") from bad
     if not isinstance(document, dict):
-        raise BadInput(f"{path} holds no job document; it must begin with `name:`")
+        raise BadInput(f"{path} holds no fields; a document begins with `{begins}:`")
     return document
 
 
@@ -228,7 +230,7 @@ resume = _action("resume", calls.resume, "Let suspended jobs go on from their ch
     show_default=True,
     help="finished, state=STATE[,STATE] or plan=STATE[,STATE].",
 )
-@click.option("--timeout", type=float, default=None, metavar="SECONDS")
+@click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS")
 @with_client
 def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> None:
     """Wait until a job, or its newest plan, is in a state.
@@ -260,7 +262,7 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
 
 @click.command()
 @click.argument("job")
-@click.option("--replica", type=int, help="Only this replica.")
+@click.option("--replica", type=click.IntRange(min=0), help="Only this replica.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @with_client
 def logs(client: BrainClient, job: str, replica: int | None, follow: bool) -> None:

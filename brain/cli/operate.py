@@ -88,7 +88,9 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
     brain pool --divide policy.yaml
     """
     if path is not None:
-        stored = client.send(calls.put_policy(name, read_document(path), dry_run=dry_run))
+        stored = client.send(
+            calls.put_policy(name, read_document(path, begins="projects"), dry_run=dry_run)
+        )
         say_dry_run(dry_run, form)
         projects = ", ".join(sorted(stored.policy.projects)) or "no project"
         click.echo(f"Pool {name} is divided: {projects}", err=form in ("json", "yaml", "name"))
@@ -182,17 +184,17 @@ def tokens(
     form: str,
 ) -> None:
     """List tokens; --mint makes one and prints its secret this once."""
-    if mint:
+    if mint is not None:
         click.echo(client.send(calls.mint_token(mint, role, days=days)).secret)
         return
-    if revoke:
+    if revoke is not None:
         client.send(calls.revoke_token(revoke))
     found = client.send(calls.tokens()).items
     output.show(found, TOKEN_COLUMNS, form, name=lambda token: token.id)
 
 
 @click.command()
-@click.option("--limit", default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
 @output.output_option
 @with_client
 def audit(client: BrainClient, limit: int, form: str) -> None:

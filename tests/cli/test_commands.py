@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
@@ -67,6 +68,33 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
     path = tmp_path / "job.yaml"
     path.write_text("- just\n- a list\n")
     with pytest.raises(errors.BadInput, match="name:"):
+        read_document(str(path))
+
+
+def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("")
+    with pytest.raises(errors.BadInput, match="begins with `projects:`"):
+        read_document(str(path), begins="projects")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["audit", "--limit", "-1"], "-1 is not in the range x>=1"),
+        (["logs", "digits", "--replica", "-3"], "-3 is not in the range x>=0"),
+        (["wait", "digits", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
+    ],
+)
+def test_numbers_below_what_there_is_are_refused_by_their_option(words: list[str], says: str):
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, says in done.output, words[-2] in done.output) == (2, True, True)
+
+
+def test_a_document_that_is_no_text_is_refused(tmp_path: Path):
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(errors.BadInput, match=r"job\.yaml is no UTF-8 text; .* YAML"):
         read_document(str(path))
 
 
