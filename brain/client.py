@@ -207,4 +207,5 @@ def _answer(response: httpx2.Response) -> Answer:
 
 
 def _unreachable(url: object, cause: Exception) -> errors.Unavailable:
-    return errors.Unavailable(f"Brain at {url} cannot be reached: {cause or type(cause).__name__}")
+    why = str(cause) or type(cause).__name__
+    return errors.Unavailable(f"Brain at {url} cannot be reached: {why}")

@@ -161,6 +161,8 @@ class Delivery:
 
     def _delivered(self, way: _Way, batch: Batch) -> None:
         self._spool.acknowledge(batch)
+        if way.error is not None and way.error == self.counts.last_error:
+            self.counts.last_error = None  # over: what was kept has arrived
         way.failures, way.error = 0, None
         way.batch = min(BATCH, way.batch * 2)
 

@@ -26,6 +26,17 @@ def test_a_silent_service_is_unavailable_not_an_http_error() -> None:
         client.send(calls.health())
 
 
+def test_a_silence_without_words_is_told_by_its_kind() -> None:
+    def wordless(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectTimeout("", request=request)
+
+    with (
+        answering(wordless) as client,
+        pytest.raises(errors.Unavailable, match=r"cannot be reached: ConnectTimeout$"),
+    ):
+        client.send(calls.health())
+
+
 def test_the_same_for_asyncio() -> None:
     async def send() -> None:
         async with AsyncBrainClient(URL, transport=httpx2.MockTransport(silent)) as client:

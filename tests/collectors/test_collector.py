@@ -59,6 +59,7 @@ def test_what_a_dead_service_missed_is_delivered_to_the_next_on_another_port(
         with service() as second:
             here.serve(second.url)
             here.until(lambda: len(second.kept) == 39, "the others are delivered")
+            here.until(lambda: not here.status()["last_error"], "the silence is over")
 
 
 def test_a_killed_collector_loses_nothing_that_it_took(tmp_path: Path) -> None:
