@@ -101,7 +101,13 @@ def test_the_secret_of_a_token_is_neither_stored_nor_listed(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"name": "x", "role": "king"}, {"name": "x", "role": "viewer", "days": 0}, {"a": 1}]
+    "body",
+    [
+        {"name": "x", "role": "king"},
+        {"name": "x", "role": "viewer", "days": 0},
+        {"name": " ", "role": "viewer"},
+        {"a": 1},
+    ],
 )
 def test_a_token_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -> None:
     with api.http(api.token()) as http:

@@ -64,6 +64,8 @@ def mint(here: Here, who: Who, act: Act) -> Response:
     """A new token; its secret is in this answer and nowhere else. Agents' tokens come per job."""
     wanted = wire.convert(json_body(act.body), TokenRequest)
     role = _role(wanted)
+    if not wanted.name.strip():
+        raise BadInput("name is empty; say whose token it is", field="name")
     if wanted.days is not None and wanted.days <= 0:
         raise BadInput(f"days {wanted.days:g} must be more than 0", field="days")
 
