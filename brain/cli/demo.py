@@ -152,7 +152,12 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
     options = [f"--set={key}={value}" for key, value in SHORTENED.items()]
     if database_url:
         options.append(f"--database-url={database_url}")
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as bad:
+        raise NotReached(
+            f"--home {home} cannot be made: {bad.strerror}; name another directory"
+        ) from bad
     log = home / "up.log"
     began = time.monotonic()
     with log.open("wb") as printed:

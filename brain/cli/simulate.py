@@ -112,6 +112,8 @@ def simulate(
         recurring=recurring,
     )
     settings = settings_from(VIRTUAL, chosen(given))
+    if str(report) != "-" and not report.parent.is_dir():  # before minutes are spent on it
+        raise BadInput(f"--report {report}: there is no directory {report.parent}; name another")
     outcomes = [
         run(arrivals, spec, known, policy, settings, seed=seed, mode=OptimizeMode(mode))
         for policy in dict.fromkeys(policies)

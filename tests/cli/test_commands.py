@@ -178,3 +178,17 @@ def test_a_command_that_needs_more_than_is_installed_says_what(command: str):
     assert ran.returncode == 1
     assert f"`brain {command}` needs scipy" in ran.stderr
     assert "pip install 'elastic-brain[server]'" in ran.stderr
+
+
+def test_a_report_that_has_no_directory_is_refused_before_the_run(tmp_path: Path):
+    examples = Path(__file__).parents[2] / "examples"
+    report = tmp_path / "none" / "page.html"
+    words = [str(examples / "workload.csv"), "--cluster", str(examples / "cluster.yaml")]
+    done = CliRunner().invoke(
+        cli, ["simulate", *words, "--policy", "fifo", "--report", str(report)]
+    )
+    assert isinstance(done.exception, errors.BadInput)
+    assert (f"there is no directory {report.parent}" in str(done.exception), done.output) == (
+        True,
+        "",
+    )

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 
 from brain import calls
-from brain.cli.demo import Story
+from brain.cli.demo import Story, demo
 from brain.client import BrainClient
 from brain.errors import Unavailable
 from brain.types.record import Role
@@ -46,3 +47,10 @@ def test_one_late_answer_does_not_end_the_story(tmp_path: Path) -> None:
 def test_a_service_that_stays_away_ends_the_stage_in_its_time(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="timed out"):
         story(tmp_path, 1_000).until("a state", 0.1, lambda detail: detail.job.state)
+
+
+def test_a_home_that_cannot_be_made_is_refused_by_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(demo, ["--home", str(tmp_path / "file" / "home")])
+    assert done.exit_code == 1
+    assert "cannot be made: Not a directory; name another" in done.output
