@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -216,6 +217,10 @@ def test_a_script_that_does_not_exist_fails_with_its_name(brain: Brain):
 
 
 def test_more_than_the_machine_has_is_refused_with_what_it_has(brain: Brain):
+    deadline = time.monotonic() + 20
+    while not brain.send(calls.nodes()).items:  # the scaler has still to tell what there is
+        assert time.monotonic() < deadline, brain.logs()
+        time.sleep(0.1)
     with pytest.raises(BadInput, match=r"do not fit the pool local.*4 do"):
         brain.submit("counted.py", name="huge", replicas={"min": 64, "max": 64})
 
