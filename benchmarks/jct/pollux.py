@@ -47,14 +47,6 @@ class Sight:
     variance: float
 
 
-class Agent(Protocol):
-    """Chooses a job's batch where the policy does not."""
-
-    def batch(self, job: "Job", nodes: int, replicas: int) -> tuple[int, int]:
-        """Local batch and micro-batches per step."""
-        ...
-
-
 @dataclass(kw_only=True)
 class Job:
     """A training run."""
@@ -65,9 +57,8 @@ class Job:
     #: What its owner asked for; adaptive policies do not look at it.
     wished_replicas: int
     wished_batch: int
-    #: Examples per optimizer step; None leaves them to ``agent``.
+    #: Examples per optimizer step; None: the policy sets ``local_batch`` and ``accumulation``.
     batch: int | None = None
-    agent: Agent | None = None
     #: GPUs per node, nodes in the order of the list that it was given.
     placement: tuple[int, ...] = ()
     local_batch: int = 0
@@ -106,11 +97,9 @@ class Job:
 
     def split(self) -> None:
         """Split its batch over its GPUs."""
-        nodes, replicas = len(self.placement), self.replicas
+        replicas = self.replicas
         if self.batch is not None:
             self.local_batch, self.accumulation = share(self.application, self.batch, replicas)
-        elif self.agent is not None:
-            self.local_batch, self.accumulation = self.agent.batch(self, nodes, replicas)
         most = int(self.application.largest_batch / (replicas * self.accumulation))
         self.local_batch = min(self.local_batch, most)
 
