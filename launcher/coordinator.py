@@ -27,8 +27,9 @@ from launcher.worlds.watch import Watch
 
 #: Seconds between looks for proof about members that have not come back.
 _PROOF_SECONDS = 0.1
-#: Seconds that the leases of all members are counted from the same look at them.
-_QUORUM_SECONDS = 0.1
+#: Seconds per member that leases are counted from the same look at them: so it costs a constant
+#: share of the time, and what a beat brings counts at once where the world is small.
+_QUORUM_SECONDS_PER_MEMBER = 1e-5
 
 
 class Coordinator:
@@ -274,9 +275,11 @@ class Coordinator:
     def _quorum_at(self, watch: Watch, now: float) -> float:
         """When enough members were last known to hear us; looked up anew now and then."""
         looked_at, epoch, found = self._quorum
-        if epoch != watch.document.epoch or now - looked_at > _QUORUM_SECONDS:
+        members = watch.document.members
+        fresh = now - looked_at <= _QUORUM_SECONDS_PER_MEMBER * len(members)
+        if epoch != watch.document.epoch or not fresh:
             confirmed = {peer.replica: peer.confirmed_at for peer in self._peers}
-            last = [member.replica for member in watch.document.members]
+            last = [member.replica for member in members]
             found = quorum_at(last, confirmed, self._it.gone)
             self._quorum = now, watch.document.epoch, found
         return found

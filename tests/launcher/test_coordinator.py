@@ -244,6 +244,27 @@ def test_a_heartbeat_is_answered_with_a_lease(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_lease_counts_from_what_this_very_heartbeat_brought(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(2)) as connect:
+            agents = [await connect(hello(0)), await connect(hello(1))]
+            world = (await agents[0].hear(frames.Run)).world
+
+            async def beat(agent: Mute, heard: float) -> frames.Lease:
+                beat = frames.Heartbeat(epoch=world.epoch, now_ns=1, heard=heard)
+                agent.connection.send(beat)
+                return await agent.hear(frames.Lease)
+
+            first, second = [await beat(agent, 0.0) for agent in agents]
+            await beat(agents[0], first.at)
+            lease = await beat(agents[1], second.at)
+
+            counted_from = lease.at + lease.seconds - world.lease_seconds
+            assert counted_from == pytest.approx(first.at, rel=0, abs=1e-6)
+
+    run(story())
+
+
 def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
     tmp_path: Path,
 ) -> None:

@@ -170,7 +170,7 @@ def test_a_slow_link_raises_no_alarm(tmp_path: Path) -> None:
             lambda: max(life.step for life in it.lives()) > enough, "two leases", 60, it.logs
         )
 
-        assert epoch(it.running(*them)) == before
+        assert epoch(it.running(*them)) == before, it.logs()
 
 
 def test_a_host_that_is_stopped_frees_its_world_and_comes_back(tmp_path: Path) -> None:
