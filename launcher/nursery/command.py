@@ -78,6 +78,14 @@ def _cluster(word: str, rest: list[str], options: list[str]) -> Command | Litera
     return True
 
 
+def identity(command: Command, directory: str) -> tuple[str, ...]:
+    """What tells a command from others, from run to run: a script imports the same wherever it is
+    run and whatever it is told."""
+    if command.kind == "script":
+        return (*command.options, os.path.abspath(os.path.join(directory, command.target)))
+    return (*command.options, command.kind, directory, command.target)
+
+
 def source_of(command: Command, directory: str) -> bytes | None:
     """The text of what will run, where it lies in the job's own directory; None elsewhere."""
     if command.kind == "command":

@@ -44,9 +44,9 @@ class Nursery:
         python = config.entrypoint.argv[0]
         torch = None if self._command is None else flags.installed_torch(python)
         self._torch = torch is not None
-        about = [] if self._command is None else [*self._command.options, self._command.target]
+        about = commands.identity(self._command, config.directory) if self._command else ()
         version = "" if torch is None else torch.version + torch.digest
-        self._memory = learned.Memory(config.environment, python, version, config.directory, *about)
+        self._memory = learned.Memory(config.environment, python, version, *about)
         self._learned = Learned()
         self._channel: Channel | None = None
         self._parking: Parking | None = None

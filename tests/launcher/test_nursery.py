@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -390,12 +391,16 @@ def a_library(directory: Path, name: str, lines: str) -> dict[str, str]:
 
 
 async def learned(directory: Path, script: str, environment: dict[str, str]) -> list[str]:
-    """Run a script until its imports are known; what the next nursery of it says and imports."""
+    """Run a script until its imports are known; what the next nursery of it says and imports, in
+    another directory."""
     config = a_script(directory, script, environment=environment, probe=True)
     async with a_nursery(config) as (nursery, _), forked(config, nursery):
         while not list((directory / "cache").rglob("preload-*.json")):
             await asyncio.sleep(0.02)
-    async with a_nursery(config) as (nursery, said):
+    elsewhere = directory / "elsewhere"
+    elsewhere.mkdir()
+    there = a_command(directory, sys.executable, "-u", "../train.py", environment=environment)
+    async with a_nursery(replace(there, directory=str(elsewhere))) as (nursery, said):
         found = await nursery.ready()
     return [*said, *(name for name in found.modules if name.startswith("library"))]
 
