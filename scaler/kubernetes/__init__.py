@@ -1,0 +1,1 @@
+"""The scaler as an operator of Kubernetes. Loaded only by ``brain-scale --kubernetes``."""

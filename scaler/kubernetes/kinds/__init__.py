@@ -1,0 +1,63 @@
+"""The kinds: ElasticJob and ScalePlan, one source of types, schema, rights and reference.
+
+``python -m scaler.kubernetes.kinds`` writes everything under ``deploy/`` and ``docs/reference/``
+that follows from them. Nothing here talks to a cluster but ``upgrade``.
+"""
+
+from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason
+from scaler.kubernetes.kinds.elasticjob import (
+    BatchScheduler,
+    Condition,
+    ElasticJob,
+    ElasticJobSpec,
+    ElasticJobStatus,
+    Parallelism,
+    ReplicaSpec,
+    ReplicaType,
+    Request,
+    RestartPolicy,
+    RoleStatus,
+    Strategy,
+)
+from scaler.kubernetes.kinds.fields import API_VERSION, GROUP, VERSION
+from scaler.kubernetes.kinds.scaleplan import (
+    JOB_LABEL,
+    Approval,
+    PodMeta,
+    ReplicaResource,
+    ScalePlan,
+    ScalePlanSpec,
+    ScalePlanStatus,
+    Target,
+    Throughput,
+)
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "JOB_LABEL",
+    "VERSION",
+    "Approval",
+    "BatchScheduler",
+    "Condition",
+    "ElasticJob",
+    "ElasticJobSpec",
+    "ElasticJobStatus",
+    "JobCondition",
+    "Parallelism",
+    "PlanCondition",
+    "PodMeta",
+    "Reason",
+    "ReplicaResource",
+    "ReplicaSpec",
+    "ReplicaType",
+    "Request",
+    "RestartPolicy",
+    "RoleStatus",
+    "ScalePlan",
+    "ScalePlanSpec",
+    "ScalePlanStatus",
+    "Strategy",
+    "Target",
+    "Throughput",
+]

@@ -1,0 +1,176 @@
+"""What is wrong with an object although each of its fields could be: field, value, remedy."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from brain.errors import BadInput, ImpossibleBounds
+from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SHARE = re.compile(r"0?\.[0-9]+|1(\.0*)?|0(\.0*)?")
+
+
+def check_job(job: ElasticJob) -> None:
+    """Refuse a job that can never run.
+
+    Raises:
+        BadInput: with field, value and remedy.
+    """
+    _check_name(job.metadata.name)
+    roles = job.spec.replica_specs
+    if not any(role != ReplicaType.MASTER for role in roles):
+        raise BadInput(
+            "spec.replicaSpecs has no role that trains; add worker", field="spec.replicaSpecs"
+        )
+    for role, spec in roles.items():
+        path = f"spec.replicaSpecs.{role}"
+        _check_role(role, path)
+        if role != ReplicaType.MASTER:
+            _check_bounds(spec, path)
+            _check_priority(spec, path)
+            check_template(spec.template, f"{path}.template")
+    for name, amount in job.spec.resource_limits.items():
+        quantity(amount, f"spec.resourceLimits.{name}")
+
+
+def check_plan(plan: ScalePlan) -> None:
+    """Refuse a plan that asks nothing of anybody.
+
+    Raises:
+        BadInput: with field, value and remedy.
+    """
+    spec = plan.spec
+    if not plan.job:
+        raise BadInput(
+            f"spec.ownerJob is empty and there is no label {JOB_LABEL}; name the ElasticJob",
+            field="spec.ownerJob",
+        )
+    if not any((spec.replica_resource_specs, *_groups(plan).values(), spec.ps_hosts)):
+        raise BadInput(
+            "spec asks for nothing; give replicaResourceSpecs.worker.replicas", field="spec"
+        )
+    for role, wanted in spec.replica_resource_specs.items():
+        path = f"spec.replicaResourceSpecs.{role}"
+        _check_role(role, path)
+        if wanted.replicas is None and not wanted.resource:
+            raise BadInput(f"{path} asks for nothing; give replicas or resource", field=path)
+        for name, amount in wanted.resource.items():
+            quantity(amount, f"{path}.resource.{name}")
+    for path, pod in _pods(plan):
+        _check_pod(pod, path)
+
+
+def check_template(template: Mapping[str, Any] | None, path: str) -> None:
+    """Refuse a pod that cannot be: no containers, no image, amounts that are none.
+
+    Raises:
+        BadInput: with field, value and remedy.
+    """
+    spec = (template or {}).get("spec") or {}
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    if not isinstance(containers, list) or not containers:
+        raise BadInput(
+            f"{path}.spec.containers is empty; give a container with name and image",
+            field=f"{path}.spec.containers",
+        )
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or []):
+            _check_container(container, f"{path}.spec.{group}.{index}")
+
+
+def _check_container(container: object, path: str) -> None:
+    if not isinstance(container, Mapping):
+        raise BadInput(f"{path} {container!r} is no container; give name and image", field=path)
+    if not isinstance(container.get("image"), str) or not container["image"].strip():
+        raise BadInput(
+            f"{path}.image of container {container.get('name', '')!r} is missing; "
+            "name the image that holds the training script",
+            field=f"{path}.image",
+        )
+    for word in ("command", "args"):
+        if not _texts(container.get(word) or []):
+            raise BadInput(
+                f"{path}.{word} {container[word]!r} is no list of texts; put each word in quotes",
+                field=f"{path}.{word}",
+            )
+    reserved = container.get("resources") or {}
+    for word in ("requests", "limits"):
+        for name, amount in (reserved.get(word) or {}).items():
+            quantity(amount, f"{path}.resources.{word}.{name}")
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _check_name(name: str) -> None:
+    if not _LABEL.fullmatch(name):
+        raise BadInput(
+            f"metadata.name {name!r} must be 1 to 63 small letters, digits or `-`, and begin and "
+            "end with a letter or digit: it stands in names and labels of pods",
+            field="metadata.name",
+        )
+
+
+def _check_role(role: str, path: str) -> None:
+    known = [str(each) for each in ReplicaType]
+    if role not in known:
+        near = get_close_matches(role.lower(), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "rename it"
+        raise BadInput(f"{path}: {role!r} is none of {', '.join(known)}; {hint}", field=path)
+
+
+def _check_bounds(spec: ReplicaSpec, path: str) -> None:
+    low, high, unit = spec.min_replicas, spec.max_replicas, spec.unit or 1
+    if high is None:
+        return
+    if low is not None and low > high:
+        raise ImpossibleBounds(
+            f"{path}.minReplicas {low} is more than maxReplicas {high}; raise maxReplicas or lower "
+            "minReplicas",
+            field=f"{path}.minReplicas",
+        )
+    first = -(-(low or 1) // unit) * unit
+    if first > high:
+        raise ImpossibleBounds(
+            f"{path}.unit {unit} has no multiple from {low or 1} to {high}; raise maxReplicas to "
+            f"{first}",
+            field=f"{path}.unit",
+        )
+
+
+def _check_priority(spec: ReplicaSpec, path: str) -> None:
+    said = spec.priority or "low"
+    named = said in ("high", "low") or _LABEL.fullmatch(said.replace(".", "-"))
+    if not named and not _SHARE.fullmatch(said):
+        raise BadInput(
+            f"{path}.priority {said!r} is neither high, low, a share such as 0.5, nor the name of "
+            "a PriorityClass",
+            field=f"{path}.priority",
+        )
+
+
+def _check_pod(pod: PodMeta, path: str) -> None:
+    _check_role(pod.type, f"{path}.type")
+    for name, amount in pod.resource.items():
+        quantity(amount, f"{path}.resource.{name}")
+    if not pod.name and not path.startswith("spec.createPods"):
+        raise BadInput(f"{path}.name is empty; name the pod", field=f"{path}.name")
+
+
+def _pods(plan: ScalePlan) -> Iterator[tuple[str, PodMeta]]:
+    for name, pods in _groups(plan).items():
+        for index, pod in enumerate(pods):
+            yield f"spec.{name}.{index}", pod
+
+
+def _groups(plan: ScalePlan) -> Mapping[str, tuple[PodMeta, ...]]:
+    return {
+        "createPods": plan.spec.create_pods,
+        "removePods": plan.spec.remove_pods,
+        "migratePods": plan.spec.migrate_pods,
+    }

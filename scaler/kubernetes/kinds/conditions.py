@@ -1,0 +1,99 @@
+"""The words of conditions: types, their reasons and the phases that columns show."""
+
+from enum import StrEnum
+
+
+class JobCondition(StrEnum):
+    """What is true of an ElasticJob; each condition carries ``observedGeneration``."""
+
+    #: The spec can be used, and Brain knows the job. False: the message says what to change.
+    ACCEPTED = "Accepted"
+    #: Every field does what it says. False: the message lists those that do not, and why.
+    HONOURED = "Honoured"
+    #: The nodes that exist, empty, could hold the job. False: it can never run as it is.
+    FEASIBLE = "Feasible"
+    #: The gang holds its resources.
+    SCHEDULED = "Scheduled"
+    #: A world trains.
+    RUNNING = "Running"
+    #: A plan changes the size.
+    SCALING = "Scaling"
+    #: It runs with fewer replicas than are wished.
+    DEGRADED = "Degraded"
+    SUSPENDED = "Suspended"
+    #: What is measured: inside the workers, or on their nodes only.
+    TELEMETRY = "Telemetry"
+    #: Another controller acts on the same replicas; nothing is done meanwhile.
+    CONFLICT = "Conflict"
+    #: Set once, at the end.
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class PlanCondition(StrEnum):
+    """What is true of a ScalePlan."""
+
+    #: It was turned into a target. False: it never will be, and the message says why.
+    ACCEPTED = "Accepted"
+    #: The target is not what was asked for: the message says what was changed, and why.
+    CLAMPED = "Clamped"
+    APPROVED = "Approved"
+    EXECUTING = "Executing"
+    #: The world met the target.
+    COMPLETE = "Complete"
+    #: What was measured kept the promise.
+    VERIFIED = "Verified"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is."""
+
+    VALID = "Valid"
+    INVALID = "Invalid"
+    SERVED = "AllFieldsServed"
+    IGNORED = "FieldsNotServed"
+    FITS = "Fits"
+    NEVER_FITS = "NeverFits"
+    NO_QUOTA = "QuotaExceeded"
+    WAITING = "WaitingForCapacity"
+    ADMITTED = "GangAdmitted"
+    PODS_READY = "PodsReady"
+    PODS_MISSING = "PodsMissing"
+    STARTING = "Starting"
+    ENDED = "Ended"
+    WORLD_FORMED = "WorldFormed"
+    HEALING = "Healing"
+    SUSPENDED = "Suspended"
+    RESUMED = "Resumed"
+    FULL = "Full"
+    NODE_ONLY = "NodeOnly"
+    NOT_OURS = "ManagedElsewhere"
+    AUTOSCALER = "HorizontalPodAutoscaler"
+    SUCCEEDED = "Succeeded"
+    CANCELLED = "Cancelled"
+    EXIT_CODE = "ExitCode"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    IMAGE = "ImageCannotBePulled"
+    NO_BRAIN = "BrainUnreachable"
+    REFUSED = "RefusedByBrain"
+    PROPOSED = "Proposed"
+    POLICY = "ApprovedByPolicy"
+    PERSON = "ApprovedByPerson"
+    REJECTED = "Rejected"
+    NO_JOB = "JobNotFound"
+    JOB_ENDED = "JobEnded"
+    OUT_OF_BOUNDS = "OutOfBounds"
+    NOT_A_MULTIPLE = "NotAMultipleOfUnit"
+    STALE = "StaleGeneration"
+    ANOTHER_ACTIVE = "AnotherPlanActive"
+    SUPERSEDED = "Superseded"
+    EXPIRED = "Expired"
+    ADVISE_ONLY = "AdviseOnly"
+    FROZEN = "Frozen"
+    APPLYING = "Applying"
+    APPLIED = "Applied"
+    KEPT = "PromiseKept"
+    FELL_SHORT = "FellShort"
+    INCONCLUSIVE = "Inconclusive"
+    ROLLED_BACK = "RolledBack"

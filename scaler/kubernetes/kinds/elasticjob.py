@@ -1,0 +1,316 @@
+"""ElasticJob: a training job as people already write it for DLRover, and what we add to it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from brain.types.job import OptimizeMode, PolicyMode
+from scaler.kubernetes.kinds.fields import (
+    Amounts,
+    Column,
+    Count,
+    Fields,
+    Int64,
+    Metadata,
+    Name,
+    Opaque,
+    PodTemplate,
+    Positive,
+    Rule,
+    Seconds,
+    Text,
+)
+
+
+class Strategy(StrEnum):
+    """How the job's processes exchange what they learnt."""
+
+    ALLREDUCE = "AllreduceStrategy"
+    PARAMETER_SERVER = "ParameterServerStrategy"
+    CUSTOM = "CustomStrategy"
+    LOCAL = "Local"
+
+
+class ReplicaType(StrEnum):
+    """The roles of replicas."""
+
+    WORKER = "worker"
+    PS = "ps"
+    CHIEF = "chief"
+    EVALUATOR = "evaluator"
+    #: DLRover's master pod; there is none here, and the job says so.
+    MASTER = "dlrover-master"
+
+
+class RestartPolicy(StrEnum):
+    """When a replica that ended is started again; its pod itself never restarts."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class BatchScheduler(StrEnum):
+    """Who admits the gang."""
+
+    #: Our scheduling gates, on any scheduler.
+    DEFAULT = "default"
+    VOLCANO = "volcano"
+
+
+class ReplicaSpec(Fields, kw_only=True):
+    """The replicas of one role."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.minReplicas) || !has(self.maxReplicas) "
+            "|| self.minReplicas <= self.maxReplicas",
+            message="minReplicas is more than maxReplicas; raise maxReplicas or lower minReplicas",
+        ),
+        Rule(
+            cel="!has(self.unit) || !has(self.maxReplicas) || (has(self.minReplicas) "
+            "? (self.minReplicas + self.unit - 1) / self.unit * self.unit <= self.maxReplicas "
+            ": self.unit <= self.maxReplicas)",
+            message="no multiple of unit lies from minReplicas to maxReplicas; raise maxReplicas "
+            "to one",
+        ),
+    )
+
+    #: How many the job begins with. 0 or nothing: Brain chooses, beginning with the least. A later
+    #: edit, like `kubectl scale`, is a request that is clamped to the bounds and answered in
+    #: `status.request`.
+    replicas: Count | None = None
+    #: The least with which it may run. Without it `--nnodes` of the command, else `replicas`.
+    min_replicas: Positive | None = None
+    #: The most. Without it `--nnodes` of the command, else `replicas`.
+    max_replicas: Positive | None = None
+    #: Replicas come and go in multiples of it. Without it what `parallelism` needs, else
+    #: `--node_unit` of the command, else 1.
+    unit: Positive | None = None
+    #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
+    processes_per_replica: Positive | None = None
+    #: The pod of a replica, as Kubernetes knows it; every field goes through.
+    template: PodTemplate | None = None
+    #: Wins over the template's: `Always` relaunches whatever failed, `OnFailure` and `ExitCode`
+    #: what may go better another time, `Never` nothing. Without both: `Always`.
+    restart_policy: RestartPolicy | None = None
+    #: How often one replica is relaunched after a failure of its own. Evictions, preemptions and
+    #: lost nodes do not count.
+    restart_count: Count | None = None
+    #: False: only people change the size.
+    auto_scale: bool | None = None
+    #: Seconds that a relaunched replica may take until it is ready before another one is tried.
+    restart_timeout: Seconds | None = None
+    #: `high`, `low`, a share of replicas that are high (`0.5`), or the name of a PriorityClass.
+    priority: Name | None = None
+    #: Who admits the gang: `default` by scheduling gates on any scheduler, `volcano` by a PodGroup.
+    batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
+
+
+class Parallelism(Fields, kw_only=True):
+    """Fixed dimensions of a 3D-parallel job."""
+
+    #: Processes of a tensor-parallel group; they stay in one node.
+    tensor: Positive = 1
+    #: Pipeline stages.
+    pipeline: Positive = 1
+
+
+class Policy(Fields, kw_only=True):
+    """Who approves plans."""
+
+    #: `off`, `shadow` (record and score, never act), `approve` (a person) or `auto`. Without it
+    #: the installation's.
+    mode: PolicyMode | None = None
+
+
+class ElasticJobSpec(Fields, kw_only=True):
+    """What the user wants."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.replicaSpecs.all(role, role in "
+            "['worker', 'ps', 'chief', 'evaluator', 'dlrover-master'])",
+            message="replicaSpecs may have worker, ps, chief, evaluator and dlrover-master; rename "
+            "the role",
+        ),
+        Rule(
+            cel="self.managedBy == oldSelf.managedBy",
+            message="managedBy is immutable; delete the job and create it anew",
+        ),
+    )
+
+    #: Without it `ParameterServerStrategy` where there is a role `ps`, else `AllreduceStrategy`.
+    distribution_strategy: Strategy | None = None
+    #: Who may propose plans, and over what: `manual` people only, `single-job` this job alone,
+    #: `cluster` all jobs of the pool together.
+    optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
+    #: The roles and their replicas.
+    replica_specs: Annotated[Mapping[str, ReplicaSpec], Meta(min_length=1, max_length=8)]
+    #: The most that all pods of the job may reserve together: `cpu`, `memory`, `gpu` or the name
+    #: of a resource.
+    resource_limits: Amounts = msgspec.field(default_factory=dict)
+    #: Address of a Brain. Only this installation's own is used.
+    brain_service: Text | None = None
+    #: Environment of every container, by name; the template's own wins.
+    envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
+    #: No pods while it is true; what runs leaves at the next safe point.
+    suspend: bool = False
+    #: DLRover's data sharding service, which is not served here.
+    enable_dynamic_sharding: bool | None = None
+    #: False: only people change the size.
+    enable_elastic_scheduling: bool | None = None
+    #: Tensor and pipeline parallelism, from which the unit follows.
+    parallelism: Parallelism | None = None
+    #: Who approves plans.
+    policy: Policy | None = None
+    #: Who acts: `brain`; `dlrover` (Brain only advises); anything else is left alone.
+    managed_by: Name = "brain"
+    #: Seconds after which a finished job is deleted, with its pods and plans; never without it.
+    ttl_seconds_after_finished: Seconds | None = None
+
+
+class Condition(Fields, kw_only=True):
+    """One thing that is true, false or unknown."""
+
+    #: What it is about.
+    type: Name
+    #: `True`, `False` or `Unknown`.
+    status: Name
+    #: One word.
+    reason: Name = ""
+    #: One sentence: what, and what to do about it.
+    message: str = ""
+    #: Generation of the object that this was said of.
+    observed_generation: Int64 = 0
+    #: When the status last changed.
+    last_transition_time: datetime | None = None
+
+
+class RoleStatus(Fields, kw_only=True):
+    """Replicas of one role, counted."""
+
+    #: The role.
+    name: Name
+    #: By the standing target.
+    desired: int = 0
+    #: Pods that exist.
+    observed: int = 0
+    #: Pods whose agent joined.
+    ready: int = 0
+    #: Pods without a node.
+    pending: int = 0
+    #: Pods that failed since the beginning.
+    failed: int = 0
+    #: Ready, outside the world, kept warm.
+    spare: int = 0
+
+
+class Request(Fields, kw_only=True):
+    """The answer to an edit of `replicas` or `kubectl scale`."""
+
+    #: Generation of the object that asked.
+    observed_generation: Int64 = 0
+    #: Replicas asked for.
+    replicas: int = 0
+    #: `accepted`, `clamped`, `refused` or `waiting`.
+    outcome: str = ""
+    #: Generation of the plan that answers it.
+    generation: Int64 | None = None
+    #: One sentence.
+    message: str = ""
+
+
+class ElasticJobStatus(Fields, kw_only=True):
+    """What is."""
+
+    #: Generation of the spec that all of this is about.
+    observed_generation: Int64 = 0
+    #: Queued, Starting, Running, Changing, Degraded, Suspended, Succeeded, Failed or Cancelled.
+    phase: str = ""
+    #: Why, in one sentence.
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    #: Worker pods that exist; of the scale subresource.
+    replicas: int = 0
+    #: Worker pods in the world.
+    ready_replicas: int = 0
+    #: Selects the worker pods; of the scale subresource.
+    selector: str = ""
+    roles: tuple[RoleStatus, ...] = ()
+    #: Generation of the standing plan; 0 is the size that was submitted.
+    generation: Int64 = 0
+    #: Name of the active ScalePlan.
+    scale_plan: str = ""
+    #: The answer to the last request.
+    request: Request | None = None
+    #: Epoch of the world.
+    world_epoch: Int64 | None = None
+    #: Worlds lost to failures.
+    restarts: int = 0
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    #: Written by DLRover's own controller, where that runs; kept.
+    status: Opaque | None = None
+
+
+class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An elastic training job."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="size(self.metadata.name) <= 63",
+            message="a job's name has at most 63 characters: it stands in labels of its pods",
+        ),
+    )
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column(name="Phase", path=".status.phase"),
+        Column(name="Replicas", path=".status.replicas", type="integer"),
+        Column(name="Ready", path=".status.readyReplicas", type="integer"),
+        Column(name="Mode", path=".spec.optimizeMode"),
+        Column(name="Plan", path=".status.scalePlan"),
+        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        Column(name="Strategy", path=".spec.distributionStrategy", wide=True),
+        Column(name="Generation", path=".status.generation", type="integer", wide=True),
+        Column(name="Restarts", path=".status.restarts", type="integer", wide=True),
+        Column(name="Feasible", path='.status.conditions[?(@.type=="Feasible")].status', wide=True),
+        Column(name="Message", path=".status.message", wide=True),
+    )
+    PLURAL: ClassVar[str] = "elasticjobs"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("ej",)
+
+    metadata: Metadata
+    spec: ElasticJobSpec
+    status: ElasticJobStatus = ElasticJobStatus()
+
+    @staticmethod
+    def read(obj: Mapping[str, Any]) -> "ElasticJob":
+        """Read an object of the API; unknown fields are tolerated.
+
+        Raises:
+            BadInput: it cannot be run as it stands; the message names field, value and remedy.
+        """
+        from scaler.kubernetes.kinds.reading import elastic_job
+
+        return elastic_job(obj)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What ``distributionStrategy`` says, or what the roles imply."""
+        implied = (
+            Strategy.PARAMETER_SERVER
+            if ReplicaType.PS in self.spec.replica_specs
+            else Strategy.ALLREDUCE
+        )
+        return self.spec.distribution_strategy or implied
+
+    @property
+    def scaled(self) -> str:
+        """The role whose size plans change: ``worker``, else the only one there is."""
+        roles = [role for role in self.spec.replica_specs if role != ReplicaType.MASTER]
+        return ReplicaType.WORKER if ReplicaType.WORKER in roles else roles[0]

@@ -1,0 +1,70 @@
+"""Quantities of Kubernetes, parsed by its own client, as our units."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+
+from kubernetes.utils.quantity import parse_quantity
+
+from brain.errors import BadInput
+from brain.types.resources import Resources
+from scaler.kubernetes.kinds.fields import QUANTITY
+
+#: Resource -> how much of it is one GPU. Names that end in ``/gpu`` need no line.
+WHOLE_GPU: Mapping[str, int] = {
+    "tencent.com/vcuda-core": 100,
+    "huawei.com/Ascend910": 1,
+    "huawei.com/ascend-1980": 1,
+    "cambricon.com/mlu": 1,
+    "habana.ai/gaudi": 1,
+    "google.com/tpu": 1,
+    "gpu": 1,
+}
+
+
+def quantity(value: object, field: str) -> Decimal:
+    """``3Gi`` as a number.
+
+    Raises:
+        BadInput: it is none, or less than nothing.
+    """
+    # The client takes `nan`, `1_000` and blanks, which no API server does.
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(QUANTITY, text):
+        raise BadInput(f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field)
+    try:
+        number = Decimal(parse_quantity(text))
+    except (ValueError, ArithmeticError) as bad:
+        raise BadInput(
+            f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field
+        ) from bad
+    if number < 0:
+        raise BadInput(f"{field} {value!r} is less than nothing; give 0 or more", field=field)
+    return number
+
+
+def resources(amounts: Mapping[str, object], field: str) -> Resources:
+    """CPU, memory and GPUs among ``amounts``; other resources are Kubernetes' affair.
+
+    Raises:
+        BadInput: an amount is no quantity.
+
+    >>> resources({"cpu": 2, "memory": "3Gi", "tencent.com/vcuda-core": 100}, "requests")
+    Resources(cpu_millis=2000, memory_bytes=3221225472, gpus=1)
+    """
+    numbers = {name: quantity(value, f"{field}.{name}") for name, value in amounts.items()}
+    return Resources(
+        cpu_millis=_up(numbers.get("cpu", Decimal(0)) * 1000),
+        memory_bytes=_up(numbers.get("memory", Decimal(0))),
+        gpus=_up(sum((_gpus(name, number) for name, number in numbers.items()), Decimal(0))),
+    )
+
+
+def _gpus(name: str, number: Decimal) -> Decimal:
+    whole = 1 if name.endswith("/gpu") or name.startswith("nvidia.com/mig-") else 0
+    whole = WHOLE_GPU.get(name, whole)
+    return number / whole if whole else Decimal(0)
+
+
+def _up(number: Decimal) -> int:
+    return -int(-number // 1)

@@ -1,0 +1,137 @@
+"""Objects of the API -> kinds; what cannot be used is refused with field, value and remedy.
+
+The schema refuses most of it before; objects that are older than the schema, or came through
+another one, do not get past here.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from brain.errors import BadInput
+from scaler.kubernetes.kinds import checks
+from scaler.kubernetes.kinds.elasticjob import ElasticJob
+from scaler.kubernetes.kinds.scaleplan import ScalePlan
+
+T = TypeVar("T")
+
+
+def elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
+    """Read an ElasticJob.
+
+    Raises:
+        BadInput: it cannot be run as it stands.
+    """
+    job = _converted(obj, ElasticJob)
+    checks.check_job(job)
+    return job
+
+
+def scale_plan(obj: Mapping[str, Any]) -> ScalePlan:
+    """Read a ScalePlan.
+
+    Raises:
+        BadInput: nothing can be done with it.
+    """
+    plan = _converted(obj, ScalePlan)
+    checks.check_plan(plan)
+    return plan
+
+
+def _converted(obj: Mapping[str, Any], kind: type[T]) -> T:
+    # What another version wrote into the status must not keep the spec from being read.
+    for data in (obj, {key: value for key, value in obj.items() if key != "status"}):
+        try:
+            return msgspec.convert(data, type=kind)
+        except msgspec.ValidationError as bad:
+            error = bad
+    data = {key: value for key, value in obj.items() if key != "status"}
+    raise _located(data, kind, "") or BadInput(str(error)) from error
+
+
+def _located(value: object, kind: Any, path: str) -> BadInput | None:
+    """The first fault in ``value``, deepest first, so that its path is whole."""
+    if value is None and type(None) in get_args(_bare(kind)[0]):
+        return None
+    whole = _without_none(kind)
+    kind, form = _bare(whole)
+    for key, inner, inner_kind in _parts(value, kind):
+        fault = _located(inner, inner_kind, f"{path}.{key}".lstrip("."))
+        if fault is not None:
+            return fault
+    try:
+        msgspec.convert(value, type=whole)
+    except msgspec.ValidationError as bad:
+        return _said(value, kind, path, form, str(bad))
+    return None
+
+
+def _parts(value: object, kind: Any) -> list[tuple[str, object, Any]]:
+    """Key, value and type of everything directly inside."""
+    if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = get_type_hints(kind, include_extras=True)
+        return [
+            (field.encode_name, value[field.encode_name], hints[field.name])
+            for field in msgspec.structs.fields(kind)
+            if field.encode_name in value
+        ]
+    if isinstance(value, Mapping) and len(get_args(kind)) == 2:
+        return [(str(key), inner, get_args(kind)[1]) for key, inner in value.items()]
+    if isinstance(value, list | tuple) and get_origin(kind) is tuple:
+        return [(str(n), inner, get_args(kind)[0]) for n, inner in enumerate(value)]
+    return []
+
+
+def _bare(kind: Any) -> tuple[Any, str | None]:
+    """A type without ``Annotated``, and how its values are written."""
+    if get_origin(kind) is not Annotated:
+        return kind, None
+    inner, *metas = get_args(kind)
+    return inner, next((meta.extra["form"] for meta in metas if "form" in (meta.extra or {})), None)
+
+
+def _without_none(kind: Any) -> Any:
+    rest = [each for each in get_args(kind) if each is not type(None)]
+    return rest[0] if len(rest) == 1 and type(None) in get_args(kind) else kind
+
+
+def _said(value: object, kind: Any, path: str, form: str | None, said: str) -> BadInput:
+    field = path or "the object"
+    if isinstance(value, Mapping) and "missing required field" in said:
+        name = said.split("`")[1]
+        inner = f"{path}.{name}".lstrip(".")
+        return BadInput(f"{inner} is missing; give it", field=inner)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        words = [str(word) for word in kind]
+        near = get_close_matches(str(value), words, n=1)
+        hint = f"did you mean {near[0]}?" if near else "write one of them"
+        return BadInput(f"{field} {value!r} is none of {', '.join(words)}; {hint}", field=path)
+    return BadInput(
+        f"{field} {_short(value)} cannot be: {_why(said)}; give {form or _form(kind)}", field=path
+    )
+
+
+def _form(kind: Any) -> str:
+    forms: dict[Any, str] = {
+        int: "a whole number in its range, without quotes",
+        bool: "true or false, without quotes",
+        str: "text, in quotes where it looks like a number",
+        datetime: "an instant: `2026-01-31T12:00:00Z`",
+    }
+    if get_origin(kind) is tuple:
+        return "a list"
+    return forms.get(kind, "an object with its fields")
+
+
+def _why(said: str) -> str:
+    first = said.split(" - at `")[0].replace("`", "")
+    return first[:1].lower() + first[1:]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

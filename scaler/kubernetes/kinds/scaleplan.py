@@ -1,0 +1,168 @@
+"""ScalePlan: a change of a job's size, asked for by a person, a program or Brain."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from scaler.kubernetes.kinds.elasticjob import Condition
+from scaler.kubernetes.kinds.fields import (
+    Amounts,
+    Column,
+    Count,
+    Fields,
+    Int64,
+    Metadata,
+    Name,
+    Opaque,
+    Rule,
+    Text,
+)
+
+#: By which DLRover finds the plans of a job.
+JOB_LABEL = "elasticjob.dlrover/name"
+
+
+class ReplicaResource(Fields, kw_only=True):
+    """What one role should have."""
+
+    #: How many.
+    replicas: Count | None = None
+    #: What each reserves.
+    resource: Amounts = msgspec.field(default_factory=dict)
+
+
+class PodMeta(Fields, kw_only=True):
+    """One pod of a plan, as DLRover names it."""
+
+    #: Name of the pod.
+    name: Name = ""
+    #: Its id within the role.
+    id: Int64 | None = None
+    #: Its role.
+    type: Name = "worker"
+    #: Its rank.
+    rank_index: Int64 | None = None
+    #: `host:port` of its service.
+    service: Text = ""
+    #: What it reserves.
+    resource: Amounts = msgspec.field(default_factory=dict)
+
+
+class ScalePlanSpec(Fields, kw_only=True):
+    """What is asked for; it never changes."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self == oldSelf",
+            message="the spec of a ScalePlan is immutable; create another plan",
+        ),
+    )
+
+    #: Name of the ElasticJob. Without it the label `elasticjob.dlrover/name`.
+    owner_job: Name = ""
+    #: Replicas, and what each reserves, by role.
+    replica_resource_specs: Annotated[Mapping[str, ReplicaResource], Meta(max_length=8)] = {}
+    #: Pods to create beside those that exist.
+    create_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
+    #: Pods to remove, by name.
+    remove_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
+    #: Pods to replace by others that reserve what is said here.
+    migrate_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
+    #: Addresses of the parameter servers in their order.
+    ps_hosts: Annotated[tuple[Text, ...], Meta(max_length=1024)] = ()
+    #: Instant after which nobody may approve it any more.
+    expires_at: datetime | None = None
+
+
+class Approval(Fields, kw_only=True):
+    """Who said yes."""
+
+    #: A person's name, or `policy:auto`.
+    by: str = ""
+    at: datetime | None = None
+
+
+class Target(Fields, kw_only=True):
+    """The size that the plan was turned into, once, on acceptance; only this is reconciled."""
+
+    #: Replicas and resources by role, absolute.
+    roles: Mapping[str, ReplicaResource] = {}
+    #: Pods that go, by name.
+    remove: tuple[str, ...] = ()
+    #: Pods that are replaced, by name, and what their successors reserve.
+    migrate: Mapping[str, Amounts] = {}
+
+
+class Throughput(Fields, kw_only=True):
+    """Examples per second, with its band."""
+
+    #: As text, because objects hold no fractions portably: `412.5`.
+    examples_per_second: str = ""
+    low: str = ""
+    high: str = ""
+
+
+class ScalePlanStatus(Fields, kw_only=True):
+    """What became of it."""
+
+    #: Generation of the spec that all of this is about; always 1.
+    observed_generation: Int64 = 0
+    #: Brain's number of the plan, given on acceptance.
+    generation: Int64 | None = None
+    #: Pending, Proposed, Approved, Applying, Applied, Verified, RolledBack, Rejected, Superseded,
+    #: Expired or Failed.
+    phase: str = ""
+    #: Why, in one sentence.
+    message: str = ""
+    approval: Approval | None = None
+    target: Target | None = None
+    #: Throughput promised at the target.
+    predicted: Throughput | None = None
+    #: Throughput measured there.
+    observed: Throughput | None = None
+    #: Reason, evidence, alternatives and confidence, as Brain gave them.
+    explanation: Opaque | None = None
+    conditions: tuple[Condition, ...] = ()
+    create_time: datetime | None = None
+    finish_time: datetime | None = None
+
+
+class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A change of a job's size."""
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column(name="Job", path=".spec.ownerJob"),
+        Column(name="Generation", path=".status.generation", type="integer"),
+        Column(name="Workers", path=".status.target.roles.worker.replicas", type="integer"),
+        Column(name="Phase", path=".status.phase"),
+        Column(name="Approved", path=".status.approval.by"),
+        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        Column(name="Predicted", path=".status.predicted.examplesPerSecond", wide=True),
+        Column(name="Observed", path=".status.observed.examplesPerSecond", wide=True),
+        Column(name="Message", path=".status.message", wide=True),
+    )
+    PLURAL: ClassVar[str] = "scaleplans"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("spl",)
+
+    metadata: Metadata
+    spec: ScalePlanSpec
+    status: ScalePlanStatus = ScalePlanStatus()
+
+    @staticmethod
+    def read(obj: Mapping[str, Any]) -> "ScalePlan":
+        """Read an object of the API; unknown fields are tolerated.
+
+        Raises:
+            BadInput: nothing can be done with it; the message names field, value and remedy.
+        """
+        from scaler.kubernetes.kinds.reading import scale_plan
+
+        return scale_plan(obj)
+
+    @property
+    def job(self) -> str:
+        """Name of the job, in the plan's namespace."""
+        return self.spec.owner_job or self.metadata.labels.get(JOB_LABEL, "")
