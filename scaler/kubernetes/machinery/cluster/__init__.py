@@ -1,0 +1,67 @@
+"""The door to a Kubernetes API server: kinds, requests, and errors of our domain."""
+
+from scaler.kubernetes.machinery.cluster.answers import Page, Watch, WatchEvent
+from scaler.kubernetes.machinery.cluster.door import Cluster, Limits
+from scaler.kubernetes.machinery.cluster.errors import (
+    AlreadyExists,
+    Cause,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    NotLeading,
+    TooMany,
+    Unreachable,
+)
+from scaler.kubernetes.machinery.cluster.kind import (
+    CONFIG_MAP,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    Key,
+    Kind,
+    Object,
+    controller_of,
+    key_of,
+    version_of,
+)
+from scaler.kubernetes.machinery.cluster.transport import Transport, connect
+
+__all__ = [
+    "CONFIG_MAP",
+    "EVENT",
+    "LEASE",
+    "NAMESPACE",
+    "NODE",
+    "POD",
+    "SECRET",
+    "SERVICE",
+    "AlreadyExists",
+    "Cause",
+    "Cluster",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "Key",
+    "Kind",
+    "Limits",
+    "NotFound",
+    "NotLeading",
+    "Object",
+    "Page",
+    "TooMany",
+    "Transport",
+    "Unreachable",
+    "Watch",
+    "WatchEvent",
+    "connect",
+    "controller_of",
+    "key_of",
+    "version_of",
+]

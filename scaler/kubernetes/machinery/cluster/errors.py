@@ -1,0 +1,154 @@
+"""Answers of the API server as domain errors.
+
+Invalid (BadInput)          a field of the object cannot be used; ``causes`` name each
+NotFound                    no such object, or no such kind (its CRD is not installed)
+Conflict                    another wrote first: look again and decide anew
+├── AlreadyExists           the name is taken
+├── Gone                    a version or list position that is no longer kept: list again
+└── NotLeading              another operator may act by now, so this one does not
+Forbidden (NotAllowed)      the service account lacks a right; the message names it
+NotSignedIn                 no valid credentials
+TooMany (Overloaded)        slow down for ``retry_after_seconds``
+Unreachable (Unavailable)   no answer, or the server's own failure
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from brain.errors import (
+    BadInput,
+    BrainError,
+    Conflict,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
+
+#: Where the server says 429 without a Retry-After.
+_RETRY_AFTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason why an object is invalid."""
+
+    #: Path of the field, ``spec.replicas`` for example.
+    field: str
+    message: str
+    reason: str = ""
+
+
+class Invalid(BadInput):
+    """The API server refuses the object; change what the causes name."""
+
+    def __init__(self, detail: str, causes: Sequence[Cause] = ()) -> None:
+        super().__init__(detail, field=causes[0].field if causes else None)
+        self.causes = tuple(causes)
+
+
+class AlreadyExists(Conflict):
+    """The name is taken; read what is there, or choose another."""
+
+
+class Gone(Conflict):
+    """The version or list position asked for is no longer kept; list again from the start."""
+
+
+class NotLeading(Conflict):
+    """This operator does not hold its lease any more; the one that does goes on."""
+
+
+class Forbidden(NotAllowed):
+    """The service account lacks a right; grant the verb and resource that the message names."""
+
+
+class TooMany(Overloaded):
+    """The API server, or a disruption budget, takes no more just now; wait as it says."""
+
+
+class Unreachable(Unavailable):
+    """No answer, or a failure inside the API server; try again with back-off."""
+
+    def __init__(self, detail: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct):
+    """What the API server answers instead of an object."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
+    """The error that an answer stands for. ``asked`` is the request in words."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        # A proxy in between answers with a page of its own.
+        status = Status(message=body[:200].decode(errors="replace").strip())
+    return refusal(code, status, asked, _seconds(headers))
+
+
+def failed_event(obj: Mapping[str, Any], asked: str) -> BrainError:
+    """The error that an ERROR event of a watch stands for."""
+    status = msgspec.convert(obj, Status, strict=False)
+    return refusal(status.code, status, asked)
+
+
+def refusal(code: int, status: Status, asked: str, after: float | None = None) -> BrainError:
+    """The error of a status; ``after`` are the seconds of a Retry-After header."""
+    said = f"{asked}: {status.message or status.reason or 'no reason given'} ({code})"
+    details = status.details or _Details()
+    after = after if after is not None else details.retry_after_seconds
+    if code in (400, 405, 406, 415, 422):
+        causes = details.causes or ()
+        return Invalid(said, [Cause(each.field, each.message, each.reason) for each in causes])
+    match code:
+        case 401:
+            return NotSignedIn(said)
+        case 403:
+            return Forbidden(said)
+        case 404:
+            return NotFound(said)
+        case 409 if status.reason == "AlreadyExists":
+            return AlreadyExists(said)
+        case 409:
+            return Conflict(said)
+        case 410:
+            return Gone(said)
+        case 413:
+            return TooLarge(said)
+        case 429:
+            seconds = _RETRY_AFTER_SECONDS if after is None else after
+            return TooMany(said, retry_after_seconds=seconds)
+        case _:
+            return Unreachable(said, retry_after_seconds=after)
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a Retry-After header; as a date it is taken for none, servers send numbers."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None

@@ -1,0 +1,147 @@
+"""What the API server keeps of one kind, as last heard: read without copies, never changed."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of, version_of
+
+#: The values under which an object is found.
+Index = Callable[[Object], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object came (``old`` is None), changed, or went (``new`` is None)."""
+
+    key: Key
+    old: Object | None
+    new: Object | None
+
+    @property
+    def latest(self) -> Object:
+        """The newest that is known of it."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None, "a change has a side"
+        return found
+
+
+class Store:
+    """Objects of one kind by key and by named indexes. Safe to be used by many threads.
+
+    Objects are handed out as they are kept: whoever wants to change one copies it first.
+    """
+
+    def __init__(self, indexes: Mapping[str, Index] | None = None) -> None:
+        self._indexes = dict(indexes or {})
+        self._objects: dict[Key, Object] = {}
+        self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
+        #: Known from an answer to us alone: what had been heard before of those objects.
+        self._learned: dict[Key, Object] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[Object]:
+        with self._lock:
+            return iter(list(self._objects.values()))
+
+    def get(self, key: Key) -> Object | None:
+        """The object, or None."""
+        return self._objects.get(key)
+
+    def keys_in(self, namespace: str = "") -> list[Key]:
+        """The keys of a namespace, or of all."""
+        with self._lock:
+            return [key for key in self._objects if not namespace or key.namespace == namespace]
+
+    def by(self, index: str, value: str) -> list[Object]:
+        """The objects that ``index`` finds under ``value``, by name."""
+        with self._lock:
+            return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
+
+    def index(self, name: str, index: Index) -> None:
+        """Add an index; one of that name stays as it is."""
+        with self._lock:
+            if name in self._indexes:
+                return
+            self._indexes[name] = index
+            self._found[name] = {}
+            for key, obj in self._objects.items():
+                self._enter(name, index, key, obj)
+
+    def put(self, obj: Object, *, listed: bool = False) -> Change | None:
+        """Keep the object; None if this version, or a newer one, was heard of already.
+
+        ``listed``: it is the newest there is, although its number be lower (a restored server).
+        """
+        key = key_of(obj)
+        with self._lock:
+            kept = self._objects.get(key)
+            if kept is not None and not _newer(obj, kept):
+                same = version_of(obj) == version_of(kept)
+                if same and key in self._learned:
+                    return Change(key, self._learned.pop(key), kept)
+                if same or not listed:
+                    return None
+            old = self._learned.pop(key, kept)
+            self._place(key, kept, obj)
+        return Change(key, old, obj)
+
+    def learn(self, obj: Object) -> None:
+        """Keep the answer to a write of ours until the watch brings it, if it is still news.
+
+        What is not known here (yet, or any more) stays unknown: the watch says so, or has said.
+        """
+        key = key_of(obj)
+        with self._lock:
+            old = self._objects.get(key)
+            if old is None or old["metadata"].get("uid") != obj["metadata"].get("uid"):
+                return
+            if _newer(obj, old):
+                self._learned.setdefault(key, old)
+                self._place(key, old, obj)
+
+    def drop(self, key: Key) -> Change | None:
+        """Forget an object; None if it is not known."""
+        with self._lock:
+            old = self._objects.get(key)
+            if old is None:
+                return None
+            self._place(key, old, None)
+            self._learned.pop(key, None)
+        return Change(key, old, None)
+
+    def _place(self, key: Key, old: Object | None, new: Object | None) -> None:
+        for name, index in self._indexes.items():
+            if old is not None:
+                self._leave(name, index, key, old)
+            if new is not None:
+                self._enter(name, index, key, new)
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+
+    def _enter(self, name: str, index: Index, key: Key, obj: Object) -> None:
+        for value in index(obj):
+            self._found[name].setdefault(value, set()).add(key)
+
+    def _leave(self, name: str, index: Index, key: Key, obj: Object) -> None:
+        for value in index(obj):
+            keys = self._found[name].get(value, set())
+            keys.discard(key)
+            if not keys:
+                self._found[name].pop(value, None)
+
+
+def _newer(obj: Object, known: Object) -> bool:
+    """Whether ``obj`` is news. Versions rise for one object; where they are no numbers, it is."""
+    version, before = version_of(obj), version_of(known)
+    if version.isdecimal() and before.isdecimal():
+        return int(version) > int(before)
+    return version != before or not version
