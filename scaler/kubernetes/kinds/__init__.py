@@ -5,13 +5,13 @@ that follows from them. Nothing here talks to a cluster but ``upgrade``.
 """
 
 from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason
+from scaler.kubernetes.kinds.declared import Parallelism
 from scaler.kubernetes.kinds.elasticjob import (
     BatchScheduler,
     Condition,
     ElasticJob,
     ElasticJobSpec,
     ElasticJobStatus,
-    Parallelism,
     ReplicaSpec,
     ReplicaType,
     Request,

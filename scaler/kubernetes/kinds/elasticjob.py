@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from brain.types.job import OptimizeMode, PolicyMode
+from scaler.kubernetes.kinds.declared import Batch, Budget, Checkpoint, Many, Parallelism, Restarts
 from scaler.kubernetes.kinds.fields import (
     Amounts,
     Column,
@@ -112,15 +113,6 @@ class ReplicaSpec(Fields, kw_only=True):
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
 
-class Parallelism(Fields, kw_only=True):
-    """Fixed dimensions of a 3D-parallel job."""
-
-    #: Processes of a tensor-parallel group; they stay in one node.
-    tensor: Positive = 1
-    #: Pipeline stages.
-    pipeline: Positive = 1
-
-
 class Policy(Fields, kw_only=True):
     """Who approves plans."""
 
@@ -138,6 +130,10 @@ class ElasticJobSpec(Fields, kw_only=True):
             "['worker', 'ps', 'chief', 'evaluator', 'dlrover-master'])",
             message="replicaSpecs may have worker, ps, chief, evaluator and dlrover-master; rename "
             "the role",
+        ),
+        Rule(
+            cel="has(self.steps) || !has(self.deadline) && !has(self.budget)",
+            message="deadline and budget need to know how much there is to do; declare steps",
         ),
         Rule(
             cel="self.managedBy == oldSelf.managedBy",
@@ -169,6 +165,24 @@ class ElasticJobSpec(Fields, kw_only=True):
     parallelism: Parallelism | None = None
     #: Who approves plans.
     policy: Policy | None = None
+    #: What the script's checkpoints are.
+    checkpoint: Checkpoint | None = None
+    #: Bounds of the batch.
+    batch: Batch | None = None
+    #: Declared passes over the data.
+    epochs: Many | None = None
+    #: Declared optimizer steps.
+    steps: Many | None = None
+    #: The most that the run may use.
+    budget: Budget | None = None
+    #: No size is taken that would end later; needs `steps`.
+    deadline: datetime | None = None
+    #: How much failing the job may do.
+    restarts: Restarts | None = None
+    #: Product name of the accelerator. Without it what the template selects its nodes by.
+    accelerator: Text | None = None
+    #: Class in the sharing of a pool, from -8 to 8; each step counts fourfold.
+    priority: Annotated[int, Meta(ge=-8, le=8)] | None = None
     #: Who acts: `brain`; `dlrover` (Brain only advises); anything else is left alone.
     managed_by: Name = "brain"
     #: Seconds after which a finished job is deleted, with its pods and plans; never without it.
@@ -283,6 +297,7 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     )
     PLURAL: ClassVar[str] = "elasticjobs"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("ej",)
+    SELECTABLE: ClassVar[tuple[str, ...]] = (".spec.managedBy", ".status.phase")
 
     metadata: Metadata
     spec: ElasticJobSpec

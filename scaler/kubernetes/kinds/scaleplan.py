@@ -146,6 +146,7 @@ class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     )
     PLURAL: ClassVar[str] = "scaleplans"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("spl",)
+    SELECTABLE: ClassVar[tuple[str, ...]] = (".spec.ownerJob", ".status.phase")
 
     metadata: Metadata
     spec: ScalePlanSpec

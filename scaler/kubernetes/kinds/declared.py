@@ -1,0 +1,62 @@
+"""What a job document says beyond DLRover's schema, under the same names."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from scaler.kubernetes.kinds.fields import Fields, Positive, Text
+
+Amount = Annotated[float, Meta(gt=0)]
+Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
+
+
+class Checkpoint(Fields, kw_only=True):
+    """What the owner says of the script's checkpoints; the probe finds most by itself."""
+
+    #: File or directory.
+    path: Text | None = None
+    #: `90 s`, `5 m` or `200 steps`.
+    every: Text | None = None
+    #: Signal upon which the script saves and exits.
+    signal: Text | None = None
+    #: `torch.save` returns once the file is in memory; storage follows.
+    memory: bool | None = None
+
+
+class Batch(Fields, kw_only=True):
+    """Bounds of the batch, in examples."""
+
+    #: Examples of an optimizer step over all workers, where the script keeps it fixed.
+    global_size: Many | None = None
+    #: Largest global batch that training bears.
+    global_max: Many | None = None
+    #: Least per worker.
+    local_min: Many | None = None
+    #: Most per worker.
+    local_max: Many | None = None
+
+
+class Budget(Fields, kw_only=True):
+    """The most that a run may use, its restarts included; needs `steps`."""
+
+    #: Hours of accelerators; of cores where there are none.
+    accelerator_hours: Amount | None = None
+    #: Money, at the installation's prices.
+    cost: Amount | None = None
+
+
+class Restarts(Fields, kw_only=True):
+    """How much failing a job may do."""
+
+    #: Worlds lost to failures before the job is Failed. Without it `--max_restarts` of the
+    #: command, else 10.
+    limit: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+
+class Parallelism(Fields, kw_only=True):
+    """Fixed dimensions of a 3D-parallel job."""
+
+    #: Processes of a tensor-parallel group; they stay in one node.
+    tensor: Positive = 1
+    #: Pipeline stages.
+    pipeline: Positive = 1

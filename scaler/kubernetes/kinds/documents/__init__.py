@@ -1,0 +1,35 @@
+"""ElasticJob and job document: what a pod template and its command say, and the mapping."""
+
+from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launch_of
+from scaler.kubernetes.kinds.documents.mapping import (
+    bounds,
+    elastic_job,
+    job_document,
+    processes,
+    unit_of,
+    unserved,
+)
+from scaler.kubernetes.kinds.documents.templates import (
+    command_of,
+    launch_in,
+    main_container,
+    reserved,
+    spec_of,
+)
+
+__all__ = [
+    "Launch",
+    "LaunchKind",
+    "bounds",
+    "command_of",
+    "elastic_job",
+    "job_document",
+    "launch_in",
+    "launch_of",
+    "main_container",
+    "processes",
+    "reserved",
+    "spec_of",
+    "unit_of",
+    "unserved",
+]

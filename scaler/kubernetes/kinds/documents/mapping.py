@@ -1,0 +1,284 @@
+"""ElasticJob -> job document, and back.
+
+| document | ElasticJob |
+|---|---|
+| name, project | `metadata.name`, `metadata.namespace` |
+| command, image | of the container `main`, else the first one |
+| replicas | `minReplicas`, `maxReplicas`, `unit` and `replicas` of the scaled role |
+| … where missing | `--nnodes`, `--node_unit` of the command, also in `sh -c`; else `replicas` |
+| processesPerReplica | the field, else `--nproc_per_node`, else 1 |
+| resources | what a pod reserves: requests, else limits, over all its containers |
+| accelerator | the field, else the node selector |
+| optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
+| restarts.limit | the field, else `--max_restarts`, else 10 |
+| environment | stays in the cluster; on the way back the container's `env` |
+| all others | the fields of the same name |
+"""
+
+from collections.abc import Mapping
+from math import lcm
+from typing import Any
+
+import msgspec
+
+from brain.errors import BadInput, ImpossibleBounds
+from brain.types.allocation import Bounds
+from brain.types.job import (
+    Batch,
+    Budget,
+    Checkpoint,
+    JobDocument,
+    OptimizeMode,
+    Parallelism,
+    Policy,
+    Restarts,
+    Secret,
+)
+from brain.types.resources import Resources
+from brain.wire import document_plain
+from scaler.kubernetes.kinds.documents.commands import Launch
+from scaler.kubernetes.kinds.documents.templates import (
+    accelerator,
+    command_of,
+    launch_in,
+    main_container,
+    reserved,
+)
+from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType, Strategy
+from scaler.kubernetes.kinds.fields import API_VERSION
+from scaler.kubernetes.kinds.quantities import quantity, resources
+
+
+def job_document(job: ElasticJob) -> JobDocument:
+    """What Brain is told of ``job``.
+
+    Raises:
+        BadInput: no size satisfies what the fields and the command say together, or Brain refuses
+            a value; the message names field, value and remedy.
+    """
+    spec, role = job.spec, job.spec.replica_specs[job.scaled]
+    launch = launch_in(role.template)
+    document = JobDocument(
+        name=job.metadata.name,
+        project=job.metadata.namespace,
+        command=command_of(role.template),
+        image=main_container(role.template).get("image"),
+        replicas=bounds(job),
+        processes_per_replica=processes(role, launch),
+        resources=reserved(role.template),
+        accelerator=spec.accelerator or accelerator(role.template),
+        parallelism=_same(spec.parallelism, Parallelism),
+        batch=_same(spec.batch, Batch),
+        checkpoint=_same(spec.checkpoint, Checkpoint),
+        epochs=spec.epochs,
+        steps=spec.steps,
+        budget=_same(spec.budget, Budget),
+        deadline=spec.deadline,
+        restarts=_restarts(job, launch),
+        priority=spec.priority or 0,
+        optimize_mode=_optimize_mode(job, role),
+        policy=_same(spec.policy, Policy),
+    )
+    try:
+        document.check()
+    except BadInput as bad:
+        raise type(bad)(f"spec: {bad}", field=bad.field) from bad
+    return document
+
+
+def bounds(job: ElasticJob) -> Bounds:
+    """The sizes that the scaled role may have.
+
+    Raises:
+        ImpossibleBounds: there is none.
+    """
+    if job.strategy is Strategy.LOCAL:
+        return Bounds()
+    role = job.spec.replica_specs[job.scaled]
+    launch, asked = launch_in(role.template), role.replicas or None
+    low, high = launch.nodes or (asked or 1, asked or _most(job) or 1)
+    low = role.min_replicas or min(low, role.max_replicas or low)
+    high = role.max_replicas or max(high, low)
+    high, unit = min(high, _most(job) or high), unit_of(job, role, launch)
+    if role.min_replicas is None:
+        # 31 replicas of unit 4 run as 28, and 3 stay warm.
+        low = max(low // unit, 1) * unit
+    first = -(-low // unit) * unit
+    if first > high:
+        raise _impossible(job, low, high, unit)
+    start = max(first, min(asked or first, high) // unit * unit)
+    return Bounds(min=low, max=high, unit=unit, start=start if start != low else None)
+
+
+def unit_of(job: ElasticJob, role: ReplicaSpec, launch: Launch) -> int:
+    """How many replicas come or go together."""
+    if role.unit:
+        return role.unit
+    if job.spec.parallelism is not None:
+        group = job.spec.parallelism.tensor * job.spec.parallelism.pipeline
+        each = processes(role, launch)
+        return lcm(group, each) // each
+    return launch.unit or 1
+
+
+def processes(role: ReplicaSpec, launch: Launch) -> int:
+    """Worker processes of each replica."""
+    if role.processes_per_replica:
+        return role.processes_per_replica
+    match launch.processes:
+        case int(number):
+            return number
+        case "gpu" | "auto":
+            return max(1, reserved(role.template).gpus)
+        case "cpu":
+            return max(1, reserved(role.template).cpu_millis // 1000)
+    return 1
+
+
+def elastic_job(document: JobDocument) -> dict[str, Any]:
+    """The ElasticJob of a document, as its author would write it.
+
+    Raises:
+        BadInput: a cluster cannot have it so: no image, or a value from a file of another machine.
+    """
+    if not document.image:
+        raise BadInput("image is missing; a cluster runs containers: name one", field="image")
+    container: dict[str, Any] = {"name": "main", "image": document.image}
+    if document.command:
+        container["command"] = list(document.command)
+    if document.environment:
+        container["env"] = [_variable(*each) for each in document.environment.items()]
+    amounts = _amounts(document.resources)
+    if amounts:
+        container["resources"] = {"requests": amounts, "limits": amounts}
+    template: dict[str, Any] = {"spec": {"containers": [container]}}
+    worker: dict[str, Any] = {
+        "replicas": document.replicas.first,
+        "minReplicas": document.replicas.min,
+        "maxReplicas": document.replicas.max,
+        "unit": document.replicas.unit,
+        "processesPerReplica": document.processes_per_replica,
+        "template": template,
+    }
+    spec: dict[str, Any] = {
+        "distributionStrategy": str(Strategy.ALLREDUCE),
+        "optimizeMode": str(document.optimize_mode),
+        "replicaSpecs": {str(ReplicaType.WORKER): worker},
+        **_declared(document),
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": document.name, "namespace": document.project},
+        "spec": spec,
+    }
+
+
+def _most(job: ElasticJob) -> int | None:
+    """How many replicas ``resourceLimits`` hold beside the other roles; None: any number."""
+    limits, most = job.spec.resource_limits, None
+    if not limits:
+        return None
+    others = Resources()
+    for name, spec in job.spec.replica_specs.items():
+        if name not in (job.scaled, ReplicaType.MASTER):
+            others = others + reserved(spec.template).times(spec.replicas or 1)
+    one = reserved(job.spec.replica_specs[job.scaled].template)
+    given = resources(limits, "spec.resourceLimits")
+    named = {
+        "cpu_millis": "cpu" in limits,
+        "memory_bytes": "memory" in limits,
+        "gpus": any(name not in ("cpu", "memory") for name in limits),
+    }
+    for name in (name for name, is_given in named.items() if is_given):
+        need = getattr(one, name)
+        if need:
+            held = max(0, getattr(given, name) - getattr(others, name)) // need
+            most = held if most is None else min(most, held)
+    return most
+
+
+def _impossible(job: ElasticJob, low: int, high: int, unit: int) -> ImpossibleBounds:
+    path = f"spec.replicaSpecs.{job.scaled}"
+    most = _most(job)
+    if most is not None and most < max(low, unit):
+        limits = ", ".join(f"{k} {v}" for k, v in job.spec.resource_limits.items())
+        return ImpossibleBounds(
+            f"spec.resourceLimits ({limits}) hold {most} replicas of {job.scaled}, the least is "
+            f"{max(low, unit)}; raise them, or lower {path}.minReplicas",
+            field="spec.resourceLimits",
+        )
+    return ImpossibleBounds(
+        f"{path}.unit {unit} has no multiple from {min(low, high)} to {high}; raise maxReplicas "
+        f"(or replicas, or --nnodes) to {-(-low // unit) * unit}",
+        field=f"{path}.unit",
+    )
+
+
+def _optimize_mode(job: ElasticJob, role: ReplicaSpec) -> OptimizeMode:
+    told = (role.auto_scale, job.spec.enable_elastic_scheduling)
+    return OptimizeMode.MANUAL if False in told else job.spec.optimize_mode
+
+
+def _restarts(job: ElasticJob, launch: Launch) -> Restarts:
+    said = job.spec.restarts.limit if job.spec.restarts else None
+    limit = launch.max_restarts if said is None else said
+    return Restarts() if limit is None else Restarts(limit=limit)
+
+
+def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
+    """A document's value with what ``fields`` say under the same names."""
+    given = msgspec.structs.asdict(fields) if fields is not None else {}
+    return kind(**{name: value for name, value in given.items() if value is not None})
+
+
+def _declared(document: JobDocument) -> dict[str, Any]:
+    plain, default = document_plain(document), document_plain(JobDocument(name=document.name))
+    same = ("parallelism", "batch", "checkpoint", "epochs", "steps", "budget", "deadline")
+    same += ("restarts", "priority", "policy", "accelerator")
+    return {
+        name: _without_nothing(plain[name]) for name in same if plain.get(name) != default.get(name)
+    }
+
+
+def _without_nothing(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: inner for key, inner in value.items() if inner is not None}
+    return value
+
+
+def _variable(name: str, value: str | Secret) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": name, "value": value}
+    secret, _, key = (value.from_secret or "").partition("/")
+    if not secret:
+        raise BadInput(
+            f"environment.{name} comes from a file, which a pod does not have; use fromSecret "
+            "SECRET/KEY",
+            field=f"environment.{name}",
+        )
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key or name}}}
+
+
+def _amounts(amount: Resources) -> dict[str, str]:
+    amounts = {
+        "cpu": f"{amount.cpu_millis}m" if amount.cpu_millis else "",
+        "memory": str(amount.memory_bytes or ""),
+        "nvidia.com/gpu": str(amount.gpus or ""),
+    }
+    return {name: text for name, text in amounts.items() if text and quantity(text, name)}
+
+
+def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
+    """What the spec asks for and does not get, one sentence each, for the condition Honoured.
+
+    ``brain`` is the address of the installation's own Brain.
+    """
+    spec, found = job.spec, []
+    if spec.brain_service and spec.brain_service != brain:
+        found.append(f"spec.brainService {spec.brain_service} is not used, but {brain}")
+    if spec.enable_dynamic_sharding:
+        found.append("spec.enableDynamicSharding: data are not sharded here; the script reads all")
+    if ReplicaType.MASTER in spec.replica_specs:
+        found.append("spec.replicaSpecs.dlrover-master: no master pod is needed, and none is made")
+    return tuple(found)

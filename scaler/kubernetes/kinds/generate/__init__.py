@@ -1,0 +1,1 @@
+"""What follows from the kinds: schema, rights, reference. It writes files and talks to nobody."""

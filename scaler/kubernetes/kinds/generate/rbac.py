@@ -1,0 +1,98 @@
+"""Rights -> roles: for a list of namespaces or cluster-wide, and for people."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from scaler.kubernetes.kinds.fields import GROUP
+from scaler.kubernetes.kinds.rights import INSTALL_RIGHTS, RIGHTS, Right, Scope
+
+_API = "rbac.authorization.k8s.io/v1"
+
+
+def rules(rights: Iterable[Right], *scopes: Scope) -> list[dict[str, list[str]]]:
+    """RBAC rules of the rights in ``scopes``."""
+    return [
+        {
+            "apiGroups": [right.group],
+            "resources": list(right.resources),
+            "verbs": list(right.verbs),
+        }
+        for right in rights
+        if right.scope in scopes
+    ]
+
+
+def cluster_wide() -> list[dict[str, Any]]:
+    """The operator may serve every namespace; leases it writes in its own."""
+    return [
+        _role("ClusterRole", "brain-scaler", rules(RIGHTS, Scope.JOBS, Scope.CLUSTER)),
+        _binding("ClusterRoleBinding", "brain-scaler", "ClusterRole"),
+        _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),
+        _binding("RoleBinding", "brain-scaler", "Role"),
+    ]
+
+
+def in_namespace() -> list[dict[str, Any]]:
+    """The operator may serve the one namespace that these are applied to."""
+    return [
+        _role("Role", "brain-scaler-jobs", rules(RIGHTS, Scope.JOBS)),
+        _binding("RoleBinding", "brain-scaler-jobs", "Role"),
+    ]
+
+
+def in_own() -> list[dict[str, Any]]:
+    """What an operator with a list of namespaces needs beside ``in_namespace`` in each."""
+    return [
+        _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),
+        _binding("RoleBinding", "brain-scaler", "Role"),
+        _role("ClusterRole", "brain-scaler-nodes", rules(RIGHTS, Scope.CLUSTER)),
+        _binding("ClusterRoleBinding", "brain-scaler-nodes", "ClusterRole"),
+    ]
+
+
+def for_people() -> list[dict[str, Any]]:
+    """Who may edit workloads may edit jobs and ask for plans; who may view them sees both."""
+    kinds = ["elasticjobs", "scaleplans"]
+    write = ["create", "update", "patch", "delete", "deletecollection"]
+    edit = [
+        {"apiGroups": [GROUP], "resources": kinds, "verbs": ["get", "list", "watch", *write]},
+        {
+            "apiGroups": [GROUP],
+            "resources": ["elasticjobs/scale"],
+            "verbs": ["get", "patch", "update"],
+        },
+    ]
+    view = [{"apiGroups": [GROUP], "resources": kinds, "verbs": ["get", "list", "watch"]}]
+    return [
+        _aggregated("brain-jobs-edit", ("edit", "admin"), edit),
+        _aggregated("brain-jobs-view", ("view",), view),
+    ]
+
+
+def for_installing() -> list[dict[str, Any]]:
+    """Who runs `brain migrate --crds`."""
+    return [_role("ClusterRole", "brain-crds", rules(INSTALL_RIGHTS, Scope.CLUSTER))]
+
+
+def _role(kind: str, name: str, rules: list[dict[str, list[str]]]) -> dict[str, Any]:
+    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name}, "rules": rules}
+
+
+def _aggregated(
+    name: str, to: tuple[str, ...], rules: list[dict[str, list[str]]]
+) -> dict[str, Any]:
+    role = _role("ClusterRole", name, rules)
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{each}": "true" for each in to}
+    role["metadata"] = {"name": name, "labels": labels}
+    return role
+
+
+def _binding(kind: str, name: str, role: str) -> dict[str, Any]:
+    return {
+        "apiVersion": _API,
+        "kind": kind,
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name},
+        # The namespace is the one that the base is applied to; kustomize and sed both fill it in.
+        "subjects": [{"kind": "ServiceAccount", "name": "brain-scaler", "namespace": "brain"}],
+    }

@@ -1,0 +1,174 @@
+"""What the operator may do in a cluster, and why: the source of RBAC, its reference and the doctor.
+
+Nothing here lets it read logs, run commands in pods, change roles, or list secrets.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scaler.kubernetes.kinds.fields import GROUP
+
+_READ = ("get", "list", "watch")
+
+
+class Scope(StrEnum):
+    """Where a right is needed."""
+
+    #: In every namespace whose jobs are served.
+    JOBS = "jobs"
+    #: In the namespace that the operator itself runs in.
+    OWN = "own"
+    #: On what belongs to no namespace.
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Verbs on resources of one API group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    scope: Scope = Scope.JOBS
+    #: What stops working without it.
+    why: str
+
+
+RIGHTS: tuple[Right, ...] = (
+    Right(
+        group=GROUP,
+        resources=("elasticjobs",),
+        verbs=(*_READ, "delete"),
+        why="reads jobs; deletes finished ones whose time to live is over",
+    ),
+    Right(
+        group=GROUP,
+        resources=("elasticjobs/status", "scaleplans/status"),
+        verbs=("get", "patch"),
+        why="says what became of jobs and plans",
+    ),
+    Right(
+        group=GROUP,
+        resources=("scaleplans",),
+        verbs=(*_READ, "create", "patch", "delete"),
+        why="shows Brain's plans as objects, answers people's, collects finished ones",
+    ),
+    Right(
+        group="",
+        resources=("pods",),
+        verbs=(*_READ, "create", "patch", "delete"),
+        why="makes replicas; `patch` lifts scheduling gates and sets ranks",
+    ),
+    Right(
+        group="",
+        resources=("pods/eviction",),
+        verbs=("create",),
+        why="removes replicas within disruption budgets",
+    ),
+    Right(
+        group="",
+        resources=("services",),
+        verbs=(*_READ, "create", "patch", "delete"),
+        why="gives the coordinator and parameter servers names",
+    ),
+    Right(
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "patch", "delete"),
+        why="gives each job's agents their token; never lists",
+    ),
+    Right(
+        group="",
+        resources=("resourcequotas",),
+        verbs=_READ,
+        why="tells a job that a quota forbids from one that waits",
+    ),
+    Right(
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create", "patch"),
+        why="tells what happened where `kubectl describe` shows it",
+    ),
+    Right(
+        group="",
+        resources=("events",),
+        verbs=("create", "patch"),
+        why="the same, on servers that know the older form only",
+    ),
+    Right(
+        group="scheduling.volcano.sh",
+        resources=("podgroups",),
+        verbs=(*_READ, "create", "patch", "delete"),
+        why="gangs of jobs with `BatchScheduler: volcano`",
+    ),
+    Right(
+        group="kubeflow.org",
+        resources=("pytorchjobs",),
+        verbs=_READ,
+        why="advises on PyTorchJobs",
+    ),
+    Right(
+        group="kubeflow.org",
+        resources=("pytorchjobs/scale",),
+        verbs=("get", "patch", "update"),
+        why="resizes PyTorchJobs that allow it",
+    ),
+    Right(
+        group="autoscaling",
+        resources=("horizontalpodautoscalers",),
+        verbs=_READ,
+        why="keeps out of the way of an autoscaler on the same job",
+    ),
+    Right(
+        group="metrics.k8s.io",
+        resources=("pods",),
+        verbs=("get", "list"),
+        why="usage of pods into which no probe is injected",
+    ),
+    Right(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("get", "list", "create", "patch", "update"),
+        scope=Scope.OWN,
+        why="one of several operators leads",
+    ),
+    Right(
+        group="",
+        resources=("nodes",),
+        verbs=_READ,
+        scope=Scope.CLUSTER,
+        why="knows what could fit, ranks by topology, sees lost nodes",
+    ),
+    Right(
+        group="scheduling.k8s.io",
+        resources=("priorityclasses",),
+        verbs=_READ,
+        scope=Scope.CLUSTER,
+        why="checks `priority` of a job",
+    ),
+    Right(
+        group="metrics.k8s.io",
+        resources=("nodes",),
+        verbs=("get", "list"),
+        scope=Scope.CLUSTER,
+        why="usage of nodes",
+    ),
+)
+
+#: What `brain migrate --crds` needs, once, of whoever runs it.
+INSTALL_RIGHTS: tuple[Right, ...] = (
+    Right(
+        group="apiextensions.k8s.io",
+        resources=("customresourcedefinitions",),
+        verbs=("get", "create", "patch"),
+        scope=Scope.CLUSTER,
+        why="applies the kinds",
+    ),
+    Right(
+        group=GROUP,
+        resources=("elasticjobs", "scaleplans"),
+        verbs=("list",),
+        scope=Scope.CLUSTER,
+        why="sees whether stored objects use fields that an older schema would drop",
+    ),
+)
