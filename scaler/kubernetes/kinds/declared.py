@@ -10,7 +10,7 @@ Amount = Annotated[float, Meta(gt=0)]
 Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
 
 
-class Checkpoint(Fields, kw_only=True):
+class Checkpoint(Fields, frozen=True, kw_only=True):
     """What the owner says of the script's checkpoints; the probe finds most by itself."""
 
     #: File or directory.
@@ -23,7 +23,7 @@ class Checkpoint(Fields, kw_only=True):
     memory: bool | None = None
 
 
-class Batch(Fields, kw_only=True):
+class Batch(Fields, frozen=True, kw_only=True):
     """Bounds of the batch, in examples."""
 
     #: Examples of an optimizer step over all workers, where the script keeps it fixed.
@@ -36,7 +36,7 @@ class Batch(Fields, kw_only=True):
     local_max: Many | None = None
 
 
-class Budget(Fields, kw_only=True):
+class Budget(Fields, frozen=True, kw_only=True):
     """The most that a run may use, its restarts included; needs `steps`."""
 
     #: Hours of accelerators; of cores where there are none.
@@ -45,7 +45,7 @@ class Budget(Fields, kw_only=True):
     cost: Amount | None = None
 
 
-class Restarts(Fields, kw_only=True):
+class Restarts(Fields, frozen=True, kw_only=True):
     """How much failing a job may do."""
 
     #: Worlds lost to failures before the job is Failed. Without it `--max_restarts` of the
@@ -53,7 +53,7 @@ class Restarts(Fields, kw_only=True):
     limit: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
 
-class Parallelism(Fields, kw_only=True):
+class Parallelism(Fields, frozen=True, kw_only=True):
     """Fixed dimensions of a 3D-parallel job."""
 
     #: Processes of a tensor-parallel group; they stay in one node.

@@ -64,7 +64,7 @@ class BatchScheduler(StrEnum):
     VOLCANO = "volcano"
 
 
-class ReplicaSpec(Fields, kw_only=True):
+class ReplicaSpec(Fields, frozen=True, kw_only=True):
     """The replicas of one role."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -113,7 +113,7 @@ class ReplicaSpec(Fields, kw_only=True):
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
 
-class Policy(Fields, kw_only=True):
+class Policy(Fields, frozen=True, kw_only=True):
     """Who approves plans."""
 
     #: `off`, `shadow` (record and score, never act), `approve` (a person) or `auto`. Without it
@@ -121,7 +121,7 @@ class Policy(Fields, kw_only=True):
     mode: PolicyMode | None = None
 
 
-class ElasticJobSpec(Fields, kw_only=True):
+class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     """What the user wants."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -189,7 +189,7 @@ class ElasticJobSpec(Fields, kw_only=True):
     ttl_seconds_after_finished: Seconds | None = None
 
 
-class Condition(Fields, kw_only=True):
+class Condition(Fields, frozen=True, kw_only=True):
     """One thing that is true, false or unknown."""
 
     #: What it is about.
@@ -206,7 +206,7 @@ class Condition(Fields, kw_only=True):
     last_transition_time: datetime | None = None
 
 
-class RoleStatus(Fields, kw_only=True):
+class RoleStatus(Fields, frozen=True, kw_only=True):
     """Replicas of one role, counted."""
 
     #: The role.
@@ -225,7 +225,7 @@ class RoleStatus(Fields, kw_only=True):
     spare: int = 0
 
 
-class Request(Fields, kw_only=True):
+class Request(Fields, frozen=True, kw_only=True):
     """The answer to an edit of `replicas` or `kubectl scale`."""
 
     #: Generation of the object that asked.
@@ -240,7 +240,7 @@ class Request(Fields, kw_only=True):
     message: str = ""
 
 
-class ElasticJobStatus(Fields, kw_only=True):
+class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     """What is."""
 
     #: Generation of the spec that all of this is about.

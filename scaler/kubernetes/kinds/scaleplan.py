@@ -23,9 +23,11 @@ from scaler.kubernetes.kinds.fields import (
 
 #: By which DLRover finds the plans of a job.
 JOB_LABEL = "elasticjob.dlrover/name"
+#: As DLRover's own examples misspell it.
+OLD_JOB_LABEL = "elasticjob-name"
 
 
-class ReplicaResource(Fields, kw_only=True):
+class ReplicaResource(Fields, frozen=True, kw_only=True):
     """What one role should have."""
 
     #: How many.
@@ -34,7 +36,7 @@ class ReplicaResource(Fields, kw_only=True):
     resource: Amounts = msgspec.field(default_factory=dict)
 
 
-class PodMeta(Fields, kw_only=True):
+class PodMeta(Fields, frozen=True, kw_only=True):
     """One pod of a plan, as DLRover names it."""
 
     #: Name of the pod.
@@ -51,7 +53,7 @@ class PodMeta(Fields, kw_only=True):
     resource: Amounts = msgspec.field(default_factory=dict)
 
 
-class ScalePlanSpec(Fields, kw_only=True):
+class ScalePlanSpec(Fields, frozen=True, kw_only=True):
     """What is asked for; it never changes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -77,7 +79,7 @@ class ScalePlanSpec(Fields, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Approval(Fields, kw_only=True):
+class Approval(Fields, frozen=True, kw_only=True):
     """Who said yes."""
 
     #: A person's name, or `policy:auto`.
@@ -85,7 +87,7 @@ class Approval(Fields, kw_only=True):
     at: datetime | None = None
 
 
-class Target(Fields, kw_only=True):
+class Target(Fields, frozen=True, kw_only=True):
     """The size that the plan was turned into, once, on acceptance; only this is reconciled."""
 
     #: Replicas and resources by role, absolute.
@@ -96,7 +98,7 @@ class Target(Fields, kw_only=True):
     migrate: Mapping[str, Amounts] = {}
 
 
-class Throughput(Fields, kw_only=True):
+class Throughput(Fields, frozen=True, kw_only=True):
     """Examples per second, with its band."""
 
     #: As text, because objects hold no fractions portably: `412.5`.
@@ -105,7 +107,7 @@ class Throughput(Fields, kw_only=True):
     high: str = ""
 
 
-class ScalePlanStatus(Fields, kw_only=True):
+class ScalePlanStatus(Fields, frozen=True, kw_only=True):
     """What became of it."""
 
     #: Generation of the spec that all of this is about; always 1.
@@ -166,4 +168,5 @@ class ScalePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def job(self) -> str:
         """Name of the job, in the plan's namespace."""
-        return self.spec.owner_job or self.metadata.labels.get(JOB_LABEL, "")
+        labels = self.metadata.labels
+        return self.spec.owner_job or labels.get(JOB_LABEL) or labels.get(OLD_JOB_LABEL, "")

@@ -1,0 +1,275 @@
+"""An ElasticJob becomes the document that Brain knows, and back."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from brain.errors import BadInput, ImpossibleBounds
+from brain.types.allocation import Bounds
+from brain.types.job import (
+    Batch,
+    Checkpoint,
+    JobDocument,
+    OptimizeMode,
+    Parallelism,
+    Policy,
+    PolicyMode,
+    Restarts,
+    Secret,
+)
+from brain.types.resources import Resources
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents import (
+    LaunchKind,
+    elastic_job,
+    job_document,
+    launch_of,
+    unserved,
+)
+from tests.kubernetes.jobs import Object, job, main_of, seed
+
+PLAIN = ("python", "train.py")
+RUN = ("torchrun", "--nnodes=1:10", "train.py")
+
+
+def document(obj: Object) -> JobDocument:
+    return job_document(ElasticJob.read(obj))
+
+
+def test_the_articles_job_has_the_bounds_of_its_command_and_begins_with_its_replicas() -> None:
+    found = document(seed())
+    assert found.replicas == Bounds(min=1, max=10, start=5)
+    assert found.resources == Resources(cpu_millis=2000, memory_bytes=3 * 2**30, gpus=1)
+    assert (found.project, found.restarts.limit) == ("dlrover", 10)
+
+
+BOUNDS: dict[str, tuple[Object, Bounds]] = {
+    "equal replicas": (job(*PLAIN, replicas=5), Bounds(min=5, max=5)),
+    "from --nnodes": (job(*RUN), Bounds(min=1, max=10)),
+    "fields before --nnodes": (
+        job(*RUN, minReplicas=2, maxReplicas=4, replicas=3),
+        Bounds(min=2, max=4, start=3),
+    ),
+    "one field, the other from --nnodes": (job(*RUN, minReplicas=3), Bounds(min=3, max=10)),
+    "31 of unit 4 run as 28": (job(*PLAIN, replicas=31, unit=4), Bounds(min=28, max=31, unit=4)),
+    "the unit of 3D parallelism": (
+        job(
+            *RUN,
+            processesPerReplica=8,
+            maxReplicas=31,
+            spec={"parallelism": {"tensor": 8, "pipeline": 4}},
+        ),
+        Bounds(min=4, max=31, unit=4),
+    ),
+    "a group smaller than a replica has unit 1": (
+        job(*RUN, processesPerReplica=8, spec={"parallelism": {"tensor": 4}}),
+        Bounds(min=1, max=10),
+    ),
+    "a minimum between multiples begins above it": (
+        job(*RUN, minReplicas=2, maxReplicas=9, unit=4),
+        Bounds(min=2, max=9, unit=4, start=4),
+    ),
+    "a wish above the maximum": (
+        job(*PLAIN, replicas=9, minReplicas=1, maxReplicas=4),
+        Bounds(min=1, max=4, start=4),
+    ),
+    "limits of the job cap it": (
+        job(*RUN, resources={"cpu": 2}, spec={"resourceLimits": {"cpu": "7"}}),
+        Bounds(min=1, max=3),
+    ),
+    "no replicas: as many as the limits hold": (
+        job(*PLAIN, resources={"cpu": 2}, replicas=0, spec={"resourceLimits": {"cpu": "8"}}),
+        Bounds(min=1, max=4),
+    ),
+    "local jobs have one": (
+        job(*RUN, replicas=4, spec={"distributionStrategy": "Local"}),
+        Bounds(min=1, max=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_bounds_come_from_fields_then_the_command_then_replicas(case: str) -> None:
+    obj, expected = BOUNDS[case]
+    assert document(obj).replicas == expected
+
+
+def test_other_roles_are_taken_off_the_limits() -> None:
+    obj = job(*RUN, resources={"cpu": 2}, spec={"resourceLimits": {"cpu": "8"}})
+    obj["spec"]["replicaSpecs"]["ps"] = obj["spec"]["replicaSpecs"]["worker"] | {"replicas": 2}
+    assert document(obj).replicas.max == 2
+
+
+def test_limits_that_hold_too_few_say_how_many_they_hold() -> None:
+    obj = job(*PLAIN, resources={"cpu": 2}, replicas=5, spec={"resourceLimits": {"cpu": "6"}})
+    with pytest.raises(
+        ImpossibleBounds, match=r"\(cpu 6\) hold 3 replicas of worker, the least is 5"
+    ):
+        document(obj)
+
+
+def test_a_unit_that_never_fits_the_replicas_says_which_would() -> None:
+    with pytest.raises(ImpossibleBounds, match="no multiple from 3 to 3; raise maxReplicas"):
+        document(job(*PLAIN, replicas=3, unit=4))
+
+
+def test_what_brain_refuses_is_refused_here() -> None:
+    obj = job(*PLAIN, replicas=1, spec={"deadline": "2026-12-01T00:00:00Z"})
+    with pytest.raises(BadInput, match="declare steps"):
+        document(obj)
+
+
+@pytest.mark.parametrize(
+    ("command", "gpus", "processes"),
+    [
+        (("torchrun", "--nproc_per_node=4", "t.py"), 8, 4),
+        (("torchrun", "--nproc-per-node", "gpu", "t.py"), 8, 8),
+        (("torchrun", "t.py", "--nproc_per_node=4"), 8, 1),
+        (PLAIN, 8, 1),
+    ],
+)
+def test_processes_are_declared_not_read_from_resources(
+    command: Sequence[str], gpus: int, processes: int
+) -> None:
+    obj = job(*command, replicas=1, resources={"nvidia.com/gpu": gpus})
+    assert document(obj).processes_per_replica == processes
+
+
+@pytest.mark.parametrize("field", [{"autoScale": False}, {}])
+def test_a_role_that_does_not_scale_by_itself_is_left_to_people(field: Object) -> None:
+    obj = job(*RUN, **field)
+    expected = OptimizeMode.MANUAL if field else OptimizeMode.SINGLE_JOB
+    assert document(obj).optimize_mode is expected
+
+
+def test_a_pod_reserves_the_sum_of_its_containers_or_its_largest_init() -> None:
+    obj = job(*PLAIN, replicas=1, resources={"cpu": "1", "memory": "1Gi"})
+    pod = obj["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    pod["containers"].append(
+        {"name": "log", "image": "l", "resources": {"limits": {"cpu": "500m"}}}
+    )
+    pod["initContainers"] = [
+        {"name": "i", "image": "i", "resources": {"requests": {"memory": "4Gi"}}}
+    ]
+    assert document(obj).resources == Resources(cpu_millis=1500, memory_bytes=4 * 2**30)
+
+
+COMMANDS: dict[str, tuple[Sequence[str], LaunchKind, tuple[int, int] | None]] = {
+    "torchrun": (("torchrun", "--nnodes=3", "t.py"), LaunchKind.TORCHRUN, (3, 3)),
+    "the script's own option": (
+        ("torchrun", "--standalone", "t.py", "--nnodes=9"),
+        LaunchKind.TORCHRUN,
+        None,
+    ),
+    "as a module": (
+        ("python3", "-u", "-m", "torch.distributed.run", "--nnodes=2:4", "t.py"),
+        LaunchKind.TORCHRUN,
+        (2, 4),
+    ),
+    "the old launcher in a shell": (
+        ("sh", "-c", "pip install torchrun && exec python -m torch.distributed.launch t.py"),
+        LaunchKind.LAUNCH,
+        None,
+    ),
+    "with a variable that is nowhere": (
+        ("bash", "-c", "dlrover-run --nnodes=$NODE_NUM t.py"),
+        LaunchKind.TORCHRUN,
+        None,
+    ),
+    "with a variable of the container": (
+        ("bash", "-c", "dlrover-run --nnodes=${LEAST}:$MOST t.py"),
+        LaunchKind.TORCHRUN,
+        (2, 6),
+    ),
+    "found by which": (
+        ("bash", "-lc", "cd /x\nexport A=1; $(which torchrun) --nnodes 1:2 t.py | tee log"),
+        LaunchKind.TORCHRUN,
+        (1, 2),
+    ),
+    "a shell in a shell": (
+        ("sh", "-c", "bash -c 'torchrun --nnodes=4 t.py'"),
+        LaunchKind.TORCHRUN,
+        (4, 4),
+    ),
+    "bound to a processor": (
+        ("numactl", "-N", "0", "torchrun", "--nnodes=3", "t.py"),
+        LaunchKind.TORCHRUN,
+        (3, 3),
+    ),
+    "plain python after preparing": (
+        ("sh", "-c", "python prepare.py; python train.py"),
+        LaunchKind.PYTHON,
+        None,
+    ),
+    "a script of the shell": (("bash", "train.sh"), LaunchKind.OPAQUE, None),
+    "nothing": ((), LaunchKind.OPAQUE, None),
+    "a quote that is never closed": (("sh", "-c", 'torchrun "x'), LaunchKind.TORCHRUN, None),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_a_command_tells_what_it_starts(case: str) -> None:
+    command, kind, nodes = COMMANDS[case]
+    found = launch_of(command, environment={"LEAST": "2", "MOST": "6"})
+    assert (found.kind, found.nodes) == (kind, nodes)
+
+
+def test_a_variable_of_the_container_fills_in_the_bounds() -> None:
+    obj = job("bash", "-c", "dlrover-run --nnodes=$NODE_NUM t.py", replicas=4)
+    main_of(obj)["env"] = [{"name": "NODE_NUM", "value": "2:8"}]
+    assert document(obj).replicas == Bounds(min=2, max=8, start=4)
+
+
+def test_a_document_survives_the_way_there_and_back() -> None:
+    original = JobDocument(
+        name="digits",
+        project="team",
+        command=("torchrun", "train.py"),
+        image="digits:1",
+        replicas=Bounds(min=4, max=16, unit=4, start=8),
+        processes_per_replica=8,
+        resources=Resources(cpu_millis=2500, memory_bytes=2**33, gpus=8),
+        accelerator="A100",
+        parallelism=Parallelism(tensor=8, pipeline=4),
+        batch=Batch(global_size=100_000, local_max=64),
+        checkpoint=Checkpoint(path="/ckpt", every="5 m"),
+        steps=1_000_000,
+        restarts=Restarts(limit=3),
+        priority=2,
+        optimize_mode=OptimizeMode.CLUSTER,
+        policy=Policy(mode=PolicyMode.SHADOW),
+    )
+    assert document(elastic_job(original)) == original
+
+
+def test_the_environment_goes_into_the_container_and_never_back() -> None:
+    original = JobDocument(
+        name="digits",
+        command=PLAIN,
+        image="digits:1",
+        environment={"LR": "0.1", "KEY": Secret(from_secret="keys/wandb")},
+    )
+    obj = elastic_job(original)
+    secret = {"secretKeyRef": {"name": "keys", "key": "wandb"}}
+    assert main_of(obj)["env"][1] == {"name": "KEY", "valueFrom": secret}
+    assert document(obj).environment == {}
+
+
+def test_a_value_from_a_file_of_another_machine_is_refused() -> None:
+    original = JobDocument(
+        name="digits", image="digits:1", environment={"KEY": Secret(from_file="/k")}
+    )
+    with pytest.raises(BadInput, match="use fromSecret"):
+        elastic_job(original)
+
+
+def test_fields_that_do_nothing_here_are_told() -> None:
+    obj = job(*RUN, spec={"brainService": "other:50001", "enableDynamicSharding": True})
+    obj["spec"]["replicaSpecs"]["dlrover-master"] = {}
+    told = unserved(ElasticJob.read(obj), "http://brain:8080")
+    assert [sentence.split()[0].rstrip(":") for sentence in told] == [
+        "spec.brainService",
+        "spec.enableDynamicSharding",
+        "spec.replicaSpecs.dlrover-master",
+    ]
+    assert unserved(ElasticJob.read(seed()), "http://brain:8080") == ()
