@@ -1,0 +1,196 @@
+"""``brain migrate --crds``: bring the cluster's kinds to this version, never to the loss of fields.
+
+A schema that knows fewer fields than the one that is installed drops them from stored objects at
+their next write. What would be dropped is looked for first, in every object that there is.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from brain.errors import BrainError, Conflict, Unavailable
+from scaler.kubernetes.kinds.elasticjob import ElasticJob
+from scaler.kubernetes.kinds.fields import GROUP, VERSION
+from scaler.kubernetes.kinds.generate.schema import definition
+from scaler.kubernetes.kinds.scaleplan import ScalePlan
+from scaler.kubernetes.machinery.cluster import Cluster, Kind, NotFound, Object, connect
+
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+_OWNER = "brain-crds"
+#: Until the API server serves a kind; it takes milliseconds where all is well.
+_PATIENCE_SECONDS = 30.0
+
+
+class Step(StrEnum):
+    """What is done about one kind."""
+
+    CREATE = "created"
+    UPDATE = "updated"
+    KEEP = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Fields of one stored object that a schema would drop."""
+
+    #: ``namespace/name``.
+    object: str
+    fields: tuple[str, ...]
+
+
+def step(shipped: Object, stored: Object | None) -> Step:
+    """What to do about a kind, as long as nothing is lost by it."""
+    if stored is None:
+        return Step.CREATE
+    return Step.KEEP if _covers(stored, shipped) else Step.UPDATE
+
+
+def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[Loss, ...]:
+    """Which of ``objects`` hold fields that ``schema`` would drop."""
+    found = []
+    for obj in objects:
+        # The API server itself keeps whatever metadata knows.
+        inner = {key: value for key, value in obj.items() if key in ("spec", "status")}
+        fields = tuple(_unknown(inner, schema, ""))
+        if fields:
+            metadata = obj["metadata"]
+            name = f"{metadata.get('namespace', '')}/{metadata['name']}"
+            found.append(Loss(object=name, fields=fields))
+    return tuple(found)
+
+
+def upgrade(
+    cluster: Cluster,
+    *,
+    dry_run: bool = False,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    sleep: Callable[[float], object] = time.sleep,
+) -> dict[str, Step]:
+    """Apply the kinds; return what was done about each.
+
+    Raises:
+        Conflict: a stored object would lose fields; nothing was changed.
+        Unavailable: the API server does not serve a kind in time.
+    """
+    done: dict[str, Step] = {}
+    kinds = (ElasticJob, ScalePlan)
+    shipped = {kind: definition(kind) for kind in kinds}
+    for kind in kinds:
+        stored = _stored(cluster, shipped[kind])
+        done[shipped[kind]["metadata"]["name"]] = step(shipped[kind], stored)
+        if stored is not None:
+            _refuse_losses(cluster, kind, shipped[kind])
+    for crd in shipped.values():
+        if done[crd["metadata"]["name"]] is not Step.KEEP:
+            cluster.apply(DEFINITIONS, crd, owner=_OWNER, dry_run=dry_run)
+            if not dry_run:
+                _await(cluster, crd["metadata"]["name"], patience_seconds, sleep)
+    return done
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as a command; return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        cluster = Cluster(connect(kubeconfig=options.kubeconfig, context=options.context))
+        done = upgrade(cluster, dry_run=options.dry_run)
+    except BrainError as refused:
+        sys.stderr.write(f"brain migrate --crds: {refused}\n")
+        return 1
+    for name, result in done.items():
+        sys.stdout.write(f"{name} {result}{' (dry run)' if options.dry_run else ''}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="brain migrate --crds", description=__doc__)
+    parser.add_argument("--dry-run", action="store_true", help="look and tell, change nothing")
+    parser.add_argument("--kubeconfig", help="file that says where the cluster is")
+    parser.add_argument("--context", help="context of that file")
+    return parser
+
+
+def _stored(cluster: Cluster, crd: Object) -> Object | None:
+    try:
+        return cluster.get(DEFINITIONS, "", crd["metadata"]["name"])
+    except NotFound:
+        return None
+
+
+def _refuse_losses(cluster: Cluster, kind: type[ElasticJob] | type[ScalePlan], crd: Object) -> None:
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    lost = losses(schema, tuple(_objects(cluster, kind)))
+    if lost:
+        told = "; ".join(f"{loss.object}: {', '.join(loss.fields)}" for loss in lost[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        raise Conflict(
+            f"{crd['metadata']['name']}: {len(lost)} stored objects use fields that this version "
+            f"does not know and would drop ({told}{more}); run the version that they were written "
+            "for, or remove those fields first"
+        )
+
+
+def _objects(cluster: Cluster, kind: type[ElasticJob] | type[ScalePlan]) -> Iterator[Object]:
+    here, continue_ = Kind(GROUP, VERSION, kind.PLURAL, kind.__name__), ""
+    while True:
+        try:
+            page = cluster.list(here, continue_=continue_)
+        except NotFound:
+            # The definition is there, but not yet served: nothing can be stored.
+            return
+        yield from page.items
+        continue_ = page.continue_
+        if not continue_:
+            return
+
+
+def _await(
+    cluster: Cluster, name: str, patience_seconds: float, sleep: Callable[[float], object]
+) -> None:
+    for _ in range(max(1, int(patience_seconds / 0.2))):
+        status = cluster.get(DEFINITIONS, "", name).get("status") or {}
+        conditions = status.get("conditions") or ()
+        if {"Established": "True"}.items() <= {c["type"]: c["status"] for c in conditions}.items():
+            return
+        sleep(0.2)
+    raise Unavailable(
+        f"{name} is not served after {patience_seconds:g} s; `kubectl describe crd {name}` says why"
+    )
+
+
+def _covers(stored: Any, shipped: Any) -> bool:
+    """Whether everything in ``shipped`` is in ``stored`` just so, beside what a server adds."""
+    if isinstance(shipped, Mapping) and isinstance(stored, Mapping):
+        return all(key in stored and _covers(stored[key], shipped[key]) for key in shipped)
+    if isinstance(shipped, list) and isinstance(stored, list):
+        pairs = zip(stored, shipped, strict=False)
+        return len(stored) == len(shipped) and all(_covers(*pair) for pair in pairs)
+    return bool(stored == shipped)
+
+
+def _unknown(value: object, schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, inner in value.items():
+            below = known.get(key, rest)
+            if below is not None:
+                yield from _unknown(inner, below, f"{path}.{key}".lstrip("."))
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f"{path}.{key}".lstrip(".")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _unknown(inner, schema.get("items", {}), f"{path}[{index}]")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
