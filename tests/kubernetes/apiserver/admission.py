@@ -1,0 +1,169 @@
+"""What the server does to an object between a request and the store."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.kubernetes.apiserver import pods
+from tests.kubernetes.apiserver.kinds import Json, Kind
+from tests.kubernetes.apiserver.objects import cel
+from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
+from tests.kubernetes.apiserver.objects.names import (
+    finalizer_causes,
+    metadata_causes,
+    name_causes,
+)
+from tests.kubernetes.apiserver.objects.schema import defaulted, pruned, violations
+
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+_NOT_CHECKED = Cause(
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+    "<nil>",
+)
+
+
+#: Metadata that is left out where it is empty.
+_OMITTED = frozenset({"labels", "annotations", "finalizers", "ownerReferences", "generateName"})
+
+
+def known(kind: Kind, body: Mapping[str, Any], validation: str, warnings: list[str]) -> Json:
+    """Return what the kind knows of ``body``; the rest is refused, warned of or dropped."""
+    unknown: list[str] = []
+    obj = pruned(body, kind.schema, unknown, root=True)
+    if unknown and validation == "Strict":
+        told = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            f"strict decoding error: {told}"
+        )
+    if validation == "Warn":
+        warnings += [f'unknown field "{path}"' for path in unknown]
+    result: Json = obj
+    return result
+
+
+def cleaned(kind: Kind, body: Mapping[str, Any], validation: str, warnings: list[str]) -> Json:
+    """Return what the kind knows of ``body``, defaults filled in."""
+    obj = defaulted(known(kind, body, validation, warnings), kind.schema)
+    metadata = {k: v for k, v in obj["metadata"].items() if v or k not in _OMITTED}
+    obj = {**obj, "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    special = _DEFAULTS.get(kind.plural)
+    return obj if special is None or kind.custom else special(obj)
+
+
+def _pod(obj: Json) -> Json:
+    result = dict(obj)
+    if isinstance(obj.get("spec"), Mapping):
+        result["spec"] = pods.spec_defaulted(obj["spec"])
+    if obj.get("status"):
+        result["status"] = pods.status_defaulted(obj["status"])
+    return result
+
+
+def _namespace(obj: Json) -> Json:
+    metadata = obj["metadata"]
+    if not metadata.get("name"):
+        return obj
+    labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    return {**obj, "metadata": {**metadata, "labels": labels}}
+
+
+def _service(obj: Json) -> Json:
+    spec = {"sessionAffinity": "None", "type": "ClusterIP", **(obj.get("spec") or {})}
+    if spec.get("ports"):
+        spec["ports"] = [
+            {"protocol": "TCP", "targetPort": port["port"], **port} for port in spec["ports"]
+        ]
+    return {**obj, "spec": {"internalTrafficPolicy": "Cluster", **spec}}
+
+
+def _definition(obj: Json) -> Json:
+    spec = dict(obj["spec"])
+    names = {
+        "listKind": f"{spec['names']['kind']}List",
+        "singular": spec["names"]["kind"].lower(),
+        **spec["names"],
+    }
+    return {**obj, "spec": {"conversion": {"strategy": "None"}, **spec, "names": names}}
+
+
+_DEFAULTS: Mapping[str, Callable[[Json], Json]] = {
+    "pods": _pod,
+    "namespaces": _namespace,
+    "services": _service,
+    "customresourcedefinitions": _definition,
+}
+
+
+def created(kind: Kind, obj: Json, priority_of: Callable[[str], tuple[int, str]]) -> Json:
+    """Return a new object as its kind's strategy and admission leave it."""
+    if kind.custom:
+        return {k: v for k, v in obj.items() if k != "status"} if kind.has_status else obj
+    match kind.plural:
+        case "pods":
+            return pods.admitted(obj, priority_of) if obj.get("spec", {}).get("containers") else obj
+        case "namespaces":
+            return {**obj, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        case "customresourcedefinitions":
+            stored = [v["name"] for v in obj["spec"]["versions"] if v.get("storage")]
+            status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
+            return {**obj, "status": {**status, "storedVersions": stored}}
+        case "secrets":
+            return {"type": "Opaque", **obj}
+        case _:
+            return obj
+
+
+def causes(kind: Kind, old: Json | None, new: Json) -> list[Cause]:
+    """Return everything that is wrong with ``new``, which replaces ``old`` (None: is new)."""
+    metadata = new["metadata"]
+    found: list[Cause] = []
+    if old is None:
+        found += name_causes(kind.plural, metadata["name"])
+    else:
+        found += finalizer_causes(old["metadata"], metadata, kind.custom)
+    found += metadata_causes(metadata)
+    if kind.custom:
+        return [*found, *_custom(kind, old, new)]
+    found += [
+        cause
+        for cause in violations(new, old, kind.schema, "")
+        if cause.reason != "FieldValueTypeInvalid"
+    ]
+    if kind.plural == "pods":
+        found += pods.causes(new) if old is None else pods.change_causes(old, new)
+    return found
+
+
+def _custom(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
+    found = [*violations(new, old, kind.schema, ""), *_scale_causes(kind, new)]
+    yield from found
+    if any(cause.reason in _BLOCKING for cause in found):
+        yield _NOT_CHECKED
+    else:
+        yield from cel.broken_rules(new, old, kind.schema)
+
+
+def _scale_causes(kind: Kind, obj: Json) -> Iterator[Cause]:
+    path = (kind.scale or {}).get("specReplicasPath")
+    if path is None:
+        return
+    found: Any = obj
+    for part in path.strip(".").split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return
+    go = {str: "string", bool: "bool", float: "float64"}.get(type(found), "object")
+    message = (
+        f"Invalid value: 0: {path} accessor error: {found} is of the type {go}, expected int64"
+    )
+    yield Cause("FieldValueInvalid", message, path)

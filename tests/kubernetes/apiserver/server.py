@@ -1,0 +1,189 @@
+"""The server as tests hold it: started, asked, broken, restarted."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from aiohttp import web
+
+from tests.kubernetes.apiserver.access import Access
+from tests.kubernetes.apiserver.api import Api
+from tests.kubernetes.apiserver.faults import Faults
+from tests.kubernetes.apiserver.http import Http, Traffic
+from tests.kubernetes.apiserver.kinds import Json
+
+T = TypeVar("T")
+
+#: The kinds that this repository ships.
+SHIPPED = Path(__file__).parents[3] / "deploy" / "crds"
+_WAIT_SECONDS = 60.0
+
+
+class Server:
+    """A running API server. Its state outlives ``stop`` and ``start``."""
+
+    def __init__(
+        self, directory: Path, *, bookmark_seconds: float = 10.0, history: int = 20_000
+    ) -> None:
+        self.api = Api(history=history)
+        self.faults = Faults()
+        self.access = Access(self.api.store)
+        self.http = Http(self.api, self.faults, self.access, bookmark_seconds)
+        self._directory = directory
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="apiserver", daemon=True
+        )
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Return where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def traffic(self) -> Traffic:
+        """Return what was asked so far."""
+        return self.http.traffic
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the admin's kubeconfig."""
+        return self.kubeconfig_for("")
+
+    def kubeconfig_for(self, user: str, namespace: str = "default") -> Path:
+        """Return the kubeconfig of ``system:serviceaccount:ns:name``, who may what RBAC says."""
+        credentials: Json = {}
+        if user:
+            token = f"token-of-{user}"
+            self.http.tokens[token] = user
+            credentials = {"token": token}
+        name = user or "admin"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "emulator", "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": credentials}],
+            "contexts": [
+                {
+                    "name": name,
+                    "context": {"cluster": "emulator", "user": name, "namespace": namespace},
+                }
+            ],
+            "current-context": name,
+        }
+        file = self._directory / f"kubeconfig-{name.replace(':', '-')}-{self._port}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        return file
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the server's thread, where ``api`` may be used; returns its result."""
+        if threading.current_thread() is self._thread:
+            return work()
+
+        async def run() -> T:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_WAIT_SECONDS)
+
+    def soon(self, work: Callable[[], object], seconds: float = 0.0) -> None:
+        """Run ``work`` on the server's thread later."""
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, work)
+
+    def install(self, *files: Path) -> None:
+        """Serve the CustomResourceDefinitions in YAML files."""
+        for file in files:
+            for document in yaml.load_all(file.read_bytes(), yaml.CSafeLoader):
+                if document and document.get("kind") == "CustomResourceDefinition":
+                    self.call(lambda document=document: self.api.install(document))
+
+    def objects(self, plural: str, group: str = "", namespace: str = "") -> list[Json]:
+        """Return what is kept of a resource."""
+        return self.call(
+            lambda: [one.obj for one in self.api.store.all_of((group, plural), namespace)]
+        )
+
+    def start(self) -> None:
+        """Listen, where it listened before."""
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_WAIT_SECONDS)
+
+    def stop(self) -> None:
+        """Refuse connections, and break those there are."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_WAIT_SECONDS)
+
+    def restart(self) -> None:
+        """Break everything off and listen again."""
+        self.stop()
+        self.start()
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """Refuse connections while the block runs."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    def expire(self) -> None:
+        """Forget all history: watches end with 410, and so does watching from before."""
+        self.call(lambda: self.http.end_watches(expire=True))
+
+    def drop_watches(self) -> None:
+        """End all watches cleanly."""
+        self.call(self.http.end_watches)
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_WAIT_SECONDS)
+        self._loop.close()
+
+    async def _start(self) -> None:
+        self._runner = web.AppRunner(
+            self.http.application(),
+            access_log=None,
+            shutdown_timeout=0.0,
+            handler_cancellation=True,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def _stop(self) -> None:
+        if self._runner is None:
+            return
+        runner, self._runner = self._runner, None
+        for site in list(runner.sites):
+            await site.stop()
+        if runner.server is not None:
+            for connection in list(runner.server.connections):
+                if connection.transport is not None:
+                    connection.transport.abort()
+        self.http.end_watches()
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def serving(
+    directory: Path, *, definitions: Sequence[Path] | None = None, **more: Any
+) -> Iterator[Server]:
+    """Run a server on a free port of the loopback, with the kinds that we ship.
+
+    ``directory`` takes the kubeconfig; ``definitions``: other YAML files of kinds.
+    """
+    server = Server(directory, **more)
+    server.start()
+    try:
+        server.install(*(sorted(SHIPPED.glob("*.yaml")) if definitions is None else definitions))
+        yield server
+    finally:
+        server.close()
