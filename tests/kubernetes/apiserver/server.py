@@ -11,10 +11,11 @@ import yaml
 from aiohttp import web
 
 from tests.kubernetes.apiserver.access import Access
-from tests.kubernetes.apiserver.api import Api
+from tests.kubernetes.apiserver.api import Api, Ask
 from tests.kubernetes.apiserver.faults import Faults
 from tests.kubernetes.apiserver.http import Http, Traffic
 from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.objects.patches import strategic
 
 T = TypeVar("T")
 
@@ -108,6 +109,20 @@ class Server:
         return self.call(
             lambda: [one.obj for one in self.api.store.all_of((group, plural), namespace)]
         )
+
+    def patch_status(
+        self, plural: str, namespace: str, name: str, status: Json, manager: str, group: str = ""
+    ) -> None:
+        """Merge into an object's status, as a controller of that name does."""
+        self.call(lambda: self._patch_status(plural, namespace, name, status, manager, group))
+
+    def _patch_status(
+        self, plural: str, namespace: str, name: str, status: Json, manager: str, group: str
+    ) -> None:
+        kind = next(k for k in self.api.kinds.all() if (k.group, k.plural) == (group, plural))
+        stored = self.api.get(kind, namespace, name)
+        patched = strategic(stored.obj, {"status": status}, kind.shape)
+        self.api.write(kind, stored, patched, Ask(manager=manager), "status")
 
     def start(self) -> None:
         """Listen, where it listened before."""

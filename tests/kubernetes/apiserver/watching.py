@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 
 from tests.kubernetes.apiserver.api import Api
+from tests.kubernetes.apiserver.documents.tables import of_one
 from tests.kubernetes.apiserver.kinds import Json, Kind
 from tests.kubernetes.apiserver.objects.errors import Refused, bad_request, expired
 from tests.kubernetes.apiserver.reading import selection, shown, version_of
@@ -81,6 +82,8 @@ class Watch:
                     next_mark = loop.time() + self._bookmark_seconds
                     if self._bookmarks:
                         yield self._bookmark()
+            if lines := self._drained():
+                yield lines
             if self._ended is not None:
                 yield _error(self._ended)
             elif self._bookmarks and not self._stopped:
@@ -107,7 +110,7 @@ class Watch:
         store = self._api.store
         if self._from is None or self._initial:
             lines = [
-                event_line("ADDED", shown(self._kind, stored))
+                self._told("ADDED", stored)
                 for stored in store.all_of(self._kind.resource, self._namespace)
                 if self._matches is None or self._matches(stored.obj)
             ]
@@ -125,16 +128,23 @@ class Watch:
     def _line(self, change: Change) -> bytes | None:
         """Return a write as this watcher sees it; None: not at all."""
         if self._matches is None:
-            if change.new.obj.get("apiVersion") == self._kind.api_version:
+            if change.new.obj.get("apiVersion") == self._kind.api_version and not self._table:
                 return change.line
-            return event_line(change.type, shown(self._kind, change.new))
+            return self._told(change.type, change.new)
         now = change.type != "DELETED" and self._matches(change.new.obj)
         before = change.old is not None and self._matches(change.old.obj)
         if not now and not before:
             return None
         if now:
-            return event_line("MODIFIED" if before else "ADDED", shown(self._kind, change.new))
-        return event_line("DELETED", shown(self._kind, self._last_seen(change)))
+            return self._told("MODIFIED" if before else "ADDED", change.new)
+        return self._told("DELETED", self._last_seen(change))
+
+    def _told(self, type: str, stored: Stored) -> bytes:
+        if not self._table:
+            return event_line(type, shown(self._kind, stored))
+        table = of_one(self._kind, stored, "Object", head=not self._headed)
+        self._headed = True
+        return event_line(type, msgspec.json.encode(table))
 
     def _last_seen(self, change: Change) -> Stored:
         """Return what left the selection: as it was when it last matched, at the new version."""

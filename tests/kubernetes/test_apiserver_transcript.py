@@ -1,0 +1,98 @@
+"""The emulator answers as a real server did: a recorded conversation, played to it in order."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.replaying import Replay
+
+Json = dict[str, Any]
+Events = list[tuple[str, str]]
+
+TRANSCRIPT = (
+    Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
+    / "kubernetes"
+    / "apiserver-1.36-transcript.json"
+)
+pytestmark = pytest.mark.skipif(
+    not TRANSCRIPT.exists(), reason="needs the transcript of $BRAIN_BENCH_DATA"
+)
+
+
+def _exchanges() -> list[Json]:
+    if not TRANSCRIPT.exists():
+        return []
+    exchanges: list[Json] = json.loads(TRANSCRIPT.read_bytes())["exchanges"]
+    return exchanges
+
+
+CHECKS = list(dict.fromkeys(exchange["check"] for exchange in _exchanges()))
+#: The exchange before which the recorded cluster's scheduler had looked at the pod.
+SCHEDULED_BEFORE = 48
+
+
+def _no_node_fits(server: Server) -> None:
+    """Tell of a pod what the recorded cluster's scheduler told: it had no nodes."""
+    condition = {
+        "type": "PodScheduled",
+        "observedGeneration": 1,
+        "status": "False",
+        "lastTransitionTime": server.api.timestamp(),
+        "reason": "Unschedulable",
+        "message": "no nodes available to schedule pods",
+    }
+    server.patch_status("pods", "conf", "sp", {"conditions": [condition]}, "kube-scheduler")
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
+    """The whole conversation, played."""
+    with serving(tmp_path_factory.mktemp("server"), definitions=[]) as server:
+        server.api.warmup_requests = 1
+        played = Replay(server, {SCHEDULED_BEFORE: lambda: _no_node_fits(server)})
+        played.run(_exchanges())
+        yield played
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_behaviour_agrees_with_the_recording(replay: Replay, check: str) -> None:
+    assert replay.differences[check] == []
+
+
+def _seen(replay: Replay, check: str) -> Events:
+    found = next(events for name, events in replay.events.items() if name.startswith(check))
+    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in found]
+
+
+def test_a_watch_tells_what_follows_the_list_in_order(replay: Replay) -> None:
+    assert _seen(replay, "watch from list's")[:3] == [
+        ("ADDED", "w1"),
+        ("MODIFIED", "w1"),
+        ("DELETED", "w1"),
+    ]
+
+
+def test_a_watch_replays_what_happened_before_it_began(replay: Replay) -> None:
+    assert _seen(replay, "watch replays")[:2] == [("ADDED", "w2"), ("DELETED", "w2")]
+
+
+def test_what_leaves_a_selector_is_told_as_deleted(replay: Replay) -> None:
+    assert _seen(replay, "watch with labelSelector")[0] == ("DELETED", "l2")
+
+
+def test_a_watch_from_a_forgotten_version_is_told_410(replay: Replay) -> None:
+    (event,) = replay.events[
+        "watch from an expired resourceVersion: 410 Gone (HTTP or ERROR event)"
+    ]
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+
+def test_a_watch_list_ends_its_beginning_with_a_bookmark(replay: Replay) -> None:
+    events = replay.events["bookmarks with allowWatchBookmarks+sendInitialEvents (WatchList)"]
+    mark = next(event for event in events if event["type"] == "BOOKMARK")
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
