@@ -23,14 +23,15 @@ def files() -> Mapping[str, str]:
     documents: dict[str, list[Any]] = {
         **{f"deploy/crds/{name}": crd for name, crd in crds.items()},
         **{f"{chart}/crds/{name}": crd for name, crd in crds.items()},
-        "deploy/rbac/cluster-wide.yaml": rbac.cluster_wide(),
-        "deploy/rbac/namespace.yaml": rbac.in_namespace(),
-        "deploy/rbac/own.yaml": rbac.in_own(),
-        "deploy/rbac/people.yaml": rbac.for_people(),
-        "deploy/rbac/crds.yaml": rbac.for_installing(),
+        "deploy/kustomize/cluster-wide/rbac.yaml": rbac.cluster_wide(),
+        "deploy/kustomize/namespaced/rbac.yaml": rbac.in_own(),
+        "deploy/kustomize/namespaced/jobs/rbac.yaml": rbac.in_namespace(),
+        "deploy/kustomize/base/people.yaml": rbac.for_people(),
         f"{chart}/files/rules-jobs.yaml": [rbac.rules(RIGHTS, Scope.JOBS)],
         f"{chart}/files/rules-own.yaml": [rbac.rules(RIGHTS, Scope.OWN)],
         f"{chart}/files/rules-cluster.yaml": [rbac.rules(RIGHTS, Scope.CLUSTER)],
+        f"{chart}/files/rules-edit.yaml": [rbac.for_editors()],
+        f"{chart}/files/rules-view.yaml": [rbac.for_viewers()],
         f"{chart}/files/rules-crds.yaml": [rbac.rules(INSTALL_RIGHTS, Scope.CLUSTER)],
     }
     written = {path: _NOTE + _yaml(content) for path, content in documents.items()}

@@ -128,6 +128,12 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         group="coordination.k8s.io",
         resources=("leases",),
+        verbs=("get", "list"),
+        why="refuses to start beside DLRover's own controller",
+    ),
+    Right(
+        group="coordination.k8s.io",
+        resources=("leases",),
         verbs=("get", "list", "create", "patch", "update"),
         scope=Scope.OWN,
         why="one of several operators leads",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from scaler.kubernetes.kinds.fields import GROUP
-from scaler.kubernetes.kinds.rights import INSTALL_RIGHTS, RIGHTS, Right, Scope
+from scaler.kubernetes.kinds.rights import RIGHTS, Right, Scope
 
 _API = "rbac.authorization.k8s.io/v1"
 
@@ -50,28 +50,30 @@ def in_own() -> list[dict[str, Any]]:
     ]
 
 
-def for_people() -> list[dict[str, Any]]:
-    """Who may edit workloads may edit jobs and ask for plans; who may view them sees both."""
-    kinds = ["elasticjobs", "scaleplans"]
+def for_editors() -> list[dict[str, list[str]]]:
+    """Rules of who may edit workloads: jobs, and requests for plans."""
     write = ["create", "update", "patch", "delete", "deletecollection"]
-    edit = [
-        {"apiGroups": [GROUP], "resources": kinds, "verbs": ["get", "list", "watch", *write]},
-        {
-            "apiGroups": [GROUP],
-            "resources": ["elasticjobs/scale"],
-            "verbs": ["get", "patch", "update"],
-        },
-    ]
-    view = [{"apiGroups": [GROUP], "resources": kinds, "verbs": ["get", "list", "watch"]}]
     return [
-        _aggregated("brain-jobs-edit", ("edit", "admin"), edit),
-        _aggregated("brain-jobs-view", ("view",), view),
+        _rule(["elasticjobs", "scaleplans"], ["get", "list", "watch", *write]),
+        _rule(["elasticjobs/scale"], ["get", "patch", "update"]),
     ]
 
 
-def for_installing() -> list[dict[str, Any]]:
-    """Who runs `brain migrate --crds`."""
-    return [_role("ClusterRole", "brain-crds", rules(INSTALL_RIGHTS, Scope.CLUSTER))]
+def for_viewers() -> list[dict[str, list[str]]]:
+    """Rules of who may view workloads."""
+    return [_rule(["elasticjobs", "scaleplans"], ["get", "list", "watch"])]
+
+
+def for_people() -> list[dict[str, Any]]:
+    """Both, aggregated to the roles that every cluster has."""
+    return [
+        _aggregated("brain-jobs-edit", ("edit", "admin"), for_editors()),
+        _aggregated("brain-jobs-view", ("view",), for_viewers()),
+    ]
+
+
+def _rule(resources: list[str], verbs: list[str]) -> dict[str, list[str]]:
+    return {"apiGroups": [GROUP], "resources": resources, "verbs": verbs}
 
 
 def _role(kind: str, name: str, rules: list[dict[str, list[str]]]) -> dict[str, Any]:
@@ -93,6 +95,5 @@ def _binding(kind: str, name: str, role: str) -> dict[str, Any]:
         "kind": kind,
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name},
-        # The namespace is the one that the base is applied to; kustomize and sed both fill it in.
         "subjects": [{"kind": "ServiceAccount", "name": "brain-scaler", "namespace": "brain"}],
     }

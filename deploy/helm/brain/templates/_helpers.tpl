@@ -1,0 +1,58 @@
+{{- define "brain.name" -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- define "brain.labels" -}}
+app.kubernetes.io/name: brain
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+{{- define "brain.selector" -}}
+app.kubernetes.io/name: brain
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- define "brain.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+{{- define "brain.pod" -}}
+# A Service called `brain` would put BRAIN_PORT and the like into the environment, where settings are.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- define "brain.container" -}}
+image: {{ include "brain.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+{{- define "brain.hosts" -}}
+{{- $name := include "brain.name" . -}}
+{{- $namespace := .Release.Namespace -}}
+{{ $name }},{{ $name }}.{{ $namespace }},{{ $name }}.{{ $namespace }}.svc,{{ $name }}.{{ $namespace }}.svc.cluster.local
+{{- range .Values.brain.allowedHosts }},{{ . }}{{ end }}
+{{- end }}
+{{- define "brain.url" -}}
+http://{{ include "brain.name" . }}.{{ .Release.Namespace }}.svc:8080
+{{- end }}
+{{- define "brain.hook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
