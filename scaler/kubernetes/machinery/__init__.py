@@ -25,7 +25,7 @@ from scaler.kubernetes.machinery.pace import Backoff, Clock, SystemClock
 from scaler.kubernetes.machinery.queue import WorkQueue
 from scaler.kubernetes.machinery.reflector import Reflector
 from scaler.kubernetes.machinery.status import Condition, conditions, write_status
-from scaler.kubernetes.machinery.store import Change, Store
+from scaler.kubernetes.machinery.store import Change, Store, meant
 
 __all__ = [
     "About",
@@ -53,6 +53,7 @@ __all__ = [
     "connect",
     "controller_of",
     "key_of",
+    "meant",
     "version_of",
     "write_status",
 ]

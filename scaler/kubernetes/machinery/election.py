@@ -108,6 +108,8 @@ class Election:
         #: Until when this operator may write, on its clock.
         self._until = -float("inf")
         self._led = False
+        #: What was last said of a failure: not said again at every attempt.
+        self._trouble = ""
         self._changed = threading.Condition()
 
     @property
@@ -139,10 +141,9 @@ class Election:
             return self.leading or self._changed.wait_for(lambda: self.leading, seconds)
 
     def run(self, stop: threading.Event) -> None:
-        """Take part until ``stop`` is set, then hand the lease back."""
+        """Take part until ``stop`` is set. The lease then runs out, or ``release`` ends it."""
         while not stop.is_set():
             stop.wait(self.step())
-        self.release()
 
     def step(self) -> float:
         """Renew, take or watch the lease; seconds until the next step."""
@@ -152,17 +153,23 @@ class Election:
                 self._lead(asked + self._terms.renew_seconds)
             else:
                 self._lead(-float("inf"))
+            self._trouble = ""
         except Conflict as why:
             # Another changed it first: the next step sees what it is now.
             log.debug("lease: %s", why)
             self._lead(self._until)
         except BrainError as why:
-            log.warning("lease: %s", why)
+            level = logging.DEBUG if self._trouble == str(why) else logging.WARNING
+            log.log(level, "lease: %s", why)
+            self._trouble = str(why)
             self._lead(self._until)
         return spread(self._terms.retry_seconds, self._random)
 
     def release(self) -> None:
-        """Give the lease up, so that another need not wait. Nothing is written after this."""
+        """Give the lease up, so that another need not wait. Nothing is written after this.
+
+        Only once ``run`` has ended, and nothing that was written is on its way any more.
+        """
         seen, mine = self._seen, self._led
         self._lead(-float("inf"))
         if seen is None or not mine:

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class Manager:
         self._controlled: list[_Controlled] = []
         self._threads: list[threading.Thread] = []
         self._workers: list[threading.Thread] = []
+        self._elector: threading.Thread | None = None
         self._stop, self._resign = threading.Event(), threading.Event()
 
     @property
@@ -175,15 +177,15 @@ class Manager:
             for reflector in watched.reflectors:
                 self._spawn(f"watch {reflector.kind}", partial(reflector.run, self._stop))
         if self.election is not None:
-            self._spawn("election", partial(self.election.run, self._resign))
+            self._elector = _started("election", partial(self.election.run, self._resign))
         self._spawn("events", partial(self.events.run, self._stop))
         self._spawn("work", self._work)
 
     def synced(self, wait_seconds: float = 0.0) -> bool:
         """Whether every store holds a whole list, waiting so long for it."""
-        until = self._clock.elapsed() + wait_seconds
+        until = time.monotonic() + wait_seconds
         return all(
-            reflector.synced.wait(max(0.0, until - self._clock.elapsed()))
+            reflector.synced.wait(max(0.0, until - time.monotonic()))
             for watched in self._watched.values()
             for reflector in watched.reflectors
         )
@@ -197,17 +199,17 @@ class Manager:
             for reflector in watched.reflectors:
                 reflector.stop()
         self.events.wake()
-        until = self._clock.elapsed() + _LINGER_SECONDS
-        for thread in [*self._workers, *self._threads]:
-            if thread.name != "election":
-                thread.join(max(0.0, until - self._clock.elapsed()))
-        if any(thread.is_alive() for thread in self._workers):
-            # Its write may still arrive: the next leader waits for the lease to end by itself.
-            log.warning("a worker does not end; the lease is kept until it runs out")
-            return
+        until = time.monotonic() + _LINGER_SECONDS
+        # Whoever starts workers ends before they do.
+        idle = _ended(self._threads, until) and _ended(self._workers, until)
         self._resign.set()
-        for thread in self._threads:
-            thread.join(max(0.0, until - self._clock.elapsed()))
+        if self.election is None or self._elector is None:
+            return
+        if _ended([self._elector], until) and idle:
+            self.election.release()
+        else:
+            # A write may still be on its way: the next leader waits for the lease to run out.
+            log.warning("work that was begun does not end; the lease is left to run out")
 
     def _work(self) -> None:
         """Start the workers once all is known; then have everything looked at now and then."""
@@ -264,9 +266,20 @@ class Manager:
         )
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(_started(name, work))
+
+
+def _started(name: str, work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _ended(threads: Sequence[threading.Thread], until: float) -> bool:
+    """Whether all of them ended by ``until`` on the process's clock."""
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def _look_at_all(controlled: _Controlled, within_seconds: float, random: Random) -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from brain.errors import BrainError, Overloaded
-from scaler.kubernetes.machinery.cluster.door import Page, Watch
+from scaler.kubernetes.machinery.cluster.answers import Page, Watch
 from scaler.kubernetes.machinery.cluster.errors import Gone, Unreachable
 from scaler.kubernetes.machinery.cluster.kind import Key, Kind, key_of, version_of
 from scaler.kubernetes.machinery.pace import Backoff, Clock, spread
@@ -159,7 +159,7 @@ class Reflector:
             timeout_seconds=timeout,
             label_selector=self._selector,
         ) as watch:
-            self._watch = watch
+            self._watch, self.trouble = watch, ""
             try:
                 for event in () if self._stopped else watch:
                     heard = True

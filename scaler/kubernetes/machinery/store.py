@@ -26,6 +26,18 @@ class Change:
         return found
 
 
+def meant(change: Change) -> bool:
+    """Whether somebody wants something else of the object: it came, goes, or its generation rose.
+
+    False for a change of status alone, our own above all.
+    """
+    if change.old is None or change.new is None:
+        return True
+    before, now = change.old["metadata"], change.new["metadata"]
+    asked = ("generation", "deletionTimestamp", "labels", "annotations")
+    return any(before.get(name) != now.get(name) for name in asked)
+
+
 class Store:
     """Objects of one kind by key and by named indexes. Safe to be used by many threads.
 

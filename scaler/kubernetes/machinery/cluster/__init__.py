@@ -1,15 +1,14 @@
 """The door to a Kubernetes API server: kinds, requests, and errors of our domain."""
 
+from brain.errors import Conflict, NotFound
 from scaler.kubernetes.machinery.cluster.answers import Page, Watch, WatchEvent
 from scaler.kubernetes.machinery.cluster.door import Cluster, Limits
 from scaler.kubernetes.machinery.cluster.errors import (
     AlreadyExists,
     Cause,
-    Conflict,
     Forbidden,
     Gone,
     Invalid,
-    NotFound,
     NotLeading,
     TooMany,
     Unreachable,
