@@ -144,7 +144,7 @@ def test_a_script_may_have_processes_of_its_own(method: str, tmp_path: Path) -> 
 def test_ranks_draw_different_numbers(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, random, uuid, numpy, torch\n"
-        "print(random.random(), numpy.random.rand(), uuid.uuid4(), os.urandom(4))\n"
+        "print(random.random(), numpy.random.rand(), uuid.uuid4(), os.urandom(4).hex())\n"
     )
     config = a_command(tmp_path, sys.executable, "-u", "train.py")
     asyncio.run(run_to_end(config, 2))
