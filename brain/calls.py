@@ -10,6 +10,7 @@ from typing import Any
 from brain import wire
 from brain.client import Call, idempotency_key
 from brain.types.estimate import Estimate, Question
+from brain.types.job import JobCopy
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
@@ -45,6 +46,12 @@ V1 = "/api/v1"
 def submit(document: Mapping[str, Any], *, dry_run: bool = False) -> Call[JobView]:
     """Start a job from its document."""
     return _post("/jobs", document, JobView, dry_run=dry_run)
+
+
+def mirror(job: str, copy: JobCopy) -> Call[JobView]:
+    """Keep the copy of a cluster's object, under the object's uid; for the scaler alone."""
+    path = f"{V1}/jobs/{job}"
+    return Call(method="PUT", path=path, reads=JobView, body=wire.encode(copy))
 
 
 def estimate(document: Mapping[str, Any], question: Question | None = None) -> Call[Estimate]:

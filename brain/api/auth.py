@@ -39,9 +39,11 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs": _SUBMITTERS,
     "POST /api/v1/jobs:estimate": _READERS,
     "GET /api/v1/jobs/{job}": _READERS | _PROGRAMS,
-    "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS,
-    "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS,
-    "POST /api/v1/jobs/{job}:resume": _SUBMITTERS,
+    # Jobs of a cluster are what their objects say, suspended and deleted ones included.
+    "PUT /api/v1/jobs/{job}": _SCALERS,
+    "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS | _SCALERS,
+    "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS | _SCALERS,
+    "POST /api/v1/jobs/{job}:resume": _SUBMITTERS | _SCALERS,
     "GET /api/v1/jobs/{job}/plans": _READERS | _SCALERS,
     # The scaler brings the requests of other doors (a ScalePlan object, `kubectl scale`).
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from brain.errors import BadInput, Conflict
+from brain.errors import BadInput, Conflict, UnknownJob
 from brain.lifecycle.capacity import Room, compared, largest, room
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import acted, happened, move_job
@@ -68,6 +68,52 @@ def submit(
 
 def admit(
     tx: Transaction,
+def mirror(
+    tx: Transaction,
+    document: JobDocument,
+    *,
+    job_id: JobId,
+    owner: str,
+    pool: PoolName,
+    settings: Settings,
+    now: datetime,
+) -> Job:
+    """Keep the copy of a cluster's object: queue it where it is new, else follow what it says now.
+
+    The size that it began with and what a replica reserves stay as they are: only plans change
+    what runs. A finished job stays as it ended.
+
+    Raises:
+        ImpossibleBounds, BadInput, NameTaken: as in ``submit``.
+    """
+    try:
+        known = tx.jobs.get(job_id)
+    except UnknownJob:
+        return submit(
+            tx, document, job_id=job_id, owner=owner, pool=pool, settings=settings, now=now
+        )
+    document = _without_secrets(_following(known.document, document))
+    if known.finished or document == known.document:
+        return known
+    document.check()
+    check_limits(document, settings, now)
+    acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
+    return tx.jobs.put(replace(known, document=document, updated_at=now))
+
+
+def _following(known: JobDocument, said: JobDocument) -> JobDocument:
+    """What is said now, with the allocation of generation 0 as far as the new bounds have it."""
+    bounds, first = said.replicas, known.replicas.first
+    if bounds.first != first and bounds.allow(first):
+        bounds = replace(bounds, start=first)
+    return replace(
+        said,
+        replicas=bounds,
+        processes_per_replica=known.processes_per_replica,
+        resources=known.resources,
+    )
+
+
     queue: Iterable[Job],
     *,
     now: datetime,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Any, NewType
 
 from brain.errors import BadInput, IllegalTransition, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
@@ -341,6 +341,17 @@ def check_name(field: str, name: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training run with an owner, bounds and a policy mode."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCopy:
+    """A job whose truth is an object of a cluster, as its scaler brings it to Brain."""
+
+    #: As it would be submitted, camelCase; without environment, which stays in the cluster.
+    document: Mapping[str, Any]
+    pool: PoolName
+    #: Who made the object, as far as that is known.
+    owner: str
+
+
 
     id: JobId
     #: As submitted; values of ``environment`` are blanked, the secret store has them.

@@ -16,7 +16,7 @@ from brain.api.spans import span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
-from brain.types.job import Job, JobDocument, JobId, JobState, Secret
+from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, Secret
 from brain.types.resources import PoolName
 from brain.views import EstimateRequest, JobDetail, JobView, Page, Series, WorkerView
 
@@ -86,6 +86,34 @@ def submit(here: Here, who: Who, act: Act) -> Response:
         return views.job(tx, job, here.settings, now)
 
     return act(submitted, status=201, etag=_version)
+
+
+@router.put(
+    "/jobs/{job}",
+    response_model=JobView,
+    responses=problems(
+        errors.BadInput, errors.UnknownField, errors.ImpossibleBounds, errors.NameTaken
+    ),
+)
+def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
+    """Keep the copy of a cluster's job under its object's uid; for the scaler alone."""
+    said = wire.convert(json_body(act.body), JobCopy)
+    document = wire.job_document(said.document)
+
+    def mirrored(tx: Transaction) -> JobView:
+        now = here.clock()
+        kept = lifecycle.mirror(
+            tx,
+            document,
+            job_id=JobId(job),
+            owner=said.owner,
+            pool=said.pool,
+            settings=here.settings,
+            now=now,
+        )
+        return views.job(tx, kept, here.settings, now)
+
+    return act(mirrored, etag=_version)
 
 
 @router.post(

@@ -1,0 +1,60 @@
+"""Copies of a cluster's jobs: their truth is an object there, its scaler keeps them."""
+
+from typing import Any
+
+import pytest
+
+from brain import calls
+from brain.errors import ImpossibleBounds, NotAllowed
+from brain.types.job import Intent, JobCopy
+from brain.types.record import Role
+from brain.types.resources import PoolName
+from brain.views import JobView
+from tests.api.app import Api, digits
+
+UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
+
+
+def copy(**document: Any) -> JobCopy:
+    return JobCopy(document=digits(**document), pool=PoolName("kubernetes"), owner="ada")
+
+
+def mirrored(api: Api, **document: Any) -> JobView:
+    with api.client(Role.SCALER) as scaler:
+        return scaler.send(calls.mirror(UID, copy(**document)))
+
+
+def test_a_new_object_is_a_job_under_its_uid(api: Api) -> None:
+    view = mirrored(api)
+
+    assert (view.id, view.pool, view.owner) == (UID, "kubernetes", "ada")
+
+
+def test_the_same_object_again_changes_nothing(api: Api) -> None:
+    assert mirrored(api).version == mirrored(api).version
+
+
+def test_bounds_follow_the_object_and_the_first_size_stays(api: Api) -> None:
+    mirrored(api, replicas={"min": 1, "max": 4, "start": 2})
+    view = mirrored(api, replicas={"min": 1, "max": 8, "start": 3})
+
+    assert (view.replicas_max, view.replicas_wished) == (8, 0)
+    with api.client() as client:
+        assert client.send(calls.job(UID)).document["replicas"]["start"] == 2
+
+
+def test_bounds_that_cannot_be_are_refused_and_the_copy_stays(api: Api) -> None:
+    mirrored(api)
+    with pytest.raises(ImpossibleBounds):
+        mirrored(api, replicas={"min": 3, "max": 2})
+
+
+def test_the_scaler_suspends_what_its_object_suspends(api: Api) -> None:
+    mirrored(api)
+    with api.client(Role.SCALER) as scaler:
+        assert scaler.send(calls.suspend(UID)).intent is Intent.SUSPEND
+
+
+def test_nobody_else_keeps_copies(api: Api) -> None:
+    with api.client(Role.SUBMITTER) as client, pytest.raises(NotAllowed):
+        client.send(calls.mirror(UID, copy()))
