@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,6 +43,61 @@ def examine() -> Iterator[Finding]:
             yield from _service(client)
     except BrainError as error:
         yield Finding("bad", "service", str(error))
+
+
+#: Who looks at a cluster: the operator at rights, kinds and nodes, the collector at its sources.
+_EXAMINERS = (
+    ("scaler.kubernetes.doctor",),
+    ("collectors.cli", "--kubernetes", "--check"),
+)
+#: A review per right takes a few milliseconds, a silent API server ten seconds per question.
+_EXAMINER_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Which cluster, for whom, and where."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespaces: Sequence[str] = ()
+    #: Where the operator runs.
+    own: str = "brain"
+    #: For whom rights are asked; None: for whoever asks.
+    user: str | None = None
+    prometheus: str | None = None
+
+
+def examine_cluster(asked: Cluster) -> Iterator[Finding]:
+    """Look at a cluster through the programs that would work there."""
+    common = [f"--namespace={each}" for each in asked.namespaces]
+    common += [f"--kubeconfig={asked.kubeconfig}"] if asked.kubeconfig else []
+    common += [f"--context={asked.context}"] if asked.context else []
+    common += [f"--user={asked.user}"] if asked.user else []
+    prometheus = [f"--prometheus={asked.prometheus}"] if asked.prometheus else []
+    for examiner, more in zip(_EXAMINERS, ([f"--own={asked.own}"], prometheus), strict=True):
+        yield from _examined([*examiner, *common, *more])
+
+
+def _examined(words: Sequence[str]) -> Iterator[Finding]:
+    module, *arguments = words
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_EXAMINER_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding("bad", f"{module} did not answer", "is the API server reachable from here?")
+        return
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    for line in lines:
+        yield Finding(**json.loads(line))
+    if not lines:
+        said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+        yield Finding("bad", f"{module} ended with {done.returncode}", said)
 
 
 def _directory(home: Path) -> Iterator[Finding]:

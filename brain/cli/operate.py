@@ -3,6 +3,7 @@
 import os
 import tomllib
 from dataclasses import fields
+from typing import Any
 
 import click
 
@@ -225,12 +226,23 @@ def config() -> None:
 
 
 @click.command()
-def doctor() -> None:
+@click.option("--cluster", is_flag=True, help="Look at a Kubernetes cluster instead.")
+@click.option("--kubeconfig", help="Of the cluster; default $KUBECONFIG.")
+@click.option("--context", help="Of the kubeconfig.")
+@click.option("--namespace", "namespaces", multiple=True, help="With jobs; may be given again.")
+@click.option("--own", default="brain", help="Namespace of the operator (brain).")
+@click.option(
+    "--as",
+    "user",
+    help="Whose rights: system:serviceaccount:brain:brain-scaler, say; default your own.",
+)
+@click.option("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter.")
+def doctor(cluster: bool, **asked: Any) -> None:
     """Check this installation and say what mends it; ends with 1 if something is broken."""
-    from brain.cli.doctor import examine
+    from brain.cli.doctor import Cluster, examine, examine_cluster
 
     broken = False
-    for finding in examine():
+    for finding in examine_cluster(Cluster(**asked)) if cluster else examine():
         mark = {"ok": "ok  ", "note": "note", "bad": "BAD "}[finding.level]
         click.echo(f"{mark}  {finding.what}" + (f": {finding.remedy}" if finding.remedy else ""))
         broken |= finding.level == "bad"

@@ -1,0 +1,192 @@
+"""What this collector lacks in a cluster, for ``brain doctor --cluster``: one finding a line, JSON.
+
+Rights are asked of the API server itself (SelfSubjectAccessReview), so the answer is that of the
+account that asks: run it where the collector runs.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import httpx2
+
+from brain.errors import BrainError, NotFound
+from collectors.pods.door import Door
+from collectors.pods.sources import JOB_KINDS, METRICS, REMEDIES, prometheus_query
+
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+#: verb, group, resource, source that needs it, and whether anything is to be had without.
+_RIGHTS = (
+    ("list", "", "pods", "pods", True),
+    ("list", "", "nodes", "nodes", True),
+    ("list", "elastic.iml.github.io", "elasticjobs", "jobs", True),
+    ("list", "kubeflow.org", "pytorchjobs", "jobs", False),
+    ("list", "metrics.k8s.io", "pods", "usage", False),
+    ("list", "metrics.k8s.io", "nodes", "usage", False),
+)
+_OF_CLUSTER = ("nodes",)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line; the same as a line of ``brain doctor``."""
+
+    level: Literal["ok", "note", "bad"]
+    what: str
+    remedy: str = ""
+
+
+async def examine(
+    door: Door,
+    namespaces: Sequence[str],
+    prometheus: httpx2.AsyncClient | None,
+    *,
+    user: str | None = None,
+) -> list[Finding]:
+    """Look at everything that the collector needs; what cannot be asked is a finding, too.
+
+    Args:
+        user: whose rights are asked for; None: those of whoever asks.
+    """
+    found: list[Finding] = []
+    try:
+        found += await _rights(door, namespaces, user)
+        found += await _installed(door)
+        found += await _labels(door)
+    except BrainError as why:
+        found.append(Finding("bad", "the API server does not answer", str(why)))
+    found += await _gpus(prometheus)
+    return found
+
+
+def say(findings: Iterable[Finding]) -> int:
+    """Print them as JSON lines; 1 if something is broken."""
+    broken = False
+    for finding in findings:
+        print(json.dumps(asdict(finding)))  # noqa: T201
+        broken |= finding.level == "bad"
+    return int(broken)
+
+
+async def _rights(door: Door, namespaces: Sequence[str], user: str | None) -> list[Finding]:
+    found = []
+    for verb, group, resource, source, needed in _RIGHTS:
+        for namespace in ("",) if resource in _OF_CLUSTER else tuple(namespaces) or ("",):
+            wanted = {"verb": verb, "group": group, "resource": resource}
+            if await _may(door, wanted | ({"namespace": namespace} if namespace else {}), user):
+                continue
+            right = f"{verb} {resource}" + (f".{group}" if group else "")
+            said = f"collector may not {right}" + (f" in {namespace}" if namespace else "")
+            found.append(Finding("bad" if needed else "note", said, REMEDIES[source]))
+    return found or [Finding("ok", f"{user or 'this account'} has every right of the collector")]
+
+
+async def _may(door: Door, wanted: Mapping[str, str], user: str | None) -> bool:
+    kind = "SelfSubjectAccessReview" if user is None else "SubjectAccessReview"
+    spec: dict[str, object] = {"resourceAttributes": wanted}
+    if user is not None:
+        spec |= {"user": user, "groups": ["system:serviceaccounts", "system:authenticated"]}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {},
+        "spec": spec,
+    }
+    answer = await door.post(f"{_REVIEWS}/{kind.lower()}s", review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _installed(door: Door) -> list[Finding]:
+    found = []
+    for group, plural, kind in JOB_KINDS:
+        there = await _serves(door, f"/{group}", plural)
+        if kind == "ElasticJob":
+            found.append(
+                Finding("ok", "ElasticJob is installed")
+                if there
+                else Finding("bad", "ElasticJob is not installed", "`brain migrate --crds`")
+            )
+        elif there:
+            found.append(Finding("ok", f"{kind} is installed"))
+    if await _serves(door, f"/{METRICS}", "pods"):
+        found.append(Finding("ok", "metrics-server answers"))
+    else:
+        found.append(Finding("note", "there is no metrics.k8s.io", REMEDIES["usage"]))
+    return found
+
+
+async def _serves(door: Door, path: str, resource: str) -> bool:
+    try:
+        said = await door.get(path)
+    except NotFound:
+        return False
+    return any(each.get("name") == resource for each in said.get("resources") or ())
+
+
+async def _labels(door: Door) -> list[Finding]:
+    """Labels of nodes without which GPUs have no name and ranks no neighbours."""
+    nodes = (await door.get("/api/v1/nodes", limit="500")).get("items") or []
+    found = []
+    with_gpus = [each for each in nodes if "nvidia.com/gpu" in _allocatable(each)]
+    nameless = [_name(n) for n in with_gpus if "nvidia.com/gpu.product" not in _labels_of(n)]
+    if nameless:
+        found.append(
+            Finding(
+                "note",
+                f"{_some(nameless)} have no label nvidia.com/gpu.product",
+                "run NVIDIA's gpu-feature-discovery; their accelerator is called `gpu` meanwhile",
+            )
+        )
+    zoneless = [_name(n) for n in nodes if "topology.kubernetes.io/zone" not in _labels_of(n)]
+    if len(nodes) > 1 and zoneless:
+        found.append(
+            Finding(
+                "note",
+                f"{_some(zoneless)} have no label topology.kubernetes.io/zone",
+                "label nodes with zone and switch; ranks follow the order of node names meanwhile",
+            )
+        )
+    return found
+
+
+async def _gpus(prometheus: httpx2.AsyncClient | None) -> list[Finding]:
+    if prometheus is None:
+        return [Finding("note", "no Prometheus is named: no readings of GPUs", REMEDIES["gpu"])]
+    try:
+        said = await prometheus_query(prometheus, "DCGM_FI_DEV_GPU_UTIL")
+    except BrainError as why:
+        return [Finding("bad", f"Prometheus: {why}", REMEDIES["gpu"])]
+    series = [each.get("metric") or {} for each in (said.get("data") or {}).get("result") or ()]
+    if not series:
+        return [Finding("note", "Prometheus has no DCGM_FI_DEV_GPU_UTIL", REMEDIES["gpu"])]
+    nameless = [each for each in series if not (each.get("exported_pod") or each.get("pod"))]
+    if len(nameless) < len(series):
+        return [Finding("ok", f"DCGM tells of {len(series)} devices")]
+    return [
+        Finding(
+            "note",
+            f"none of {len(series)} DCGM series names a pod",
+            "set DCGM_EXPORTER_KUBERNETES=true on dcgm-exporter and mount "
+            "/var/lib/kubelet/pod-resources into it",
+        )
+    ]
+
+
+def _allocatable(node: dict[str, dict[str, object]]) -> dict[str, object]:
+    found = (node.get("status") or {}).get("allocatable") or {}
+    return found if isinstance(found, dict) else {}
+
+
+def _labels_of(node: dict[str, dict[str, object]]) -> dict[str, object]:
+    found = (node.get("metadata") or {}).get("labels") or {}
+    return found if isinstance(found, dict) else {}
+
+
+def _name(node: dict[str, dict[str, object]]) -> str:
+    return str((node.get("metadata") or {}).get("name"))
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{len(names)} nodes ({shown}{', …' if len(names) > 3 else ''})"

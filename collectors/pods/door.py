@@ -1,0 +1,176 @@
+"""The API server, over HTTP: one GET at a time, errors as domain errors.
+
+In a pod this needs nothing but the service account's files. A kubeconfig with its many ways to
+sign in is read by the official client, which is loaded for that alone.
+"""
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from brain.errors import BadInput, NotAllowed, NotFound, NotSignedIn, Overloaded, Unavailable
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: Objects of one page; all pods of a large cluster in one answer would be hundreds of MB.
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where the API server is and how to sign in."""
+
+    url: str
+    #: Read anew for each request: service account tokens are rotated.
+    token: Callable[[], str]
+    tls: ssl.SSLContext | bool = True
+
+
+def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.environ) -> Access:
+    """As the pod's service account.
+
+    Raises:
+        Unavailable: this is no pod, or its account is not mounted.
+    """
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if not host or not (account / "token").exists():
+        raise Unavailable(
+            "this is no pod with a service account; give --kubeconfig, or set "
+            "automountServiceAccountToken: true on the pod"
+        )
+    bracketed = f"[{host}]" if ":" in host else host
+    return Access(
+        url=f"https://{bracketed}:{port or 443}",
+        token=lambda: (account / "token").read_text().strip(),
+        tls=ssl.create_default_context(cafile=str(account / "ca.crt")),
+    )
+
+
+def by_kubeconfig(path: str | None, context: str | None) -> Access:
+    """As a kubeconfig says; ``None`` is ``$KUBECONFIG``, else ``~/.kube/config``.
+
+    Raises:
+        Unavailable: the official client is not installed.
+        BadInput: there is no such file or context, or it cannot be used.
+    """
+    try:
+        from kubernetes import client, config
+    except ImportError as missing:
+        raise Unavailable(
+            "a kubeconfig needs the official client: pip install 'elastic-brain[kubernetes]'"
+        ) from missing
+    chosen = path or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    made = client.Configuration()
+    try:
+        config.load_kube_config(chosen, context=context, client_configuration=made)
+    except (config.ConfigException, OSError) as bad:
+        raise BadInput(
+            f"kubeconfig {chosen}: {bad}; name another with --kubeconfig", field="kubeconfig"
+        ) from bad
+    return Access(url=made.host, token=lambda: _bearer(made), tls=_tls(made))
+
+
+def _bearer(made: Any) -> str:
+    said = made.get_api_key_with_prefix("authorization") or made.get_api_key_with_prefix(
+        "BearerToken"
+    )
+    return (said or "").removeprefix("Bearer ").strip()
+
+
+def _tls(made: Any) -> ssl.SSLContext | bool:
+    if not made.host.startswith("https"):
+        return True
+    context = ssl.create_default_context(cafile=made.ssl_ca_cert)
+    if not made.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if made.cert_file:
+        context.load_cert_chain(made.cert_file, made.key_file)
+    return context
+
+
+class Door:
+    """Asks an API server. ``transport`` exists so that tests need no network."""
+
+    def __init__(self, access: Access, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._token = access.token
+        self._http = httpx2.AsyncClient(
+            base_url=access.url,
+            verify=access.tls,
+            transport=transport,
+            timeout=httpx2.Timeout(30.0, connect=5.0),
+        )
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str, **query: str) -> dict[str, Any]:
+        """Read one path.
+
+        Raises:
+            NotFound, NotSignedIn, NotAllowed, Overloaded: what the server said.
+            Unavailable: it cannot be reached, or fails.
+        """
+        return await self._send("GET", path, query, None)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask with a body (access reviews); errors as in ``get``."""
+        return await self._send("POST", path, {}, body)
+
+    async def items(self, path: str) -> list[dict[str, Any]]:
+        """All objects of a list, page by page; errors as in ``get``."""
+        found: list[dict[str, Any]] = []
+        query = {"limit": str(PAGE)}
+        while True:
+            page = await self.get(path, **query)
+            found += page.get("items") or []
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return found
+            query["continue"] = token
+
+    async def _send(
+        self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        token = self._token()
+        headers = {"Accept": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
+        try:
+            answer = await self._http.request(
+                method, path, params=dict(query), headers=headers, json=body
+            )
+        except httpx2.HTTPError as silent:
+            raise Unavailable(f"{path}: {silent or type(silent).__name__}") from silent
+        if answer.status_code >= 400:
+            raise _error(path, answer)
+        try:
+            found = answer.json()
+        except ValueError as bad:
+            raise Unavailable(f"{path}: the answer is no JSON") from bad
+        return found if isinstance(found, dict) else {}
+
+
+def _error(path: str, answer: httpx2.Response) -> Exception:
+    try:
+        said = str(answer.json().get("message", ""))
+    except (ValueError, AttributeError):
+        said = answer.text[:200]
+    text = f"{path}: HTTP {answer.status_code}: {said}"
+    match answer.status_code:
+        case 401:
+            return NotSignedIn(text)
+        case 403:
+            return NotAllowed(text)
+        case 404:
+            return NotFound(text)
+        case 429:
+            after = answer.headers.get("Retry-After", "1")
+            return Overloaded(text, retry_after_seconds=float(after) if after.isdigit() else 1.0)
+        case _:
+            return Unavailable(text)

@@ -1,0 +1,192 @@
+"""Which job a pod is of, and which pod a name meant at an instant.
+
+Names are reused: ``digits-worker-0`` is another pod after a restart, and another job's after a
+second ``kubectl apply``. uids are not, but exporters and metrics-server only know names. So what
+is kept is *stays*: one pod uid, its place, its job, from when to when. A reading is joined to the
+stay that covers its instant; labels that come late, or never, cost nothing.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TypeVar
+
+from brain.types.job import JobId
+from collectors.pods.sights import PodSight
+
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+
+#: Readings are of a window that ends when they are stamped, and exporters lag.
+LAG = timedelta(seconds=90)
+#: Ended stays are kept so long: nothing that is read is older.
+KEEP = timedelta(hours=1)
+
+#: Label with the uid of the job, on pods that our scaler makes.
+UID_LABEL = "elastic.iml.github.io/job-uid"
+#: Labels that name the job of a pod in its namespace.
+NAME_LABELS = (
+    "elasticjob.dlrover/name",
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+)
+#: Labels and the forms of names that say which replica a pod is.
+_ROLE_LABELS = ("elasticjob.dlrover/replica-type", "training.kubeflow.org/replica-type")
+_ID_LABELS = ("elasticjob.dlrover/replica-index", "training.kubeflow.org/replica-index")
+_NAMES = (
+    re.compile(r"(?P<job>.+)-edljob-(?P<role>[a-z-]+)-(?P<id>\d+)"),
+    re.compile(r"(?P<job>.+)-(?P<role>master|worker|ps|chief|evaluator)-(?P<id>\d+)"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A job as the cluster's API has it."""
+
+    #: Its object's uid, which is Brain's id of it.
+    job: JobId
+    kind: str
+    namespace: str
+    name: str
+    created_at: datetime
+    #: None while its object is there and its job is not over.
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One pod, by uid, and the time that it was there."""
+
+    pod: PodSight
+    job: JobId | None
+    begin: datetime
+    #: None while it is there and has not ended.
+    end: datetime | None = None
+
+    def covers(self, at: datetime) -> bool:
+        """Whether a reading of ``at`` may be of this pod."""
+        return self.begin <= at and (self.end is None or at <= self.end + LAG)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """All jobs that the cluster's API has."""
+
+    all: Sequence[Known] = ()
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """Their uids."""
+        return frozenset(job.job for job in self.all)
+
+    @cached_property
+    def named(self) -> Mapping[tuple[str, str], list[Known]]:
+        """By namespace and name, which several in a row may have."""
+        return _grouped(self.all, lambda job: (job.namespace, job.name))
+
+
+@dataclass(frozen=True)
+class Stays:
+    """Stays by pod uid."""
+
+    all: Mapping[str, Stay] = field(default_factory=dict)
+
+    @cached_property
+    def named(self) -> Mapping[tuple[str, str], list[Stay]]:
+        """By namespace and name of the pod."""
+        return _grouped(self.all.values(), lambda stay: (stay.pod.namespace, stay.pod.name))
+
+    @cached_property
+    def placed(self) -> Mapping[str | None, list[Stay]]:
+        """By node."""
+        return _grouped(self.all.values(), lambda stay: stay.pod.node)
+
+    def at(self, namespace: str, name: str, instant: datetime) -> Stay | None:
+        """The pod that a name meant; of two that could be, the one that came later."""
+        alike = self.named.get((namespace, name), ())
+        return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
+
+    def on(self, node: str, instant: datetime) -> list[Stay]:
+        """Pods that were on a node then; those that had ended are left out."""
+        return [
+            stay
+            for stay in self.placed.get(node, ())
+            if stay.begin <= instant and (stay.end is None or instant < stay.end)
+        ]
+
+
+def replica_of(pod: PodSight) -> tuple[str, int] | None:
+    """Role and id of a pod by its labels, else by its name; None where neither says.
+
+    The id is that of the name where there is one: it is never reused, an index is.
+    """
+    for form in _NAMES:
+        if found := form.fullmatch(pod.name):
+            return found["role"], int(found["id"])
+    role = next((pod.labels[each] for each in _ROLE_LABELS if pod.labels.get(each)), None)
+    index = next((pod.labels[each] for each in _ID_LABELS if pod.labels.get(each)), "")
+    return (role, int(index)) if role and index.isdigit() else None
+
+
+def job_of(pod: PodSight, jobs: Jobs) -> JobId | None:
+    """The job of a pod: by uid, else by its labels, else by its name; None: of none.
+
+    Labels and names only count for a job that was there when the pod was made; of several of one
+    name the latest.
+    """
+    for uid in (pod.labels.get(UID_LABEL), pod.owner.uid if pod.owner else None):
+        if uid in jobs.ids:
+            return JobId(uid)
+    names = [pod.labels[label] for label in NAME_LABELS if label in pod.labels]
+    names += [found["job"] for form in _NAMES if (found := form.fullmatch(pod.name))]
+    if pod.owner is not None:
+        names.append(pod.owner.name)
+    for name in names:
+        alike = jobs.named.get((pod.namespace, name), ())
+        there = [job for job in alike if _there(job, pod.created_at)]
+        if there:
+            return max(there, key=lambda job: job.created_at).job
+    return None
+
+
+def looked(stays: Stays, pods: Iterable[PodSight], jobs: Jobs, now: datetime) -> Stays:
+    """What is known of stays after one more look at all pods.
+
+    A pod that is not listed any more ended between two looks; its last sight stays, so that how
+    it ended is known where that was seen.
+    """
+    seen = {pod.uid: pod for pod in pods}
+    found = {
+        uid: _stay(stays.all.get(uid), pod, job_of(pod, jobs), now) for uid, pod in seen.items()
+    }
+    for uid, stay in stays.all.items():
+        if uid in seen:
+            continue
+        gone = stay if stay.end is not None else replace(stay, end=now)
+        if gone.end is not None and now - gone.end <= KEEP:
+            found[uid] = gone
+    return Stays(found)
+
+
+def _there(job: Known, instant: datetime) -> bool:
+    return job.created_at <= instant and (job.ended_at is None or instant <= job.ended_at)
+
+
+def _stay(before: Stay | None, pod: PodSight, job: JobId | None, now: datetime) -> Stay:
+    # What a pod was once known to be of, it is of: its job's object may be gone before it.
+    job = job or (before.job if before else None)
+    ended = (pod.end.at or now) if pod.end else None
+    if before is not None and before.end is not None and pod.end is not None:
+        ended = before.end
+    return Stay(pod=pod, job=job, begin=pod.created_at, end=ended)
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    found: dict[Key, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found

@@ -1,0 +1,322 @@
+"""``brain-collect --kubernetes``: look at the cluster, keep, deliver, say how it is.
+
+One per cluster (or list of namespaces). What was measured goes through the same spool and the
+same requests as a machine's readings; replicas and nodes are told as a scaler tells them. It
+changes nothing in the cluster.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from brain import calls, wire
+from brain.client import AsyncBrainClient
+from brain.errors import BadInput, BrainError, Conflict, NotFound
+from brain.types.job import JobId
+from brain.types.resources import PoolName
+from collectors.delivery import Delivery
+from collectors.paths import Home, make_private, write_json
+from collectors.pods import reports
+from collectors.pods.dcgm import Shared, shared
+from collectors.pods.door import Door, by_kubeconfig, in_cluster
+from collectors.pods.identity import Stays, looked
+from collectors.pods.readings import Samples, readings
+from collectors.pods.sources import Look, Sources, Trouble
+from collectors.spool import Spool
+
+log = logging.getLogger("collectors")
+
+#: Another collector holds the lock (EX_TEMPFAIL, as agents do).
+HELD = 75
+#: Brain is asked again about a job that it did not know after so many seconds.
+_DOUBT_SECONDS = 60.0
+#: A last attempt to deliver may take so long.
+_LAST_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Where things are, and how often to look."""
+
+    home: Home
+    url: str
+    #: Read anew for each connection.
+    token: Callable[[], str]
+    every_seconds: float = 15.0
+    #: Pool to register nodes in; None: whoever else does.
+    pool: PoolName | None = None
+
+
+class ClusterCollector:
+    """One collector of a cluster; everything runs on one asyncio loop."""
+
+    def __init__(
+        self,
+        options: Options,
+        sources: Sources,
+        brain: AsyncBrainClient,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._options, self._sources, self._brain, self._clock = options, sources, brain, clock
+        self._spool = Spool(options.home.spool)
+        self._delivery = Delivery(
+            self._spool, url=lambda job: options.url, token=lambda job: options.token()
+        )
+        self._stays = Stays()
+        self._samples = Samples()
+        #: Jobs that Brain knows, and those that it did not, with when to ask again.
+        self._known: set[JobId] = set()
+        self._strange: dict[JobId, float] = {}
+        self._told: dict[JobId, object] = {}
+        self._troubles: tuple[Trouble, ...] = ()
+        self._refused: dict[str, str] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until told to stop; then try once more to deliver."""
+        try:
+            while not stop.is_set():
+                await self.turn()
+                try:
+                    async with asyncio.timeout(self._options.every_seconds):
+                        await stop.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._finish()
+
+    async def turn(self) -> None:
+        """One look, and what follows from it."""
+        found = await self._sources.look()
+        now = self._clock()
+        self._note(found)
+        if found.pods is not None:
+            self._stays = looked(self._stays, found.pods, found.jobs, now)
+            await self._ask_brain()
+            for sample in self._samples.of(self._readings(found)):
+                self._spool.append(sample.job, wire.encode_sample(sample), now=time.time())
+            await self._tell(found, now)
+        self._spool.sync()
+        self._spool.expire(now=time.time())
+        await self._delivery.turn()
+        write_json(self._options.home.status, self.status())
+
+    def _readings(self, found: Look) -> list[Any]:
+        if found.usage is None:
+            return []
+        whose = shared(found.devices, self._stays) if found.devices else Shared(of={}, unknown={})
+        made = readings(found.usage, whose, self._stays, found.nodes)
+        return [reading for reading in made if reading.job in self._known]
+
+    def _note(self, found: Look) -> None:
+        before = {trouble.source for trouble in self._troubles}
+        for trouble in found.troubles:
+            if trouble.source not in before:
+                log.warning("%s: %s; to mend it: %s", trouble.source, trouble.why, trouble.remedy)
+        for source in sorted(before - {trouble.source for trouble in found.troubles}):
+            log.info("%s: mended", source)
+        self._troubles = tuple(found.troubles)
+
+    async def _ask_brain(self) -> None:
+        """Which of the jobs with pods here Brain knows."""
+        for job in {stay.job for stay in self._stays.all.values() if stay.job is not None}:
+            if job in self._known or self._strange.get(job, 0.0) > time.monotonic():
+                continue
+            try:
+                # Only whether it is there matters; what a newer Brain says of it need not be read.
+                await self._brain.send(replace(calls.job(job), reads=bytes))
+            except NotFound:
+                self._strange[job] = time.monotonic() + _DOUBT_SECONDS
+            except BrainError as why:
+                self._refuse("jobs", why)
+                return
+            else:
+                self._known.add(job)
+                self._strange.pop(job, None)
+        self._refused.pop("jobs", None)
+
+    async def _tell(self, found: Look, now: datetime) -> None:
+        for report in reports.reports(self._stays, self._known, now):
+            said = report.replicas, report.waiting
+            if self._told.get(report.job) != said:
+                await self._send("replicas", calls.report_replicas(report))
+                if "replicas" not in self._refused:
+                    self._told[report.job] = said
+        if self._options.pool is not None:
+            for node in reports.nodes(found.nodes.values(), self._options.pool, now):
+                await self._send("nodes", calls.put_node(node))
+
+    async def _send(self, what: str, call: Any) -> None:
+        try:
+            await self._brain.send(call)
+        except (NotFound, Conflict) as why:
+            log.warning("%s: %s", what, why)
+        except BrainError as why:
+            self._refuse(what, why)
+        else:
+            self._refused.pop(what, None)
+
+    def _refuse(self, what: str, why: BrainError) -> None:
+        if what not in self._refused:
+            log.warning("Brain does not take %s: %s", what, why)
+        self._refused[what] = str(why)
+
+    def status(self) -> dict[str, Any]:
+        """What ``status.json`` says."""
+        counts = self._delivery.counts
+        return {
+            "v": wire.VERSION,
+            "pid": os.getpid(),
+            "at": self._clock().isoformat(),
+            "live_jobs": sorted(self._known),
+            "pods": reports.phases(self._stays),
+            "jobs_unknown_to_brain": reports.unclaimed(self._stays, dict.fromkeys(self._known)),
+            "degraded": [
+                {"source": each.source, "why": each.why, "remedy": each.remedy}
+                for each in self._troubles
+            ],
+            "refused": dict(self._refused),
+            "delivered": counts.stored,
+            "duplicates": counts.duplicates,
+            "rejected": counts.rejected,
+            "spooled": self._spool.waiting,
+            "spooled_bytes": self._spool.size_bytes,
+            "dropped": self._spool.counts.dropped,
+            "torn": self._spool.counts.torn + counts.unreadable,
+            "last_error": counts.last_error,
+            "undelivered": self._delivery.errors(),
+        }
+
+    async def _finish(self) -> None:
+        self._delivery.hurry()
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._delivery.turn()
+        except TimeoutError:
+            log.warning("%d samples stay in the spool", self._spool.waiting)
+        await self._delivery.close()
+        write_json(self._options.home.status, self.status())
+        self._spool.close()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what ``--kubernetes`` takes."""
+    told = parser.add_argument_group("of a cluster")
+    told.add_argument("--kubernetes", action="store_true", help="collect from a cluster's API")
+    told.add_argument(
+        "--namespace", action="append", default=[], help="only here; may be given again"
+    )
+    told.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
+    told.add_argument("--context", help="of the kubeconfig")
+    told.add_argument("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter")
+    told.add_argument("--prometheus-token-file", help="bearer token for it")
+    told.add_argument("--token-file", help="Brain's token, role scaler; default $BRAIN_TOKEN")
+    told.add_argument("--pool", help="register the cluster's nodes in this pool")
+    told.add_argument("--check", action="store_true", help="say what is missing, and end")
+    told.add_argument("--user", help="with --check: ask for this user's rights")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Be the collector of a cluster as the command line says; return the exit code."""
+    logging.basicConfig(format="%(asctime)s collector: %(message)s", level=logging.INFO)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        return asyncio.run(_check(given)) if given.check else _collect(given)
+    except (BrainError, OSError) as refused:
+        log.error("%s", refused)
+        return 1
+
+
+def _collect(given: argparse.Namespace) -> int:
+    if not given.url:
+        raise BadInput("--kubernetes needs --url, where Brain listens", field="url")
+    home = Home.at(given.home)
+    make_private(home.root)
+    make_private(home.collector)
+    with home.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.error("another collector holds %s; give this one another --home", home.lock)
+            return HELD
+        asyncio.run(_serve(given, home))
+    return 0
+
+
+async def _serve(given: argparse.Namespace, home: Home) -> None:
+    token = _token(given.token_file)
+    options = Options(
+        home=home,
+        url=given.url,
+        token=token,
+        every_seconds=max(1.0, given.every),
+        pool=PoolName(given.pool) if given.pool else None,
+    )
+    door, prometheus = _door(given), _prometheus(given)
+    sources = Sources(door, namespaces=given.namespace, prometheus=prometheus)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with AsyncBrainClient(given.url, token()) as brain:
+            await ClusterCollector(options, sources, brain).run(stop)
+    finally:
+        await _close(door, prometheus)
+
+
+async def _check(given: argparse.Namespace) -> int:
+    from collectors.pods.check import examine, say
+
+    door, prometheus = _door(given), _prometheus(given)
+    try:
+        return say(await examine(door, given.namespace, prometheus, user=given.user))
+    finally:
+        await _close(door, prometheus)
+
+
+async def _close(door: Door, prometheus: httpx2.AsyncClient | None) -> None:
+    await door.close()
+    if prometheus is not None:
+        await prometheus.aclose()
+
+
+def _door(given: argparse.Namespace) -> Door:
+    chosen = given.kubeconfig or given.context or os.environ.get("KUBECONFIG")
+    if not chosen and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return Door(in_cluster())
+    return Door(by_kubeconfig(given.kubeconfig, given.context))
+
+
+def _prometheus(given: argparse.Namespace) -> httpx2.AsyncClient | None:
+    if not given.prometheus:
+        return None
+    headers = {}
+    if given.prometheus_token_file:
+        headers["Authorization"] = f"Bearer {_read(given.prometheus_token_file)}"
+    return httpx2.AsyncClient(base_url=given.prometheus, headers=headers, timeout=10.0)
+
+
+def _token(path: str | None) -> Callable[[], str]:
+    """Secrets mounted as files change under a running program."""
+    return (lambda: _read(path)) if path else (lambda: os.environ.get("BRAIN_TOKEN", ""))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as missing:
+        raise BadInput(f"token file {path}: {missing}; mount the Secret", field="token") from (
+            missing
+        )

@@ -1,0 +1,150 @@
+"""All of it together: one reading of a job on a node, the pods of the job there added up."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from brain.types.job import JobId
+from brain.types.resources import NodeName
+from brain.types.telemetry import GpuReading, HostSample
+from collectors.pods.dcgm import Shared
+from collectors.pods.identity import Stay, Stays
+from collectors.pods.sights import NodeSight
+from collectors.pods.usage import PodUse, Usage, Use, rate
+from collectors.stamps import Stamps
+
+#: What these sources never say.
+_NO_DISK = "disk: neither metrics-server nor a kubelet counts a pod's disk traffic"
+_NO_NETWORK = "network: metrics-server counts none; give the collector nodes/proxy to ask kubelets"
+
+Place = tuple[JobId, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Of a job on a node."""
+
+    job: JobId
+    node: str
+    at: datetime
+    node_use: Use
+    capacity: NodeSight
+    cpu_millis: int
+    memory_bytes: int
+    gpus: tuple[GpuReading, ...] = ()
+    unavailable: tuple[str, ...] = ()
+
+
+def readings(
+    usage: Usage, shared: Shared, stays: Stays, nodes: Mapping[str, NodeSight]
+) -> list[Reading]:
+    """Add up what the pods of each job use on each node.
+
+    Left out: pods with an agent of ours, which measures itself; pods of no job; nodes that
+    nothing is known of. What was not measured is not made up.
+    """
+    parts: dict[Place, list[tuple[Stay, PodUse]]] = {}
+    for each in usage.pods:
+        stay = _meant(each, stays)
+        if stay is None or stay.job is None or stay.pod.injected or stay.pod.node is None:
+            continue
+        if stay.pod.node in nodes and stay.pod.node in usage.nodes:
+            parts.setdefault((stay.job, stay.pod.node), []).append((stay, each))
+    return [
+        _reading(place, pods, usage.nodes[place[1]], nodes[place[1]], shared)
+        for place, pods in sorted(parts.items())
+    ]
+
+
+def _meant(pod: PodUse, stays: Stays) -> Stay | None:
+    if pod.uid is not None:
+        return stays.all.get(pod.uid)
+    return stays.at(pod.namespace, pod.name, pod.use.at)
+
+
+def _reading(
+    place: Place,
+    pods: Iterable[tuple[Stay, PodUse]],
+    node_use: Use,
+    capacity: NodeSight,
+    shared: Shared,
+) -> Reading:
+    pairs = list(pods)
+    gpus = [gpu for stay, _ in pairs for gpu in shared.of.get(stay.pod.uid, ())]
+    wants = any(stay.pod.requests.gpus for stay, _ in pairs)
+    why = shared.unknown.get(place[1]) or "no exporter tells of them"
+    missing = (f"gpu: {why}",) if wants and not gpus else ()
+    network = () if node_use.received_bytes is not None else (_NO_NETWORK,)
+    return Reading(
+        job=place[0],
+        node=place[1],
+        at=max(use.use.at for _, use in pairs),
+        node_use=node_use,
+        capacity=capacity,
+        cpu_millis=sum(use.use.cpu_millis for _, use in pairs),
+        memory_bytes=sum(use.use.memory_bytes for _, use in pairs),
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        unavailable=(*missing, *network, _NO_DISK),
+    )
+
+
+@dataclass(slots=True)
+class _Last:
+    stamps: Stamps
+    at: datetime | None = None
+    node_use: Use | None = None
+
+
+class Samples:
+    """Makes samples of readings; one that is no newer than the last makes none."""
+
+    def __init__(self) -> None:
+        self._last: dict[Place, _Last] = {}
+
+    def of(self, found: Iterable[Reading]) -> list[HostSample]:
+        """The samples of one look."""
+        made = []
+        kept: dict[Place, _Last] = {}
+        for reading in found:
+            place = reading.job, reading.node
+            last = kept[place] = self._last.get(place) or _Last(Stamps())
+            if last.at is None or reading.at > last.at:
+                made.append(_sample(reading, last))
+                last.at, last.node_use = reading.at, reading.node_use
+        # A job that left a node and comes back begins a new source.
+        self._last = kept
+        return made
+
+
+def _sample(reading: Reading, last: _Last) -> HostSample:
+    source, measured_at, sequence = last.stamps.next(reading.at)
+    capacity = reading.capacity.allocatable
+    return HostSample(
+        job=reading.job,
+        source=source,
+        node=NodeName(reading.node),
+        measured_at=measured_at,
+        sequence=sequence,
+        cpu_millis=reading.node_use.cpu_millis,
+        cpu_capacity_millis=capacity.cpu_millis,
+        memory_bytes=reading.node_use.memory_bytes,
+        memory_capacity_bytes=capacity.memory_bytes,
+        job_cpu_millis=reading.cpu_millis,
+        job_memory_bytes=reading.memory_bytes,
+        disk_read_bytes_per_second=0.0,
+        disk_write_bytes_per_second=0.0,
+        gpus=reading.gpus,
+        unavailable=reading.unavailable,
+        **_network(reading.node_use, last.node_use),
+    )
+
+
+def _network(after: Use, before: Use | None) -> dict[str, Any]:
+    if before is None:
+        return {"network_receive_bytes_per_second": 0.0, "network_send_bytes_per_second": 0.0}
+    span = after.at - before.at
+    return {
+        "network_receive_bytes_per_second": rate(before.received_bytes, after.received_bytes, span),
+        "network_send_bytes_per_second": rate(before.sent_bytes, after.sent_bytes, span),
+    }

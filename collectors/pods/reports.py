@@ -1,0 +1,104 @@
+"""Pods as replicas, told for jobs that no scaler of ours runs, and nodes as Brain knows them."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from brain.types.job import JobId
+from brain.types.resources import Node, NodeName, PoolName
+from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
+from collectors.pods.identity import Stay, Stays, replica_of
+from collectors.pods.sights import NodeSight
+
+#: A pod that says so has a scaler that reports it.
+MANAGED = "app.kubernetes.io/managed-by"
+#: Kinds whose pods are ours to tell of: ids in their names are never used twice.
+_TOLD = "-edljob-"
+
+
+def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
+    """One report per job of ``ours`` with pods that nobody else tells of (DLRover's own)."""
+    wanted = frozenset(ours)
+    found: dict[JobId, list[Stay]] = {}
+    for stay in stays.all.values():
+        if stay.job in wanted and _TOLD in stay.pod.name and not _scaled(stay):
+            found.setdefault(stay.job, []).append(stay)
+    return [_report(job, found[job], now) for job in sorted(found)]
+
+
+def phases(stays: Stays) -> dict[str, dict[str, int]]:
+    """Pods that are there by phase, per job; those of no job are left out."""
+    counts: dict[str, Counter[str]] = {}
+    for stay in stays.all.values():
+        if stay.job is not None and (stay.end is None or stay.pod.end is not None):
+            counts.setdefault(stay.job, Counter())[stay.pod.phase] += 1
+    return {job: dict(each) for job, each in sorted(counts.items())}
+
+
+def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node]:
+    """Nodes to register; one that is not ready is left to fall silent."""
+    return [
+        Node(
+            name=NodeName(each.name),
+            pool=pool,
+            capacity=each.allocatable,
+            accelerator=each.accelerator,
+            seen_at=now,
+            schedulable=each.schedulable,
+        )
+        for each in seen
+        if each.ready
+    ]
+
+
+def _scaled(stay: Stay) -> bool:
+    return stay.pod.labels.get(MANAGED, "").startswith("brain")
+
+
+def _report(job: JobId, stays: list[Stay], now: datetime) -> ReplicaReport:
+    replicas = [replica for stay in stays if (replica := _replica(stay)) is not None]
+    replicas.sort(key=lambda each: (each.role, each.id))
+    waiting = next((s.pod.waiting for s in stays if s.end is None and s.pod.waiting), None)
+    return ReplicaReport(job=job, replicas=tuple(replicas), waiting=waiting, at=now)
+
+
+def _replica(stay: Stay) -> Replica | None:
+    said = replica_of(stay.pod)
+    if said is None or (stay.pod.node is None and stay.end is None):
+        # Not bound: it is on no node that could be told; the report says why it waits.
+        return None
+    role, id = said
+    exit, code, detail = _ended(stay)
+    running = stay.pod.phase == "Running"
+    return Replica(
+        id=id,
+        role=role,
+        node=NodeName(stay.pod.node or ""),
+        state=ReplicaState.EXITED
+        if stay.end
+        else (ReplicaState.RUNNING if running else ReplicaState.STARTING),
+        generation=0,
+        started_at=stay.begin,
+        ended_at=stay.end,
+        exit=exit,
+        exit_code=code,
+        detail=detail,
+    )
+
+
+def _ended(stay: Stay) -> tuple[ReplicaExit | None, int | None, str]:
+    if stay.end is None:
+        return None, None, ""
+    end = stay.pod.end
+    if end is None:
+        return ReplicaExit.LOST, None, "its pod was removed before it ended"
+    if end.succeeded:
+        return ReplicaExit.SUCCEEDED, 0, ""
+    lost = end.reason in ("Evicted", "Preempted", "NodeLost", "NodeShutdown", "Preempting")
+    exit = ReplicaExit.LOST if lost else ReplicaExit.FAILED
+    return exit, end.code, f"{end.reason}: {end.detail}" if end.detail else end.reason
+
+
+def unclaimed(stays: Stays, known: Mapping[str, object]) -> int:
+    """Jobs with pods here that Brain does not know."""
+    return len({s.job for s in stays.all.values() if s.job is not None and s.job not in known})

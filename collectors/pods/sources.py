@@ -1,0 +1,234 @@
+"""Asks every source once per look. One that fails is named with what mends it; the others go on."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from brain.errors import BadInput, BrainError, NotAllowed, NotFound, Unavailable
+from brain.types.job import JobId
+from collectors.pods.dcgm import QUERY, Device, devices
+from collectors.pods.door import Door
+from collectors.pods.identity import Jobs, Known
+from collectors.pods.sights import NodeSight, Object, PodSight, instant, node, pod
+from collectors.pods.usage import Usage, of_metrics_server, of_summary
+
+#: Kinds whose objects are jobs: path of the group and version, plural, kind.
+JOB_KINDS = (
+    ("apis/elastic.iml.github.io/v1alpha1", "elasticjobs", "ElasticJob"),
+    ("apis/kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
+)
+#: Conditions and phases by which a job's object says that it is over.
+_OVER = ("Succeeded", "Failed", "Complete", "Cancelled")
+METRICS = "apis/metrics.k8s.io/v1beta1"
+#: What mends a source, by its name.
+REMEDIES: Mapping[str, str] = {
+    "nodes": "grant `list` on nodes: apply deploy/rbac",
+    "pods": "grant `list` on pods in the watched namespaces: apply deploy/rbac",
+    "jobs": "grant `list` on elasticjobs.elastic.iml.github.io and pytorchjobs.kubeflow.org",
+    "usage": (
+        "install metrics-server (`kubectl top pods` must work) and grant `list` on "
+        "pods.metrics.k8s.io and nodes.metrics.k8s.io; or grant `get` on nodes/proxy"
+    ),
+    "gpu": (
+        "give --prometheus the URL of a Prometheus that scrapes dcgm-exporter; "
+        "DCGM_FI_DEV_GPU_UTIL and DCGM_FI_DEV_FB_USED must be among its metrics"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A source that cannot be had: what it said, and what mends it."""
+
+    source: str
+    why: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Look:
+    """What one round brought; None: not to be had."""
+
+    pods: Sequence[PodSight] | None = None
+    nodes: Mapping[str, NodeSight] = field(default_factory=dict)
+    jobs: Jobs = field(default_factory=Jobs)
+    usage: Usage | None = None
+    devices: Sequence[Device] = ()
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+class Sources:
+    """The API server, and a Prometheus where one is named."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        namespaces: Sequence[str] = (),
+        prometheus: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._door, self._namespaces, self._prometheus = door, tuple(namespaces), prometheus
+
+    async def look(self) -> Look:
+        """Ask everything. Never raises what a source says."""
+        found = Look()
+        try:
+            found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)
+        except BrainError as why:
+            found.troubles.append(_trouble("pods", why))
+            return found
+        await self._nodes(found)
+        await self._jobs(found)
+        await self._usage(found)
+        await self._devices(found)
+        return found
+
+    async def _nodes(self, found: Look) -> None:
+        try:
+            listed = await self._door.items("/api/v1/nodes")
+            found.nodes = {each.name: each for each in _readable(node, listed, "nodes", found)}
+        except BrainError as why:
+            found.troubles.append(_trouble("nodes", why))
+
+    async def _jobs(self, found: Look) -> None:
+        known: list[Known] = []
+        for group, plural, kind in JOB_KINDS:
+            try:
+                listed = await self._all(group, plural)
+                known += _readable(partial(_known, kind), listed, "jobs", found)
+            except NotFound:
+                # A kind that is not installed has no jobs.
+                continue
+            except BrainError as why:
+                found.troubles.append(_trouble("jobs", why))
+        found.jobs = Jobs(known)
+
+    async def _usage(self, found: Look) -> None:
+        try:
+            nodes = await self._door.get(f"/{METRICS}/nodes")
+            pods = [await self._door.get(path) for path in self._paths(METRICS, "pods")]
+            found.usage = of_metrics_server(nodes, {"items": [i for p in pods for i in p["items"]]})
+        except (BrainError, KeyError) as none:
+            await self._summaries(found, none)
+        if found.usage is not None and found.usage.unreadable:
+            why = BadInput(f"{found.usage.unreadable} items cannot be read")
+            found.troubles.append(_trouble("usage", why))
+
+    async def _summaries(self, found: Look, first: Exception) -> None:
+        """Kubelets, where metrics-server is not to be had."""
+        summaries: list[Object] = []
+        why: BrainError | None = None
+        for name in found.nodes:
+            path = f"/api/v1/nodes/{quote(name, safe='')}/proxy/stats/summary"
+            try:
+                summaries.append(await self._door.get(path))
+            except (NotAllowed, NotFound) as refused:
+                why = refused
+                break
+            except BrainError as away:
+                # One kubelet that is away does not hide the others.
+                why = away
+        if summaries:
+            found.usage = of_summary(summaries)
+        if why is not None or not summaries:
+            found.troubles.append(_trouble("usage", why or first))
+
+    async def _devices(self, found: Look) -> None:
+        if self._prometheus is None:
+            if any(pod.requests.gpus for pod in found.pods or ()):
+                said = Unavailable("pods ask for GPUs and no Prometheus is named")
+                found.troubles.append(_trouble("gpu", said))
+            return
+        try:
+            answer = await prometheus_query(self._prometheus, QUERY)
+        except BrainError as why:
+            found.troubles.append(_trouble("gpu", why))
+            return
+        found.devices = devices(answer, _places(found))
+        if not found.devices and any(each.allocatable.gpus for each in found.nodes.values()):
+            said = Unavailable("Prometheus has no series of DCGM for any node of this cluster")
+            found.troubles.append(_trouble("gpu", said))
+
+    async def _all(self, group: str, plural: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for path in self._paths(group, plural):
+            found += await self._door.items(path)
+        return found
+
+    def _paths(self, group: str, plural: str) -> list[str]:
+        spaces = [f"namespaces/{quote(each, safe='')}/" for each in self._namespaces] or [""]
+        return [f"/{group}/{space}{plural}" for space in spaces]
+
+
+async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, Any]:
+    """An instant query.
+
+    Raises:
+        Unavailable: Prometheus cannot be reached, or refuses.
+    """
+    try:
+        answer = await client.get("/api/v1/query", params={"query": query})
+        said = answer.json() if answer.status_code < 500 else {}
+    except (httpx2.HTTPError, ValueError) as silent:
+        raise Unavailable(f"{client.base_url}: {silent or type(silent).__name__}") from silent
+    if answer.status_code >= 400 or not isinstance(said, dict) or said.get("status") != "success":
+        error = said.get("error", "") if isinstance(said, dict) else ""
+        raise Unavailable(f"{client.base_url}: HTTP {answer.status_code} {error}".rstrip())
+    return said
+
+
+def _readable(read: Any, listed: Iterable[Object], source: str, found: Look) -> list[Any]:
+    """What can be read of a list; one odd object does not hide the others."""
+    made, odd = [], None
+    for each in listed:
+        try:
+            made.append(read(each))
+        except BadInput as bad:
+            odd = bad
+    if odd is not None:
+        found.troubles.append(_trouble(source, odd))
+    return made
+
+
+def _known(kind: str, obj: Object) -> Known:
+    meta, status = obj.get("metadata") or {}, obj.get("status") or {}
+    conditions = [
+        each
+        for each in status.get("conditions") or ()
+        if each.get("type") in _OVER and each.get("status") == "True"
+    ]
+    ended = [instant(status.get("completionTime"))]
+    ended += [instant(each.get("lastTransitionTime")) for each in conditions]
+    created_at = instant(meta.get("creationTimestamp"))
+    if created_at is None:
+        raise BadInput(f"{kind} {meta.get('name')!r} has no time", field="creationTimestamp")
+    return Known(
+        job=JobId(meta.get("uid", "")),
+        kind=kind,
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        created_at=created_at,
+        ended_at=next((at for at in ended if at is not None), None),
+    )
+
+
+def _places(found: Look) -> dict[str, str]:
+    """Names of nodes by everything that a series may say instead of one."""
+    places = {name: name for name in found.nodes}
+    for each in found.nodes.values():
+        places |= dict.fromkeys(each.addresses - {""}, each.name)
+    for one in found.pods or ():
+        # The exporter's pod: its address, and its name as Hostname, stand for its node.
+        if one.node and "dcgm" in one.name:
+            places[one.name] = one.node
+            if one.address:
+                places[one.address] = one.node
+    return places
+
+
+def _trouble(source: str, why: Exception) -> Trouble:
+    return Trouble(source=source, why=str(why), remedy=REMEDIES[source])

@@ -1,0 +1,127 @@
+"""What nodes and pods use, as metrics-server or a kubelet says it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from brain.errors import BadInput
+from collectors.pods.quantities import millis, whole
+from collectors.pods.sights import Object, instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Of a pod or node, at the end of a window."""
+
+    cpu_millis: int
+    #: Working set: without the file cache that can be dropped.
+    memory_bytes: int
+    #: Counters since the pod or node began; None where nobody counts.
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUse:
+    """Of a pod by name; ``uid`` where the source knows it."""
+
+    namespace: str
+    name: str
+    uid: str | None = None
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One reading of everything."""
+
+    nodes: Mapping[str, Use]
+    pods: Sequence[PodUse]
+    #: Items that could not be read.
+    unreadable: int = 0
+
+
+def of_metrics_server(nodes: Object, pods: Object) -> Usage:
+    """Read ``NodeMetricsList`` and ``PodMetricsList`` of metrics.k8s.io/v1beta1."""
+    found: dict[str, Use] = {}
+    listed: list[PodUse] = []
+    unreadable = 0
+    for each in nodes.get("items") or ():
+        try:
+            found[each["metadata"]["name"]] = _metered([each], each)
+        except (BadInput, KeyError):
+            unreadable += 1
+    for each in pods.get("items") or ():
+        try:
+            meta = each["metadata"]
+            use = _metered(each.get("containers") or (), each)
+            listed.append(PodUse(namespace=meta["namespace"], name=meta["name"], use=use))
+        except (BadInput, KeyError):
+            unreadable += 1
+    return Usage(nodes=found, pods=listed, unreadable=unreadable)
+
+
+def of_summary(summaries: Sequence[Object]) -> Usage:
+    """Read kubelets' ``/stats/summary``, one per node."""
+    found: dict[str, Use] = {}
+    listed: list[PodUse] = []
+    unreadable = 0
+    for summary in summaries:
+        node = summary.get("node") or {}
+        try:
+            found[node["nodeName"]] = _summed(node)
+        except (BadInput, KeyError):
+            unreadable += 1
+        for each in summary.get("pods") or ():
+            try:
+                ref = each["podRef"]
+                use = _summed(each)
+                listed.append(
+                    PodUse(
+                        namespace=ref["namespace"], name=ref["name"], uid=ref.get("uid"), use=use
+                    )
+                )
+            except (BadInput, KeyError):
+                unreadable += 1
+    return Usage(nodes=found, pods=listed, unreadable=unreadable)
+
+
+def _metered(parts: Sequence[Object], item: Object) -> Use:
+    at = instant(item.get("timestamp"))
+    if at is None:
+        raise BadInput("timestamp is missing", field="timestamp")
+    return Use(
+        cpu_millis=sum(millis(each["usage"]["cpu"]) for each in parts),
+        memory_bytes=sum(whole(each["usage"]["memory"]) for each in parts),
+        # The window ends at the timestamp; what is measured is measured by then.
+        at=at,
+    )
+
+
+def _summed(item: Object) -> Use:
+    cpu, memory = item["cpu"], item["memory"]
+    at = instant(cpu.get("time"))
+    if at is None:
+        raise BadInput("cpu.time is missing", field="cpu.time")
+    network: Mapping[str, Any] = item.get("network") or {}
+    return Use(
+        cpu_millis=round(int(cpu["usageNanoCores"]) / 1e6),
+        memory_bytes=int(memory["workingSetBytes"]),
+        received_bytes=_counter(network.get("rxBytes")),
+        sent_bytes=_counter(network.get("txBytes")),
+        at=at,
+    )
+
+
+def _counter(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) else None
+
+
+def rate(before: int | None, after: int | None, span: timedelta) -> float:
+    """Bytes per second between two counters; 0 where nobody counted, or it began anew."""
+    seconds = span.total_seconds()
+    if before is None or after is None or after < before or seconds <= 0:
+        return 0.0
+    return (after - before) / seconds

@@ -1,0 +1,58 @@
+"""``python -m scaler.kubernetes.doctor``: findings as JSON, one a line; 1 if any is bad."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from brain.errors import BrainError
+from scaler.kubernetes.doctor import installed, rights
+from scaler.kubernetes.doctor.finding import Finding
+from scaler.kubernetes.doctor.rights import Asking
+from scaler.kubernetes.machinery.cluster import Cluster, connect
+
+#: A person waits.
+_SECONDS = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what is found."""
+    given = _parser().parse_args(arguments)
+    asking = Asking(namespaces=tuple(given.namespace), own=given.own, user=given.user)
+    broken = False
+    for finding in findings(given.kubeconfig, given.context, asking):
+        sys.stdout.write(json.dumps(asdict(finding)) + "\n")
+        broken |= finding.level == "bad"
+    return int(broken)
+
+
+def findings(kubeconfig: str | None, context: str | None, asking: Asking) -> Iterator[Finding]:
+    """Everything; an API server that does not answer is a finding, too."""
+    try:
+        cluster = Cluster(connect(kubeconfig=kubeconfig, context=context)).hasty(_SECONDS)
+    except (BrainError, ImportError) as none:
+        yield Finding("bad", "no cluster to look at", str(none))
+        return
+    try:
+        for part in (installed.examine(cluster), rights.examine(cluster, asking)):
+            try:
+                yield from part
+            except BrainError as why:
+                yield Finding("bad", f"the API server at {cluster.host}", str(why))
+    finally:
+        cluster.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="brain doctor --cluster", description=__doc__)
+    parser.add_argument("--kubeconfig")
+    parser.add_argument("--context")
+    parser.add_argument("--namespace", action="append", default=[], help="served; default: all")
+    parser.add_argument("--own", default="brain", help="namespace of the operator (brain)")
+    parser.add_argument("--user", help="ask for this user instead of the one that asks")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

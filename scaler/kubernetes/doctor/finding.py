@@ -1,0 +1,13 @@
+"""One thing that is so, and where it is bad, what mends it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of ``brain doctor``."""
+
+    level: Literal["ok", "note", "bad"]
+    what: str
+    remedy: str = ""

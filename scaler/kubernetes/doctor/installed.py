@@ -1,0 +1,122 @@
+"""What has to be installed, and labels of nodes that ranks and accelerators are read from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from brain.errors import NotFound
+from scaler.kubernetes.doctor.finding import Finding
+from scaler.kubernetes.kinds.documents.templates import ACCELERATOR_LABELS
+from scaler.kubernetes.kinds.fields import GROUP
+from scaler.kubernetes.machinery.cluster import NODE, Cluster, Object
+
+_CRDS = "brain migrate --crds"
+#: What our kinds are served with; DLRover's own lack some of it.
+_SERVED = {
+    "elasticjobs": "jobs are unknown to the API server",
+    "elasticjobs/status": "what became of a job cannot be said",
+    "elasticjobs/scale": "`kubectl scale` does not work",
+    "scaleplans": "plans are unknown to the API server",
+    "scaleplans/status": "what became of a plan cannot be said",
+}
+_ZONE = "topology.kubernetes.io/zone"
+#: Scheduling gates are on by default from here on.
+_LEAST = (1, 27)
+
+
+def examine(cluster: Cluster) -> Iterator[Finding]:
+    """Version, kinds, gangs and nodes."""
+    yield from _version(cluster.read("/version"))
+    yield from _kinds(cluster)
+    yield from _gangs(cluster)
+    yield from nodes(cluster.list(NODE).items)
+
+
+def nodes(found: Sequence[Object]) -> Iterator[Finding]:
+    """Labels that nodes lack."""
+    if not found:
+        yield Finding("bad", "the cluster has no nodes", "add one, or look at its autoscaler")
+        return
+    with_gpus = [each for each in found if _gpus(each)]
+    bare = [_name(each) for each in with_gpus if not _has(each, ACCELERATOR_LABELS)]
+    if bare:
+        yield Finding(
+            "note",
+            f"{_some(bare)} with GPUs have no label {ACCELERATOR_LABELS[0]}",
+            "run NVIDIA's gpu-feature-discovery, or label them by hand; meanwhile kinds of GPU "
+            "cannot be told apart",
+        )
+    zoneless = [_name(each) for each in found if not _has(each, (_ZONE,))]
+    if zoneless and len(found) > 1:
+        yield Finding(
+            "note",
+            f"{_some(zoneless)} have no label {_ZONE}",
+            f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; ranks follow node names meanwhile",
+        )
+    idle = [_name(each) for each in found if not _ready(each)]
+    if idle:
+        yield Finding("note", f"{_some(idle)} are not ready", "kubectl describe node " + idle[0])
+    if not (bare or zoneless or idle):
+        yield Finding("ok", f"{len(found)} nodes are ready and labelled")
+
+
+def _version(said: Mapping[str, Any]) -> Iterator[Finding]:
+    text = str(said.get("gitVersion", "of an unknown version"))
+    major, minor = (str(said.get(part, "0")).rstrip("+") for part in ("major", "minor"))
+    new = (int(major), int(minor)) >= _LEAST if major.isdecimal() and minor.isdecimal() else False
+    yield (
+        Finding("ok", f"Kubernetes {text} answers")
+        if new
+        else Finding(
+            "bad",
+            f"Kubernetes {text} has no scheduling gates",
+            "upgrade to 1.27 or later; until then a partial gang may hold GPUs",
+        )
+    )
+
+
+def _kinds(cluster: Cluster) -> Iterator[Finding]:
+    served = _resources(cluster, f"/apis/{GROUP}/v1alpha1")
+    missing = [name for name in _SERVED if name not in served]
+    for name in missing:
+        yield Finding("bad", f"{name}.{GROUP} is not served: {_SERVED[name]}", _CRDS)
+    if not missing:
+        yield Finding("ok", "ElasticJob and ScalePlan are installed")
+
+
+def _gangs(cluster: Cluster) -> Iterator[Finding]:
+    if "podgroups" in _resources(cluster, "/apis/scheduling.volcano.sh/v1beta1"):
+        yield Finding("ok", "Volcano admits gangs of jobs that ask for it")
+    else:
+        yield Finding("ok", "gangs are admitted by scheduling gates; Volcano is not installed")
+
+
+def _resources(cluster: Cluster, path: str) -> set[str]:
+    try:
+        said = cluster.read(path)
+    except NotFound:
+        return set()
+    return {str(each.get("name")) for each in said.get("resources") or ()}
+
+
+def _gpus(node: Object) -> bool:
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    return any(name.endswith("/gpu") and str(count) != "0" for name, count in amounts.items())
+
+
+def _has(node: Object, labels: Sequence[str]) -> bool:
+    found = node["metadata"].get("labels") or {}
+    return any(label in found for label in labels)
+
+
+def _ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any((c.get("type"), c.get("status")) == ("Ready", "True") for c in conditions)
+
+
+def _name(node: Object) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{len(names)} nodes ({shown}{', …' if len(names) > 3 else ''})"

@@ -1,0 +1,112 @@
+"""Rights: each is asked of the API server, which alone knows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scaler.kubernetes.doctor.finding import Finding
+from scaler.kubernetes.kinds.rights import RIGHTS, Right, Scope
+from scaler.kubernetes.machinery.cluster import Cluster, Kind
+
+_GROUP = "authorization.k8s.io"
+_SELF = Kind(_GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
+_OTHER = Kind(_GROUP, "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+#: API groups of what is not in every cluster; without it nothing else stops.
+_OPTIONAL = frozenset(
+    {"scheduling.volcano.sh", "kubeflow.org", "autoscaling", "metrics.k8s.io", "scheduling.k8s.io"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """For whom, and where."""
+
+    #: Namespaces that are served; none: all.
+    namespaces: tuple[str, ...] = ()
+    #: Where the operator itself runs.
+    own: str = "brain"
+    #: ``system:serviceaccount:brain:brain-scaler``; None: whoever asks.
+    user: str | None = None
+
+
+def examine(cluster: Cluster, asking: Asking) -> Iterator[Finding]:
+    """One finding per resource and place that lacks a verb; one in all where none does."""
+    missing = 0
+    for right in RIGHTS:
+        for namespace in places(right, asking):
+            for resource in right.resources:
+                lacking = [
+                    verb
+                    for verb in right.verbs
+                    if not _may(cluster, asking, right, resource, verb, namespace)
+                ]
+                if lacking:
+                    missing += 1
+                    yield _finding(right, resource, lacking, namespace, asking)
+    if not missing:
+        who = asking.user or "this account"
+        yield Finding("ok", f"{who} has every right of the operator")
+
+
+def places(right: Right, asking: Asking) -> Sequence[str]:
+    """Namespaces in which a right is needed; empty text: in all."""
+    match right.scope:
+        case Scope.OWN:
+            return (asking.own,)
+        case Scope.CLUSTER:
+            return ("",)
+        case Scope.JOBS:
+            return asking.namespaces or ("",)
+
+
+def remedy(scope: Scope, namespace: str, asking: Asking) -> str:
+    """The command that grants what a scope lacks."""
+    if not asking.namespaces:
+        return f"kubectl apply -n {asking.own} -f deploy/rbac/cluster-wide.yaml"
+    if scope is Scope.JOBS:
+        return f"kubectl apply -n {namespace} -f deploy/rbac/namespace.yaml"
+    return f"kubectl apply -n {asking.own} -f deploy/rbac/own.yaml"
+
+
+def _finding(
+    right: Right, resource: str, lacking: Sequence[str], namespace: str, asking: Asking
+) -> Finding:
+    full = f"{resource}.{right.group}" if right.group else resource
+    where = f" in {namespace}" if namespace else ""
+    said = f"operator may not {', '.join(lacking)} {full}{where}; it {right.why}"
+    optional = right.group in _OPTIONAL
+    return Finding("note" if optional else "bad", said, remedy(right.scope, namespace, asking))
+
+
+def _may(
+    cluster: Cluster, asking: Asking, right: Right, resource: str, verb: str, namespace: str
+) -> bool:
+    name, _, part = resource.partition("/")
+    wanted = {"verb": verb, "group": right.group, "resource": name}
+    wanted |= {"subresource": part} if part else {}
+    wanted |= {"namespace": namespace} if namespace else {}
+    kind = _SELF if asking.user is None else _OTHER
+    spec: dict[str, object] = {"resourceAttributes": wanted}
+    if asking.user is not None:
+        spec |= {"user": asking.user, "groups": groups(asking.user)}
+    review = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        # Reviews are answered, not stored: they have no name.
+        "metadata": {},
+        "spec": spec,
+    }
+    answer = cluster.create(kind, review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+def groups(user: str) -> list[str]:
+    """Groups that a user has by its name: those of every service account.
+
+    >>> groups("system:serviceaccount:brain:brain-scaler")[1]
+    'system:serviceaccounts:brain'
+    """
+    parts = user.split(":")
+    found = ["system:authenticated"]
+    if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        found = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}", *found]
+    return found

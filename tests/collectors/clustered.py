@@ -1,0 +1,148 @@
+"""Builders: objects as an API server lists them, and one that lists them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+
+from collectors.pods.door import Access, Door
+from collectors.pods.identity import Jobs, Known
+from collectors.pods.sights import PodSight
+from collectors.pods.sights import pod as pod_sight
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+JOB = "0198aaaa-0000-4000-8000-000000000001"
+
+
+def at(seconds: float) -> datetime:
+    """``seconds`` after the beginning."""
+    return START + timedelta(seconds=seconds)
+
+
+def stamp(seconds: float) -> str:
+    """The same as the API writes it."""
+    return at(seconds).isoformat().replace("+00:00", "Z")
+
+
+def pod(
+    name: str = "digits-edljob-worker-0",
+    uid: str = "pod-0",
+    *,
+    born: float = 10,
+    node: str | None = "n0",
+    phase: str = "Running",
+    labels: Mapping[str, str] | None = None,
+    owner: Mapping[str, Any] | None = None,
+    requests: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A Pod in the namespace ``team``."""
+    container = {"name": "main", "resources": {"requests": dict(requests or {"cpu": "1"})}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": uid,
+            "creationTimestamp": stamp(born),
+            "labels": dict(labels or {}),
+            "ownerReferences": [dict(owner)] if owner else [],
+        },
+        "spec": {"nodeName": node, "containers": [container]} | dict(spec or {}),
+        "status": {"phase": phase} | dict(status or {}),
+    }
+
+
+def seen(*args: Any, **given: Any) -> PodSight:
+    """The same, read."""
+    return pod_sight(pod(*args, **given))
+
+
+def node(name: str = "n0", *, gpus: int = 0, address: str = "10.0.0.1") -> dict[str, Any]:
+    """A Node of 8 processors and 32 GiB."""
+    allocatable = {"cpu": "8", "memory": "32Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return {
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "A100"} if gpus else {}},
+        "spec": {},
+        "status": {
+            "allocatable": allocatable,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": address}],
+        },
+    }
+
+
+def job(
+    uid: str = JOB, name: str = "digits", *, born: float = 0, ended: float | None = None
+) -> Known:
+    """An ElasticJob in the namespace ``team``."""
+    return Known(
+        job=uid,  # type: ignore[arg-type]  # a NewType of str
+        kind="ElasticJob",
+        namespace="team",
+        name=name,
+        created_at=at(born),
+        ended_at=None if ended is None else at(ended),
+    )
+
+
+def jobs(*known: Known) -> Jobs:
+    """What the API has; by default the one job."""
+    return Jobs(known or (job(),))
+
+
+def metered(name: str, *, seconds: float, cpu: str, memory: str, **more: str) -> dict[str, Any]:
+    """A PodMetrics of one container, or with no namespace a NodeMetrics."""
+    usage = {"cpu": cpu, "memory": memory}
+    meta = {"name": name} | more
+    return {
+        "metadata": meta,
+        "timestamp": stamp(seconds),
+        "window": "15s",
+        "usage": usage,
+        "containers": [{"name": "main", "usage": usage}],
+    }
+
+
+def series(metric: str, value: str, *, seconds: float = 20, **labels: str) -> dict[str, Any]:
+    """One series of an instant vector."""
+    return {"metric": {"__name__": metric} | labels, "value": [at(seconds).timestamp(), value]}
+
+
+def vector(*found: Mapping[str, Any]) -> dict[str, Any]:
+    """Prometheus' answer."""
+    return {"status": "success", "data": {"resultType": "vector", "result": list(found)}}
+
+
+class Listing(httpx2.AsyncBaseTransport):
+    """Answers GET by path with what is in ``paths``: an object, a list of items, or a code.
+
+    Access reviews are answered with yes but for ``denied`` resources.
+    """
+
+    def __init__(self, paths: Mapping[str, Any], *, denied: Sequence[str] = ()) -> None:
+        self.paths, self.denied = dict(paths), frozenset(denied)
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        self.asked.append(path)
+        if path.endswith("accessreviews"):
+            wanted = json.loads(request.content)["spec"]["resourceAttributes"]
+            allowed = wanted["resource"] not in self.denied
+            return httpx2.Response(201, json={"status": {"allowed": allowed}})
+        found = self.paths.get(path, 404)
+        if isinstance(found, int):
+            return httpx2.Response(found, json={"message": f"{path} answers {found}"})
+        body = {"items": found} if isinstance(found, list) else found
+        return httpx2.Response(200, json=body)
+
+    def door(self) -> Door:
+        """A door to it."""
+        return Door(Access(url="http://api", token=lambda: ""), transport=self)
+
+    def client(self) -> httpx2.AsyncClient:
+        """A client of it, where it plays Prometheus."""
+        return httpx2.AsyncClient(base_url="http://prometheus", transport=self)

@@ -1,0 +1,240 @@
+"""``brain-collect --kubernetes``: what is there is delivered, what is not is said, and why."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from brain import wire
+from brain.client import AsyncBrainClient
+from brain.types.resources import PoolName
+from brain.types.telemetry import HostSample
+from collectors import cli
+from collectors.paths import Home, make_private
+from collectors.pods.check import examine
+from collectors.pods.loop import ClusterCollector, Options
+from collectors.pods.sources import Sources
+from tests.collectors.clustered import (
+    JOB,
+    START,
+    Listing,
+    metered,
+    node,
+    pod,
+    series,
+    stamp,
+    vector,
+)
+from tests.collectors.serviced import Service
+
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+JOBS = "/apis/elastic.iml.github.io/v1alpha1/elasticjobs"
+
+
+def cluster(**changed: Any) -> dict[str, Any]:
+    """One job of one pod on one node, and a metrics-server."""
+    meta = {"name": "digits", "namespace": "team", "uid": JOB, "creationTimestamp": stamp(0)}
+    paths: dict[str, Any] = {
+        "/api/v1/pods": [pod()],
+        "/api/v1/nodes": [node()],
+        JOBS: [{"metadata": meta}],
+        f"{METRICS}/nodes": [metered("n0", seconds=20, cpu="3", memory="8Gi")],
+        f"{METRICS}/pods": [
+            metered(
+                "digits-edljob-worker-0", seconds=20, cpu="900m", memory="2Gi", namespace="team"
+            )
+        ],
+    }
+    return paths | changed
+
+
+class Brain(httpx2.AsyncBaseTransport):
+    """Knows one job; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, Any]] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        if request.method != "GET":
+            self.told.append((request.method, path, json.loads(request.content)))
+            return httpx2.Response(204)
+        if path.endswith(JOB):
+            return httpx2.Response(200, json={})
+        problem = {"type": "UnknownJob", "title": "", "status": 404, "detail": "none"}
+        return httpx2.Response(404, json=problem)
+
+
+async def look(
+    listing: Listing, home: Path, *, url: str = "http://127.0.0.1:9", pool: str | None = None
+) -> tuple[dict[str, Any], Brain]:
+    """One turn, and what is said and told after it."""
+    brain = Brain()
+    place = Home(home)
+    make_private(place.collector)
+    options = Options(
+        home=place, url=url, token=lambda: "brn_x", pool=PoolName(pool) if pool else None
+    )
+    async with AsyncBrainClient("http://brain", transport=brain) as client:
+        sources = Sources(listing.door())
+        collector = ClusterCollector(options, sources, client, clock=lambda: START)
+        stop = asyncio.Event()
+        stop.set()
+        await collector.turn()
+        await collector.run(stop)
+    status: dict[str, Any] = json.loads(place.status.read_text())
+    return status, brain
+
+
+def test_what_pods_use_reaches_the_service(tmp_path: Path):
+    service = Service()
+    try:
+        status, _ = asyncio.run(look(Listing(cluster()), tmp_path, url=service.url))
+    finally:
+        service.close()
+
+    sample = service.of(HostSample)[0]
+    assert (sample.job, sample.node, sample.job_cpu_millis, sample.cpu_millis) == (
+        JOB,
+        "n0",
+        900,
+        3000,
+    )
+    assert (status["delivered"], status["degraded"]) == (1, [])
+    assert status["pods"] == {JOB: {"Running": 1}}
+
+
+def test_without_metrics_nothing_is_made_up_and_the_remedy_is_said(tmp_path: Path):
+    listing = Listing(cluster(**{f"{METRICS}/nodes": 404}))
+
+    status, _ = asyncio.run(look(listing, tmp_path))
+
+    assert status["spooled"] == 0
+    assert [each["source"] for each in status["degraded"]] == ["usage"]
+    assert "install metrics-server" in status["degraded"][0]["remedy"]
+
+
+def test_kubelets_stand_in_for_metrics_server(tmp_path: Path):
+    whole = {
+        "cpu": {"time": stamp(20), "usageNanoCores": 5e8},
+        "memory": {"workingSetBytes": 1 << 30},
+    }
+    ref = {"name": "digits-edljob-worker-0", "namespace": "team", "uid": "pod-0"}
+    summary = {"node": {"nodeName": "n0"} | whole, "pods": [{"podRef": ref} | whole]}
+    paths = {f"{METRICS}/nodes": 404, "/api/v1/nodes/n0/proxy/stats/summary": summary}
+
+    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
+
+    assert (status["spooled"], status["degraded"]) == (1, [])
+
+
+def test_a_refused_list_of_pods_names_the_right(tmp_path: Path):
+    status, _ = asyncio.run(look(Listing(cluster(**{"/api/v1/pods": 403})), tmp_path))
+
+    trouble = status["degraded"][0]
+    assert (trouble["source"], "`list` on pods" in trouble["remedy"]) == ("pods", True)
+
+
+def test_gpus_without_a_prometheus_are_said(tmp_path: Path):
+    paths = {"/api/v1/pods": [pod(requests={"nvidia.com/gpu": "1"})]}
+
+    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
+
+    assert "--prometheus" in status["degraded"][0]["remedy"]
+
+
+def test_nodes_and_foreign_replicas_are_told(tmp_path: Path):
+    _, brain = asyncio.run(look(Listing(cluster()), tmp_path, pool="gpu"))
+
+    assert [path for _, path, _ in brain.told] == [
+        f"/api/v1/jobs/{JOB}/replicas",
+        "/api/v1/nodes/n0",
+    ]
+
+
+def test_jobs_that_brain_does_not_know_are_counted(tmp_path: Path):
+    meta = {"name": "digits", "namespace": "team", "uid": "other", "creationTimestamp": stamp(0)}
+
+    status, _ = asyncio.run(look(Listing(cluster(**{JOBS: [{"metadata": meta}]})), tmp_path))
+
+    assert (status["jobs_unknown_to_brain"], status["spooled"]) == (1, 0)
+
+
+def test_the_spool_keeps_what_a_brain_that_is_away_does_not_take(tmp_path: Path):
+    status, _ = asyncio.run(look(Listing(cluster()), tmp_path))
+
+    line = next((tmp_path / "collector").rglob("*.ndjson")).read_bytes()
+    assert status["spooled"] == 1
+    assert isinstance(wire.decode_sample(line), HostSample)
+
+
+def test_lists_are_read_page_by_page(tmp_path: Path):
+    class Paged(Listing):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            if request.url.path != "/api/v1/pods":
+                return await super().handle_async_request(request)
+            second = request.url.params.get("continue") == "next"
+            names = ("digits-edljob-worker-1", "pod-1") if second else ("digits-edljob-worker-0",)
+            meta = {} if second else {"continue": "next"}
+            return httpx2.Response(200, json={"metadata": meta, "items": [pod(*names)]})
+
+    status, _ = asyncio.run(look(Paged(cluster()), tmp_path))
+
+    assert status["pods"] == {JOB: {"Running": 2}}
+
+
+# What the doctor says.
+
+INSTALLED = {
+    "/apis/elastic.iml.github.io/v1alpha1": {"resources": [{"name": "elasticjobs"}]},
+    METRICS: {"resources": [{"name": "pods"}]},
+    "/api/v1/nodes": [node(gpus=1)],
+}
+
+
+def found(listing: Listing, prometheus: Listing | None = None) -> dict[str, tuple[str, str]]:
+    client = prometheus.client() if prometheus else None
+    return {
+        each.what: (each.level, each.remedy)
+        for each in asyncio.run(examine(listing.door(), (), client))
+    }
+
+
+def test_the_check_names_a_missing_right_and_its_remedy():
+    level, remedy = found(Listing(INSTALLED, denied=["pods"]))["collector may not list pods"]
+
+    assert (level, "grant `list` on pods" in remedy) == ("bad", True)
+
+
+def test_the_check_names_a_missing_kind():
+    without = {k: v for k, v in INSTALLED.items() if "elastic" not in k}
+
+    assert found(Listing(without))["ElasticJob is not installed"] == (
+        "bad",
+        "`brain migrate --crds`",
+    )
+
+
+def test_the_check_names_missing_labels_of_nodes():
+    bare = node("n1", gpus=1) | {"metadata": {"name": "n1"}}
+
+    said = found(Listing(INSTALLED | {"/api/v1/nodes": [bare]}))
+
+    assert "1 nodes (n1) have no label nvidia.com/gpu.product" in said
+
+
+def test_the_check_names_an_exporter_without_pods():
+    series_ = series("DCGM_FI_DEV_GPU_UTIL", "1", UUID="GPU-0", Hostname="n0")
+    prometheus = Listing({"/api/v1/query": vector(series_)})
+
+    said = found(Listing(INSTALLED), prometheus)
+
+    assert "pod-resources" in said["none of 1 DCGM series names a pod"][1]
+
+
+def test_a_collector_without_a_url_says_so(caplog: pytest.LogCaptureFixture):
+    assert cli.main(["--kubernetes"]) == 1
+    assert "--url" in caplog.text

@@ -1,0 +1,152 @@
+"""``brain doctor --cluster``: what is missing is named, with the command that mends it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brain.cli.doctor import Cluster as Asked
+from brain.cli.doctor import examine_cluster
+from scaler.kubernetes.doctor import installed, rights
+from scaler.kubernetes.doctor.__main__ import findings
+from scaler.kubernetes.doctor.finding import Finding
+from scaler.kubernetes.doctor.rights import Asking
+from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Kind, connect
+from tests.kubernetes.apiserver.server import Server, serving
+
+RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
+OPERATOR = "system:serviceaccount:brain:brain-scaler"
+_ROLES = "rbac.authorization.k8s.io"
+_RBAC_KINDS = {
+    kind: Kind(_ROLES, "v1", f"{kind.lower()}s", kind, not kind.startswith("Cluster"))
+    for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path) as up:
+        yield up
+
+
+def door(server: Server) -> Cluster:
+    return Cluster(connect(kubeconfig=str(server.kubeconfig)))
+
+
+def node(name: str, *, labels: dict[str, str] | None = None, gpus: int = 0) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "status": {
+            "allocatable": {"cpu": "8"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {}),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def apply(cluster: Cluster, *files: str, namespace: str) -> None:
+    """As ``kubectl apply -n NAMESPACE -f`` does."""
+    for file in files:
+        for obj in yaml.safe_load_all((RBAC / file).read_text()):
+            kind = _RBAC_KINDS[obj["kind"]]
+            where = {"namespace": namespace} if kind.namespaced else {}
+            cluster.apply(kind, obj | {"metadata": obj["metadata"] | where})
+
+
+def bad(found: Iterator[Finding]) -> list[Finding]:
+    return [each for each in found if each.level == "bad"]
+
+
+def test_who_may_do_everything_lacks_nothing(server: Server):
+    found = list(rights.examine(door(server), Asking()))
+
+    assert [(each.level, each.what) for each in found] == [
+        ("ok", "this account has every right of the operator")
+    ]
+
+
+def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
+    server.access.deny("patch", "pods")
+
+    found = bad(rights.examine(door(server), Asking(namespaces=("team",))))
+
+    assert [each.remedy for each in found] == [
+        "kubectl apply -n team -f deploy/rbac/namespace.yaml"
+    ]
+    assert found[0].what.startswith("operator may not patch pods in team; it makes replicas")
+
+
+def test_what_is_optional_is_only_noted(server: Server):
+    server.access.deny("list", "podgroups")
+
+    levels = [each.level for each in rights.examine(door(server), Asking())]
+
+    assert levels == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("asking", "files"),
+    [
+        (Asking(user=OPERATOR), ("cluster-wide.yaml",)),
+        (Asking(user=OPERATOR, namespaces=("brain",)), ("own.yaml", "namespace.yaml")),
+    ],
+    ids=["cluster-wide", "namespaces"],
+)
+def test_the_roles_that_the_remedies_apply_mend_all(
+    server: Server, asking: Asking, files: tuple[str, ...]
+):
+    cluster = door(server)
+    cluster.create(NAMESPACE, {"metadata": {"name": "brain"}})
+    before = list(rights.examine(cluster, asking))
+    said = " ".join(each.remedy for each in before)
+
+    apply(cluster, *files, namespace="brain")
+
+    assert all(file in said for file in files)
+    assert [each.level for each in rights.examine(cluster, asking)] == ["ok"]
+
+
+def test_kinds_that_are_not_served_are_named(tmp_path: Path):
+    with serving(tmp_path, definitions=()) as server:
+        found = bad(installed.examine(door(server)))
+
+    said = {each.what.partition(":")[0]: each.remedy for each in found}
+    assert said["elasticjobs.elastic.iml.github.io is not served"] == "brain migrate --crds"
+    assert "scaleplans/status.elastic.iml.github.io is not served" in said
+
+
+def test_our_own_kinds_have_all_that_is_needed(server: Server):
+    said = [each.what for each in installed.examine(door(server))]
+
+    assert "ElasticJob and ScalePlan are installed" in said
+
+
+def test_labels_that_nodes_lack_are_named():
+    zone = {"topology.kubernetes.io/zone": "a"}
+    found = list(installed.nodes([node("a", labels=zone, gpus=8), node("b")]))
+
+    assert [(each.level, each.what) for each in found] == [
+        ("note", "1 nodes (a) with GPUs have no label nvidia.com/gpu.product"),
+        ("note", "1 nodes (b) have no label topology.kubernetes.io/zone"),
+    ]
+    assert "kubectl label node b topology.kubernetes.io/zone=" in found[1].remedy
+
+
+def test_a_cluster_that_is_away_is_a_finding(tmp_path: Path):
+    with serving(tmp_path) as server:
+        kubeconfig = str(server.kubeconfig)
+
+    found = list(findings(kubeconfig, None, Asking()))
+
+    assert {each.level for each in found} == {"bad"}
+
+
+def test_both_programs_are_asked(server: Server):
+    server.access.deny("list", "nodes")
+
+    found = [each for each in examine_cluster(Asked(kubeconfig=str(server.kubeconfig)))]
+
+    said = " ".join(each.what for each in found if each.level == "bad")
+    assert "operator may not list nodes" in said
+    assert "collector may not list nodes" in said
