@@ -1,0 +1,96 @@
+"""What the core needs from outside: stores and a clock.
+
+A transaction is the only door to the stores. Whoever opens one owns it: leaving the block
+commits everything, an exception undoes everything, and adapters never commit by themselves.
+Transactions may not be nested. Values that were handed out are frozen; changing a thing means
+storing another value. Every store raises ``Unavailable`` when the place it keeps things in
+cannot be reached, and nothing of the transaction is then stored.
+
+``tests/contracts/`` holds one suite per port; every adapter passes it.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from brain.ports.cluster import FreezeStore, LeaseStore, Mark, NodeStore, PoolStore, WorldStore
+from brain.ports.jobs import JobStore, PlanStore
+from brain.ports.records import AccessStore, AuditStore, EventStore
+from brain.ports.telemetry import FitStore, Point, StoredFit, TelemetryStore
+
+__all__ = [
+    "AccessStore",
+    "AuditStore",
+    "Clock",
+    "EventStore",
+    "FitStore",
+    "FreezeStore",
+    "JobStore",
+    "LeaseStore",
+    "Mark",
+    "NodeStore",
+    "PlanStore",
+    "Point",
+    "PoolStore",
+    "StoredFit",
+    "Stores",
+    "TelemetryStore",
+    "Transaction",
+    "WorldStore",
+]
+
+#: Returns the present instant, timezone-aware UTC.
+Clock = Callable[[], datetime]
+
+
+class Transaction(Protocol):
+    """The stores, seeing and writing one consistent state."""
+
+    @property
+    def jobs(self) -> JobStore: ...
+    @property
+    def plans(self) -> PlanStore: ...
+    @property
+    def telemetry(self) -> TelemetryStore: ...
+    @property
+    def fits(self) -> FitStore: ...
+    @property
+    def leases(self) -> LeaseStore: ...
+    @property
+    def worlds(self) -> WorldStore: ...
+    @property
+    def nodes(self) -> NodeStore: ...
+    @property
+    def events(self) -> EventStore: ...
+    @property
+    def audit(self) -> AuditStore: ...
+    @property
+    def access(self) -> AccessStore: ...
+    @property
+    def freezes(self) -> FreezeStore: ...
+    @property
+    def pools(self) -> PoolStore: ...
+
+
+class Stores(Protocol):
+    """Where everything is kept."""
+
+    def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
+        """Open a transaction.
+
+        A ``read_only`` one sees one state throughout and never waits for writers, nor do they
+        for it; whoever writes in it has a bug.
+
+        Raises:
+            Unavailable: the place cannot be reached, is read-only or full.
+        """
+        ...
+
+    def size_bytes(self) -> int:
+        """Bytes on storage, for ``/metrics`` and the doctor."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        ...
