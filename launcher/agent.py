@@ -27,8 +27,10 @@ from launcher.frames import digest
 from launcher.network_check.rules import CheckTerms
 from launcher.options import launch_config
 from launcher.processes.process import Guard
+from launcher.pod.seat import PodSeat
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import failure_report, hand_on_error
+from launcher.topology.asked import path_of
 from launcher.worlds.collecting import keep_collector
 from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
@@ -136,7 +138,8 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
         home=intent.home,
         collector_socket=probe_socket(intent.home, os.getuid()),
         replica_directory=str(place.directory),
-        logs=replace(config.logs, replica_log=str(place.directory / "output.log")),
+        topology=path_of(intent.topology) or config.topology,
+        logs=replace(config.logs, replica_log=None if intent.address else str(place.output)),
     )
 
 
@@ -149,12 +152,12 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     )
     token = digest(read_token(intent.token_file))
 
-    async def seat(_: str) -> Seat:
-        return LocalSeat(job)
+    async def seat(mine: str) -> Seat:
+        return LocalSeat(job) if intent.place_file is None else PodSeat(intent.place_file, mine)
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
-        rules = Rules(barren_worlds=_BARREN_WORLDS)
+        rules = Rules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
         terms = replace(_terms(agent, token, rules), linger_seconds=600.0)
         return Coordinator(
             terms, place=job, seat=seat, wishes=wishes, reports=reports, say=say, last=agent.last
@@ -169,7 +172,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     participant = Participant(
         config,
         token_sha256=token,
-        host="127.0.0.1",
+        host=intent.address or "127.0.0.1",
+        port=intent.port,
         generation=intent.generation,
         rank=None,
         seat=seat,

@@ -43,6 +43,15 @@ class ReplicaIntent:
     token_file: str | None = None
     home: str
     accelerator: str | None = None
+    #: Where agents on other machines reach this one; None: they are all on this machine.
+    address: str | None = None
+    port: int = 0
+    #: File in which the scaler says where the others are.
+    place_file: str | None = None
+    #: Zone, spine, rack and switch of its node with ``/`` between them; empty: not known.
+    topology: str = ""
+    #: Replicas beyond the wish are kept warm instead of being let go.
+    spares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +190,7 @@ class ReplicaPlace:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.output = directory / "output.log"
         self.lock = Lock(directory / "lock")
 
     def intent(self) -> ReplicaIntent:

@@ -60,9 +60,12 @@ class Participant:
         join_seconds: float = math.inf,
         lease_seconds: float = 3.0,
         crew: Callable[..., Crew] = Crew,
+        port: int = 0,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
         #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
+        #: Where it answers; 0: where the kernel has room.
+        self._port = port
         self._asked = config.replica
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
@@ -106,7 +109,7 @@ class Participant:
     async def run(self) -> Ended:
         """Take part in worlds until told to end."""
         await self._crew.open()
-        port = (await self.listen(self.host, 0)).sockets[0].getsockname()[1]
+        port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self._search = Search(
             await self._seat_of(self.address),

@@ -1,0 +1,32 @@
+"""Where a pod is among the others, as the scaler says it in a file of the pod."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from brain import wire
+from brain.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What is written on the pod, and appears in its file."""
+
+    #: host:port of an agent of the job that lives, the eldest; empty: none has an address yet.
+    endpoint: str = ""
+    #: Zone, spine, rack and switch of its node with ``/`` between them; empty: not known.
+    topology: str = ""
+    #: Replicas of which the cluster knows that nothing of them runs any more.
+    gone: tuple[int, ...] = ()
+
+
+def read_place(file: Path) -> Place:
+    """What the scaler says now; nothing where it has said nothing that can be read."""
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return Place()
+    try:
+        return wire.decode(text, Place) if text.strip() else Place()
+    except BadInput:
+        # Written by a scaler that is newer than this agent.
+        return Place()

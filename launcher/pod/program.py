@@ -1,0 +1,158 @@
+"""From what a pod is told to the agent of its replica, and back to the pod's last words."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from brain import wire
+from brain.errors import BadInput
+from brain.types.job import Checkpoint
+from launcher import agent, replica
+from launcher.extras.console import say
+from launcher.pod.place import Place, read_place
+from launcher.replica import JobPlace, ReplicaEnd, ReplicaIntent
+from launcher.worlds.watch import Ledger
+
+#: Names by which a shell finds us instead of what the image has.
+_OURS = ("dlrover-run", "brain-run")
+_LOOK_SECONDS = 0.1
+#: Variables of ours that no worker needs.
+_PRIVATE = ("BRAIN_POD", "BRAIN_POD_HOME", "BRAIN_POD_FILES")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodIntent:
+    """``BRAIN_POD``: what the scaler wants of this replica, but for what only the pod knows."""
+
+    v: int = 1
+    job: str
+    name: str
+    replica: int
+    role: str = "worker"
+    generation: int = 0
+    #: As it would be run without a shell; with ``shell`` as it stands in the container.
+    command: tuple[str, ...]
+    shell: bool = False
+    #: Set before the command.
+    exports: Mapping[str, str] = field(default_factory=dict)
+    #: None: where the container starts.
+    directory: str | None = None
+    processes: int = 1
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    unit: int = 1
+    minimum: int = 1
+    restart_limit: int = 10
+    brain_url: str | None = None
+    accelerator: str = "cpu"
+    #: Where this agent answers.
+    port: int
+    #: Worlds of the job have reached this epoch.
+    epoch: int = 0
+    #: Replicas beyond the wish are kept warm.
+    spares: bool = False
+
+
+def main(argv: Sequence[str] = ()) -> int:
+    """Run the pod's agent; returns its exit code, which is the workers'."""
+    environment = os.environ
+    try:
+        told = wire.decode(environment["BRAIN_POD"], PodIntent)
+        wire.check_version(told.v, sender="the scaler")
+    except (KeyError, BadInput) as bad:
+        sys.stderr.write(f"brain: BRAIN_POD cannot be used ({bad}); the scaler sets it\n")
+        return 2
+    home, files = Path(environment["BRAIN_POD_HOME"]), Path(environment["BRAIN_POD_FILES"])
+    if argv[:1] == ["--"]:
+        told = replace(told, command=tuple(argv[1:]), shell=False, directory=os.getcwd())
+    environment.update(told.exports)
+    if told.directory:
+        os.chdir(told.directory)
+    if told.shell:
+        return _in_shell(told, home / "shims")
+    return _as_agent(told, home, files)
+
+
+def _in_shell(told: PodIntent, shims: Path) -> int:
+    """Let the container's shell run; where it comes to a launcher, that one is ours."""
+    shims.mkdir(parents=True, exist_ok=True)
+    ours = shlex.join([sys.executable, "-E", "-P", "-m", "launcher.pod", "--"])
+    for name in _OURS:
+        shim = shims / name
+        shim.write_text(f'#!/bin/sh\nexec {ours} {name} "$@"\n')
+        shim.chmod(0o755)
+    os.environ["PATH"] = f"{shims}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    sys.stdout.flush()
+    os.execvp(told.command[0], told.command)
+
+
+def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
+    place = _placed(files / "place", say)
+    directory = home / "replicas" / told.job / str(told.replica)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replica.write(directory / "intent.json", intent(told, place, os.environ, home, files))
+    if told.epoch:
+        # A job that lost all its pods goes on with later epochs than Brain has heard of.
+        JobPlace(directory.parent).keep("ledger", Ledger(epoch=told.epoch))
+    log = os.environ.get("BRAIN_TERMINATION_LOG", "/dev/termination-log")
+    for name in _PRIVATE:
+        os.environ.pop(name, None)
+    code = agent.main(["--replica-dir", str(directory)])
+    _leave_word(directory, Path(log))
+    return code
+
+
+def intent(
+    told: PodIntent, place: Place, environment: Mapping[str, str], home: Path, files: Path
+) -> ReplicaIntent:
+    """What the agent is told, with the pod's own address and node."""
+    return ReplicaIntent(
+        job=told.job,
+        name=told.name,
+        replica=told.replica,
+        role=told.role,
+        node=environment.get("NODE_NAME") or "unknown",
+        generation=told.generation,
+        command=told.command,
+        processes=told.processes,
+        directory=told.directory,
+        checkpoint=told.checkpoint,
+        unit=told.unit,
+        minimum=told.minimum,
+        restart_limit=told.restart_limit,
+        brain_url=told.brain_url,
+        token_file=str(files / "token"),
+        home=str(home),
+        accelerator=told.accelerator,
+        address=environment.get("POD_IP") or "127.0.0.1",
+        port=told.port,
+        place_file=str(files / "place"),
+        topology=place.topology,
+        spares=told.spares,
+    )
+
+
+def _placed(file: Path, say: Callable[[str], None]) -> Place:
+    """Wait for the scaler to say where the others are: it knows once one of them has an address."""
+    said = False
+    while not (place := read_place(file)).endpoint:
+        if not said:
+            say("waiting: the scaler tells where the other replicas are")
+            said = True
+        time.sleep(_LOOK_SECONDS)
+    return place
+
+
+def _leave_word(directory: Path, log: Path) -> None:
+    """How it ended, where the cluster keeps it with the pod."""
+    end = replica.read(directory / "exit.json", ReplicaEnd)
+    if end is None:
+        return
+    short = replace(end, detail=end.detail[-2000:])
+    try:
+        log.write_bytes(wire.encode(short))
+    except OSError as cannot:
+        say(f"the end cannot be written to {log}: {cannot}")

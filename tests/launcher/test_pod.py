@@ -1,0 +1,68 @@
+"""The agent of a replica that is a pod: what it is told, whom it asks, what it leaves."""
+
+import asyncio
+from pathlib import Path
+
+from brain import wire
+from launcher.pod.place import Place, read_place
+from launcher.pod.program import PodIntent, intent
+from launcher.pod.seat import PodSeat
+from launcher.replica import ReplicaIntent
+from tests.launcher.sights import members
+
+MINE, OTHER = "10.0.0.2:29399", "10.0.0.1:29399"
+
+
+def told(file: Path, **said: object) -> Path:
+    file.write_bytes(wire.encode(Place(**said)))  # type: ignore[arg-type]
+    return file
+
+
+def seat(file: Path) -> PodSeat:
+    return PodSeat(str(file), MINE)
+
+
+def test_an_agent_asks_whom_the_scaler_names(tmp_path: Path):
+    assert seat(told(tmp_path / "place", endpoint=OTHER)).candidates(None) == [OTHER]
+
+
+def test_who_is_named_coordinates_and_nobody_else(tmp_path: Path):
+    file = told(tmp_path / "place", endpoint=MINE)
+
+    assert seat(file).claim(MINE, 0, hung=False)
+    assert not seat(told(file, endpoint=OTHER)).claim(MINE, 0, hung=False)
+
+
+def test_another_is_asked_once_another_is_named(tmp_path: Path):
+    file = told(tmp_path / "place", endpoint="10.0.0.9:29399")
+    mine = seat(file)
+    told(file, endpoint=OTHER)
+
+    assert mine.candidates(None) == [OTHER]
+
+
+def test_the_cluster_knows_who_is_gone(tmp_path: Path):
+    file = told(tmp_path / "place", endpoint=MINE, gone=(0, 1))
+
+    gone = asyncio.run(
+        seat(file).gone(members([0, 1], node="n1"), lease_expired=False, in_touch=False)
+    )
+
+    assert gone == {0, 1}
+
+
+def test_nobody_is_named_before_the_scaler_says_so(tmp_path: Path):
+    assert read_place(tmp_path / "none") == Place()
+    (tmp_path / "half").write_text('{"endpoint": "10.0')
+    assert read_place(tmp_path / "half") == Place()
+
+
+def test_an_agent_is_told_its_address_and_node_by_its_pod(tmp_path: Path):
+    asked = PodIntent(job="uid", name="digits", replica=3, command=("torchrun", "x.py"), port=29399)
+    environment = {"POD_IP": "10.0.0.2", "NODE_NAME": "n1"}
+
+    made = intent(asked, Place(endpoint=OTHER, topology="z/s"), environment, tmp_path, tmp_path)
+
+    assert isinstance(made, ReplicaIntent)
+    assert (made.address, made.port, made.node, made.topology) == ("10.0.0.2", 29399, "n1", "z/s")
+    assert made.token_file == str(tmp_path / "token")
