@@ -1,4 +1,4 @@
-"""``brain-scale``: makes the wished replicas of one pool exist on this machine."""
+"""``brain-scale``: makes the wished replicas of one pool exist, here or in a cluster."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from brain.client import AsyncBrainClient
+from brain.errors import BrainError
 from scaler.local import LocalBackend, measure
 from scaler.loop import Scaler
 from scaler.wishes import WishFile
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     home = options.home.expanduser().absolute()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if options.kubernetes:
+        return _in_cluster(options, home)
+    options.pool = options.pool or "local"
     try:
         token = (home / "scaler.token").read_text().strip()
     except OSError as why:
@@ -41,6 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return TAKEN
         asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
     return 0
+
+
+def _in_cluster(options: argparse.Namespace, home: Path) -> int:
+    """Run as the operator of a cluster. Only here is ``kubernetes`` ever imported."""
+    from scaler.kubernetes.operator import Operator
+    from scaler.kubernetes.options import operator_options
+
+    try:
+        return Operator(operator_options(options, home)).run()
+    except (BrainError, OSError) as why:
+        print(f"brain-scale: {why}", file=sys.stderr)
+        return 1
 
 
 async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None) -> None:
@@ -87,12 +103,37 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="brain-scale", description=__doc__)
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
     parser.add_argument("--url", required=True, help="base URL of the service")
-    parser.add_argument("--pool", default="local", help="pool that this machine is in")
+    parser.add_argument("--pool", help="pool of what runs here; local, or kubernetes in a cluster")
     parser.add_argument(
         "--slots",
         type=_positive,
         help="offer so many × 1000 mCPU instead of what the CPUs and their quota say",
     )
+    cluster = parser.add_argument_group("in a cluster")
+    cluster.add_argument("--kubernetes", action="store_true", help="be a cluster's operator")
+    cluster.add_argument(
+        "--namespace", action="append", default=[], metavar="N", help="serve it alone; repeatable"
+    )
+    cluster.add_argument("--own-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
+    cluster.add_argument("--kubeconfig", help="default: KUBECONFIG, or the service account")
+    cluster.add_argument("--context")
+    cluster.add_argument("--token-file", type=Path, help="default: scaler.token in the home")
+    cluster.add_argument("--pods-url", help="the service as pods reach it; default: --url")
+    cluster.add_argument(
+        "--agent-image", help="image with our agent, copied into each pod; none: jobs stay as is"
+    )
+    cluster.add_argument("--agent-python", help="interpreter of an agent that jobs' images have")
+    cluster.add_argument(
+        "--mode",
+        default="shadow",
+        choices=("off", "shadow", "approve", "auto"),
+        help="who approves",
+    )
+    cluster.add_argument("--metrics", metavar="[HOST]:PORT", help="serve probes and metrics there")
+    cluster.add_argument("--workers", type=_positive, default=4, help="objects looked at at once")
+    cluster.add_argument("--in-flight", type=_positive, default=8, help="requests at once")
+    cluster.add_argument("--poll-seconds", type=float, default=2.0, help="between looks at Brain")
+    cluster.add_argument("--host-ports", default="20000-29999", metavar="FIRST-LAST")
     return parser
 
 

@@ -76,7 +76,9 @@ class Scaler:
         self._closed: set[JobId] = set()
         self._reports: dict[JobId, ReplicaReport] = {}
         self._told: dict[JobId, ReplicaReport] = {}
-        self._node = backend.node(clock()).name
+        #: Where a replica is that says nothing of its node: on the only one, or on none yet.
+        nodes = backend.nodes(clock())
+        self._node = nodes[0].name if len(nodes) == 1 else NodeName("")
         self._asked = asyncio.Event()
         self._wake = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -108,7 +110,8 @@ class Scaler:
     def _reconcile(self, order: Order, job: JobId, now: datetime) -> None:
         seen = self._backend.observe(job, now)
         if order.wish is not None:
-            seen = replace(seen, lacking=self._credentials.lacking(order.wish))
+            lacking = self._credentials.lacking(order.wish) or seen.lacking
+            seen = replace(seen, lacking=lacking)
         elif job not in self._finished and any(replica.alive for replica in seen.replicas):
             self._doubtful.setdefault(job, now)
         actions = decide(order, seen, now)
@@ -261,7 +264,8 @@ class Scaler:
 
     async def _beat(self) -> None:
         while True:
-            await self._client.send(calls.put_node(self._backend.node(self._clock())))
+            for node in self._backend.nodes(self._clock()):
+                await self._client.send(calls.put_node(node))
             await asyncio.sleep(self._pace.heartbeat)
 
     async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -302,7 +306,7 @@ def _failed(never: GiveUp) -> ReplicaSeen:
 def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
     return Replica(
         id=seen.id,
-        node=node,
+        node=seen.node or node,
         state=_STATES[seen.phase],
         generation=seen.generation,
         started_at=seen.started_at,

@@ -21,9 +21,9 @@ class MemoryBackend:
         self._environments: dict[tuple[JobId, int], dict[str, str]] = {}
         self._named: dict[JobId, frozenset[int]] = {}
 
-    def node(self, now: datetime) -> Node:
+    def nodes(self, now: datetime) -> Sequence[Node]:
         """A machine of the capacity given."""
-        return Node(name=self._name, pool=self._pool, capacity=self._capacity, seen_at=now)
+        return (Node(name=self._name, pool=self._pool, capacity=self._capacity, seen_at=now),)
 
     def jobs(self) -> Sequence[JobId]:
         """Jobs that ever had a replica here."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from brain import wire
 from brain.types.job import JobDocument, JobId
-from brain.types.resources import Node, Resources
+from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaExit
 from brain.views import JobWish
 
@@ -60,6 +60,8 @@ class ReplicaSeen:
     detail: str = ""
     #: When this scaler first asked it to end; None: it did not.
     asked_at: datetime | None = None
+    #: Where it runs; None: on the only node there is, or nowhere yet.
+    node: NodeName | None = None
 
     @property
     def alive(self) -> bool:
@@ -93,8 +95,8 @@ class JobBackend(Protocol):
     place at once: an id is started once, whoever asks.
     """
 
-    def node(self, now: datetime) -> Node:
-        """Describe the place: what can be reserved there in all, and its accelerator."""
+    def nodes(self, now: datetime) -> Sequence[Node]:
+        """Describe the places: what can be reserved on each in all, and its accelerator."""
         ...
 
     def jobs(self) -> Sequence[JobId]:

@@ -96,16 +96,18 @@ class LocalBackend:
         self._base = {k: v for k, v in base.items() if k in _BASE or k.startswith(_BASE_MORE)}
         self._memory = _Memory()
 
-    def node(self, now: datetime) -> Node:
+    def nodes(self, now: datetime) -> Sequence[Node]:
         """This machine, measured anew: quotas and affinity change while it runs."""
         self._machine = machine = self._measure()
-        return Node(
-            name=self._name,
-            pool=self._pool,
-            capacity=machine.capacity,
-            accelerator=machine.accelerator,
-            slots=machine.slots,
-            seen_at=now,
+        return (
+            Node(
+                name=self._name,
+                pool=self._pool,
+                capacity=machine.capacity,
+                accelerator=machine.accelerator,
+                slots=machine.slots,
+                seen_at=now,
+            ),
         )
 
     def jobs(self) -> Sequence[JobId]:

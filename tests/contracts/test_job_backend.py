@@ -90,7 +90,7 @@ def start(place: Place, replica: int, **wished: object) -> None:
 
 
 def test_describes_the_place(place: Place):
-    assert place.backend.node(NOW).capacity == CAPACITY
+    assert [node.capacity for node in place.backend.nodes(NOW)] == [CAPACITY]
 
 
 def test_a_job_that_was_never_here_has_nothing(place: Place):

@@ -1,0 +1,143 @@
+"""Brain as the operator knows it: what it last said of every job of the pool, and what it is asked.
+
+Controllers run in threads, so this client blocks; ``follow`` asks for all jobs every few seconds
+and tells whose view changed.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from brain import calls
+from brain.client import BrainClient, Call
+from brain.errors import BrainError, UnknownJob
+from brain.types.job import JobCopy, JobId
+from brain.types.resources import PoolName
+from brain.views import JobDetail, JobView, PlanView, ResizeRequest
+
+log = logging.getLogger(__name__)
+
+
+class BrainDoor:
+    """What Brain says of the jobs of one pool, and the requests that a cluster's objects make."""
+
+    def __init__(
+        self, client: BrainClient, pool: str, *, told: Callable[[JobId], None] = lambda job: None
+    ) -> None:
+        self._client, self._pool = client, PoolName(pool)
+        #: Called with every job whose view changed.
+        self.told = told
+        self._views: Mapping[JobId, JobView] = {}
+        #: Why Brain could not be asked lately; empty: it could.
+        self.trouble = "Brain was not asked yet"
+
+    @property
+    def known(self) -> bool:
+        """Whether Brain ever said which jobs it has."""
+        return not self.trouble or bool(self._views)
+
+    def view(self, job: JobId) -> JobView | None:
+        """What Brain last said of a job; None: it has none of this id, or was never asked."""
+        return self._views.get(job)
+
+    def views(self) -> Mapping[JobId, JobView]:
+        """All jobs of the pool, finished ones included."""
+        return self._views
+
+    def follow(self, stop: threading.Event, seconds: float) -> None:
+        """Ask until told to stop."""
+        while not stop.is_set():
+            self.look()
+            stop.wait(seconds)
+
+    def look(self) -> None:
+        """Ask once; tell of what changed."""
+        try:
+            views = self._all()
+        except BrainError as why:
+            if not self.trouble:
+                log.warning("Brain: %s", why)
+            self.trouble = str(why)
+            return
+        came_back, before = bool(self.trouble), self._views
+        self._views, self.trouble = views, ""
+        for job in views.keys() | before.keys():
+            if came_back or _gist(views.get(job)) != _gist(before.get(job)):
+                self.told(job)
+
+    def mirror(self, job: JobId, document: Mapping[str, Any], owner: str) -> JobView:
+        """Keep Brain's copy of a job.
+
+        Raises:
+            BadInput, NameTaken: Brain refuses it.
+            Unavailable: Brain is away.
+        """
+        copy = JobCopy(document=document, pool=self._pool, owner=owner)
+        return self._learn(self._client.send(calls.mirror(job, copy)))
+
+    def detail(self, job: JobId) -> JobDetail | None:
+        """All that Brain has of a job; None: it has none of this id."""
+        try:
+            return self._client.send(calls.job(job))
+        except UnknownJob:
+            return None
+
+    def plans(self, job: JobId) -> tuple[PlanView, ...]:
+        """The job's plans, highest generation first."""
+        return self._client.send(calls.plans_of(job)).items
+
+    def resize(self, job: JobId, replicas: int, why: str, key: str) -> PlanView:
+        """Ask for a size; the same ``key`` again is the same request, and has the same answer.
+
+        Raises:
+            BadInput, Conflict: Brain refuses it, with the reason.
+        """
+        call: Call[PlanView] = calls.resize(job, ResizeRequest(replicas=replicas, why=why))
+        return self._client.send(replace(call, headers={"Idempotency-Key": key}))
+
+    def suspend(self, job: JobId) -> JobView:
+        """Have a job stopped at its next safe point."""
+        return self._learn(self._client.send(calls.suspend(job)))
+
+    def resume(self, job: JobId) -> JobView:
+        """Let it go on."""
+        return self._learn(self._client.send(calls.resume(job)))
+
+    def cancel(self, job: JobId) -> JobView:
+        """End it for good."""
+        return self._learn(self._client.send(calls.cancel(job)))
+
+    def _learn(self, view: JobView) -> JobView:
+        self._views = {**self._views, view.id: view}
+        return view
+
+    def _all(self) -> dict[JobId, JobView]:
+        found: dict[JobId, JobView] = {}
+        token = ""
+        while True:
+            call = calls.jobs(page_token=token, filter=f"pool:{self._pool}", page_size=500)
+            page = self._client.send(call)
+            found |= {view.id: view for view in page.items}
+            token = page.next_page_token or ""
+            if not token:
+                return found
+
+
+def _gist(view: JobView | None) -> object:
+    """What of a view an object in the cluster shows; not what is measured every second."""
+    if view is None:
+        return None
+    plan = view.plan
+    return (
+        view.state,
+        view.reason,
+        view.version,
+        view.replicas,
+        view.replicas_wished,
+        view.epoch,
+        view.generation,
+        view.failures,
+        plan and (plan.generation, plan.version),
+    )

@@ -1,0 +1,398 @@
+"""Keeps ElasticJobs: Brain's copy of each, what stands beside its pods, and its status."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from brain import wire
+from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
+from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
+from brain.types.world import ReplicaState
+from brain.views import JobView, PlanView
+from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, JobCondition, Reason
+from scaler.kubernetes.kinds.documents import job_document, unserved
+from scaler.kubernetes.machinery import (
+    Cluster,
+    Condition,
+    Key,
+    Kind,
+    Recorder,
+    Result,
+    write_status,
+)
+from scaler.kubernetes.machinery.cluster import Object
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.fitting import infeasible
+from scaler.kubernetes.pods.orders import House, elastic, opaque
+from scaler.kubernetes.roles import Roles
+from scaler.kubernetes.told import Findings, refused, status
+from scaler.kubernetes.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
+
+#: A job that waits for something (room, a node, Brain) is looked at again after so long.
+_SOON_SECONDS = 5.0
+#: Who is told as owner of a job whose object does not say.
+OWNER_ANNOTATION = f"{identity.DOMAIN}/owner"
+_OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an installation decides for all jobs."""
+
+    house: House
+    #: Who approves where a job does not say.
+    mode: PolicyMode = PolicyMode.SHADOW
+
+
+class Jobs:
+    """``reconcile`` one ElasticJob after the other; calling it again does no harm."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        jobs: Store,
+        pods: Store,
+        nodes: Store,
+        backend: KubernetesBackend,
+        brain: BrainDoor,
+        events: Recorder,
+        rules: Callable[[], Rules],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
+        self._backend, self._brain, self._events = backend, brain, events
+        self._rules, self._clock = rules, clock
+        self._upkeep = Upkeep(cluster, pods, nodes)
+        self._roles = Roles(self._upkeep, pods)
+        #: What Brain was last told of each job, so that it is told of news alone.
+        self._told: dict[JobId, JobDocument] = {}
+
+    def reconcile(self, key: Key) -> Result:
+        """Look at one job."""
+        obj = self._jobs.get(key)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return self._withdraw(key)
+        now = self._clock()
+        try:
+            job = ElasticJob.read(obj)
+            document = self._document(job)
+        except BadInput as why:
+            return self._refuse(obj, Reason.INVALID, str(why), now)
+        if job.spec.managed_by != "brain":
+            message = f"spec.managedBy is {job.spec.managed_by}; Brain leaves the job to it"
+            return self._refuse(obj, Reason.NOT_OURS, message, now)
+        if master := self._master_of(job):
+            message = f"pod {master} of DLRover's own master runs this job; delete it to hand over"
+            return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
+        return self._keep(obj, job, document, now)
+
+    def orphans(self) -> None:
+        """End jobs in Brain whose objects were deleted while nobody looked."""
+        for id, view in self._brain.views().items():
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            if going and self.find(id) is None:
+                self._cancel(id)
+
+    def find(self, job: JobId) -> Object | None:
+        """The object of a job."""
+        return next(iter(self._jobs.by("uid", job)), None)
+
+    # -- one look --------------------------------------------------------------------------------
+
+    def _keep(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
+        id, rules = JobId(job.metadata.uid), self._rules()
+        mine = self._backend.pods_of(id)
+        pods = [*mine, *self._roles.pods_of(job)]
+        view = self._brain.view(id)
+        if view is not None and view.state in FINISHED:
+            return self._finish(obj, job, view, pods, now)
+        role = job.spec.replica_specs[job.scaled]
+        spec = (role.template or {}).get("spec") or {}
+        never = infeasible(spec, document.replicas.min, list(self._nodes))
+        if never is not None and view is None:
+            self._say(obj, "Warning", Reason.NEVER_FITS, never)
+            no = Condition(
+                type=JobCondition.FEASIBLE, status=False, reason=Reason.NEVER_FITS, message=never
+            )
+            self._write(obj, refused(obj, no, now))
+            return Result(requeue_after_seconds=6 * _SOON_SECONDS)
+        accepted, view = self._mirror(obj, job, document, view)
+        said = [accepted, *self._honoured(job, rules), _feasible(never)]
+        waiting = ""
+        if view is not None:
+            request = self._request(obj, job, view)
+            view = self._intend(obj, job, view)
+            waiting = self._stand_beside(job, document, mine, rules)
+        else:
+            request = None
+        found = Findings(
+            conditions=tuple(said), request=request, plan=_active(view), message=waiting
+        )
+        self._write(obj, status(obj, job, view, pods, found, now))
+        return Result(requeue_after_seconds=_SOON_SECONDS if waiting or view is None else None)
+
+    def _document(self, job: ElasticJob) -> JobDocument:
+        document = job_document(job)
+        if document.policy.mode is None:
+            document = replace(document, policy=Policy(mode=self._rules().mode))
+        return document
+
+    def _mirror(
+        self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
+    ) -> tuple[Condition, JobView | None]:
+        """Tell Brain of the job where that is news."""
+        id = JobId(job.metadata.uid)
+        if view is not None and self._told.get(id) == document:
+            return _accepted(), view
+        owner = job.metadata.annotations.get(OWNER_ANNOTATION, f"{job.metadata.namespace}")
+        try:
+            view = self._brain.mirror(id, wire.document_plain(document), owner)
+        except Unavailable as why:
+            message = f"Brain is away, the job goes on as it is: {why}"
+            return _accepted(None, Reason.NO_BRAIN, message), view
+        except (BadInput, Conflict) as why:
+            self._say(obj, "Warning", Reason.REFUSED, str(why))
+            return _accepted(False, Reason.REFUSED, str(why)), view
+        if id not in self._told:
+            self.learn(id)
+        self._told[id] = document
+        return _accepted(), view
+
+    def learn(self, id: JobId) -> None:
+        """Tell the backend which replicas Brain believes in, and which its world has."""
+        try:
+            detail = self._brain.detail(id)
+        except BrainError as why:
+            log.info("job %s: %s", id, why)
+            return
+        if detail is None:
+            return
+        world = detail.world
+        running = world is not None and world.ended_at is None
+        self._backend.told(
+            id,
+            believed=[r.id for r in detail.replicas if r.state is not ReplicaState.EXITED],
+            used=max((r.id for r in detail.replicas), default=-1) + 1,
+            named=frozenset(m.replica for m in world.members) if world and running else None,
+            epoch=world.epoch if world is not None else 0,
+            now=self._clock(),
+        )
+
+    def _honoured(self, job: ElasticJob, rules: Rules) -> list[Condition]:
+        """What the spec asks for and does not get, and what can be measured."""
+        missing = list(unserved(job, rules.house.brain_url or ""))
+        if not elastic(job, rules.house):
+            missing.append("its size is fixed: no agent of ours runs its command")
+        if opaque(job):
+            missing.append(
+                "nothing is to be seen of what its image starts, so both forms of environment are "
+                "set; give the container a command"
+            )
+        type, text = JobCondition.HONOURED, "; ".join(missing)
+        honoured = Condition(type=type, status=True, reason=Reason.SERVED)
+        if missing:
+            honoured = Condition(type=type, status=False, reason=Reason.IGNORED, message=text)
+        node_only = not elastic(job, rules.house)
+        telemetry = Condition(
+            type=JobCondition.TELEMETRY,
+            status=not node_only,
+            reason=Reason.NODE_ONLY if node_only else Reason.FULL,
+            message="only its nodes are measured, no steps are seen" if node_only else "",
+        )
+        return [honoured, telemetry]
+
+    def _intend(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
+        """``spec.suspend`` is the truth, as far as the object was edited since it was followed.
+
+        Raises:
+            Unavailable: nothing is written then, so that the next look finds the edit as it was.
+        """
+        id = JobId(job.metadata.uid)
+        try:
+            if job.spec.suspend and view.intent is Intent.RUN:
+                return self._brain.suspend(id)
+            if not job.spec.suspend and view.intent is Intent.SUSPEND and _suspended_here(obj):
+                return self._brain.resume(id)
+        except Conflict as why:
+            self._say(obj, "Warning", Reason.REFUSED, str(why))
+        return view
+
+    def _request(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
+        """An edit of ``replicas``, or ``kubectl scale``, is a request; its answer is remembered."""
+        asked = job.spec.replica_specs[job.scaled].replicas
+        generation = job.metadata.generation
+        known = job.status.request
+        if known is None:
+            return {
+                "observedGeneration": generation,
+                "replicas": asked or view.replicas_wished,
+                "outcome": "accepted",
+                "generation": 0,
+                "message": "the size that was submitted",
+            }
+        if asked is None or (asked == known.replicas and known.outcome != "waiting"):
+            return None
+        answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
+        try:
+            why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
+            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, _key(obj))
+        except Unavailable as away:
+            return answer | {"outcome": "waiting", "message": f"Brain is away: {away}"}
+        except (BadInput, Conflict) as refusal:
+            self._say(obj, "Warning", Reason.REFUSED, str(refusal))
+            return answer | {"outcome": "refused", "message": str(refusal)}
+        return answer | self._answered(obj, asked, plan)
+
+    def _answered(self, obj: Object, asked: int, view: PlanView) -> dict[str, Any]:
+        plan = view.plan
+        clamped = plan.target.replicas != asked
+        self._say(obj, "Normal", "ScaleAccepted", plan.explanation.reason)
+        return {
+            "outcome": "clamped" if clamped else "accepted",
+            "generation": plan.generation,
+            "message": plan.explanation.reason,
+        }
+
+    def _stand_beside(
+        self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], rules: Rules
+    ) -> str:
+        """Everything but the pods that plans scale; why pods wait, or nothing."""
+        if (
+            not elastic(job, rules.house)
+            and job.status.observed_generation != job.metadata.generation
+        ):
+            self._upkeep.services(job)
+        if rules.house.volcano and document.replicas.min > 1:
+            self._upkeep.pod_group(job, document)
+        waiting = self._upkeep.open_gates(job, document, mine)
+        seen = self._backend.observe(JobId(job.metadata.uid), self._clock())
+        lost = [one.id for one in seen.replicas if not one.alive]
+        self._upkeep.tell_places(mine, lost)
+        self._roles.keep(job, self._clock())
+        for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
+            self._upkeep.replace(pod)
+        return waiting
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _finish(
+        self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
+    ) -> Result:
+        """Nothing of it runs any more: say how it ended, and delete it once its time has come."""
+        self._roles.end(job)
+        self._write(obj, status(obj, job, view, pods, Findings(), now))
+        ttl = job.spec.ttl_seconds_after_finished
+        if ttl is None or view.finished_at is None:
+            return Result()
+        left = (view.finished_at + timedelta(seconds=ttl) - now).total_seconds()
+        if left > 0:
+            return Result(requeue_after_seconds=left)
+        metadata = obj["metadata"]
+        try:
+            self._cluster.delete(JOB, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+        return Result()
+
+    def _withdraw(self, key: Key) -> Result:
+        """The object is deleted: the job ends. Its pods go with it, by their owner."""
+        for id, view in self._brain.views().items():
+            here = (view.project, view.name) == (key.namespace, key.name)
+            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
+            if here and going and (self.find(id) is None or self._jobs.get(key) is not None):
+                self._cancel(id)
+        return Result()
+
+    def _cancel(self, id: JobId) -> None:
+        try:
+            self._brain.cancel(id)
+        except Conflict:
+            log.debug("job %s is over already", id)
+        self._told.pop(id, None)
+
+    def _refuse(
+        self,
+        obj: Object,
+        reason: Reason,
+        message: str,
+        now: datetime,
+        *,
+        type: JobCondition = JobCondition.ACCEPTED,
+    ) -> Result:
+        """What runs goes on as it was; what is wrong is said where people look."""
+        self._say(obj, "Warning", reason, message)
+        wrong = Condition(
+            type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
+        )
+        self._write(obj, refused(obj, wrong, now))
+        return Result(
+            requeue_after_seconds=12 * _SOON_SECONDS if reason is Reason.NOT_OURS else None
+        )
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _master_of(self, job: ElasticJob) -> str | None:
+        """A living pod of DLRover's own master for this job."""
+        prefix = f"elasticjob-{job.metadata.name}-dlrover-master"
+        for key in self._pods.keys_in(job.metadata.namespace):
+            pod = self._pods.get(key) if key.name.startswith(prefix) else None
+            if pod is not None and (pod.get("status") or {}).get("phase") not in _OVER:
+                return key.name
+        return None
+
+    def _write(self, obj: Object, wanted: dict[str, Any]) -> None:
+        answer = write_status(self._cluster, JOB, obj, wanted)
+        if answer is not None:
+            self._jobs.learn(answer)
+
+    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
+        """An Event, unless the object says so already."""
+        known = (obj.get("status") or {}).get("message")
+        if known != message:
+            self._events.record(obj, type, str(reason), message)
+
+
+def _accepted(
+    status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
+) -> Condition:
+    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
+
+
+def _feasible(never: str | None) -> Condition:
+    return Condition(
+        type=JobCondition.FEASIBLE,
+        status=never is None,
+        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
+        message=never or "",
+    )
+
+
+def _suspended_here(obj: Object) -> bool:
+    """Whether the suspension that stands was asked for by this object, before its last edit."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each.get("type") == JobCondition.SUSPENDED:
+            edited = int(obj["metadata"].get("generation") or 1)
+            return int(each.get("observedGeneration") or 0) < edited
+    return False
+
+
+def _active(view: JobView | None) -> str:
+    """Name of the object of the plan that is active."""
+    if view is None or view.plan is None or not view.plan.active:
+        return ""
+    return f"{view.name}-plan-{view.plan.generation}"
+
+
+def _key(obj: Object) -> str:
+    """The idempotency key of what an object asks: who, and which edit."""
+    return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

@@ -1,0 +1,54 @@
+"""From the command line to what the operator is told."""
+
+import argparse
+import re
+from pathlib import Path
+
+from brain.errors import BadInput
+from brain.types.job import PolicyMode
+from scaler.kubernetes.operator import Options
+from scaler.kubernetes.pods.manifest import Injection
+
+
+def operator_options(said: argparse.Namespace, home: Path) -> Options:
+    """What ``brain-scale --kubernetes`` was told, with its token read.
+
+    Raises:
+        BadInput: an option cannot be used; the message names it.
+        OSError: there is no token.
+    """
+    token = (said.token_file or home / "scaler.token").read_text().strip()
+    return Options(
+        url=said.url,
+        token=token,
+        home=home,
+        pool=said.pool or "kubernetes",
+        namespaces=tuple(said.namespace),
+        own_namespace=said.own_namespace,
+        kubeconfig=said.kubeconfig,
+        context=said.context,
+        pods_url=said.pods_url,
+        injection=_injection(said.agent_image, said.agent_python),
+        mode=PolicyMode(said.mode),
+        metrics=said.metrics,
+        workers=said.workers,
+        in_flight=max(2, said.in_flight),
+        poll_seconds=said.poll_seconds,
+        host_ports=_ports(said.host_ports),
+    )
+
+
+def _injection(image: str | None, python: str | None) -> Injection | None:
+    if python is not None:
+        return Injection(image=image, python=python)
+    return Injection(image=image) if image is not None else None
+
+
+def _ports(said: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)-(\d+)", said)
+    if not found or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+        raise BadInput(
+            f"--host-ports {said!r} is no range of ports; give 20000-29999 for example",
+            field="host-ports",
+        )
+    return int(found[1]), int(found[2])

@@ -1,0 +1,455 @@
+"""ScalePlans: a front door for requests, and the objects in which Brain's own plans appear.
+
+Generations are given out by Brain alone. An object that somebody made is a request: it is turned
+into a target once, when Brain takes it; from then on it only shows what becomes of that plan.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from brain import wire
+from brain.errors import BadInput, Conflict, NotFound, Unavailable
+from brain.types.job import FINISHED, JobId
+from brain.types.plan import ScalePlan as Standing
+from brain.views import JobView, PlanView
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.kinds import (
+    API_VERSION,
+    GROUP,
+    JOB_LABEL,
+    ElasticJob,
+    PlanCondition,
+    Reason,
+    ScalePlan,
+)
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.machinery import (
+    Cluster,
+    Condition,
+    Key,
+    Kind,
+    Recorder,
+    Result,
+    write_status,
+)
+from scaler.kubernetes.machinery.cluster import AlreadyExists, Object
+from scaler.kubernetes.machinery.status import conditions, instant
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.fitting import excess, needs
+from scaler.kubernetes.progress import CLOSED, progress
+
+log = logging.getLogger(__name__)
+
+PLAN = Kind(GROUP, API_VERSION.partition("/")[2], "scaleplans", "ScalePlan")
+#: Label by which DLRover tells people's plans from its own.
+SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"
+_SOON_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How long finished plans are kept."""
+
+    count: int = 20
+    seconds: float = 3600.0
+
+
+class Plans:
+    """``reconcile`` one ScalePlan after the other, and ``publish`` what Brain plans by itself."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        plans: Store,
+        jobs: Store,
+        brain: BrainDoor,
+        events: Recorder,
+        clock: Callable[[], datetime],
+        keeping: Keeping = Keeping(),
+    ) -> None:
+        self._cluster, self._plans, self._jobs = cluster, plans, jobs
+        self._brain, self._events, self._clock = brain, events, clock
+        self._keeping = keeping
+        self._plans.index("job", _job_key)
+
+    def reconcile(self, key: Key) -> Result:
+        """Look at one plan."""
+        obj = self._plans.get(key)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return Result()
+        now = self._clock()
+        try:
+            plan = ScalePlan.read(obj)
+        except BadInput as why:
+            return self._refuse(obj, Reason.INVALID, str(why), now)
+        if plan.status.phase in CLOSED:
+            return self._collect(obj, plan, now)
+        job = self._job_of(plan)
+        if job is None:
+            message = (
+                f"there is no ElasticJob {plan.job} in namespace {plan.metadata.namespace}; name "
+                "one in spec.ownerJob, or create it"
+            )
+            return self._refuse(obj, Reason.NO_JOB, message, now, final=False)
+        if plan.status.generation is None:
+            return self._ask(obj, plan, job, now)
+        return self._follow(obj, plan, job, now)
+
+    def concerned(self, job: Object) -> list[Key]:
+        """The plans of a job."""
+        name = str(Key(job["metadata"].get("namespace", ""), job["metadata"]["name"]))
+        found = self._plans.by("job", name)
+        return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
+
+    def publish(self, key: Key) -> Result:
+        """Have an object for the newest plan of a job that Brain, or another door, made."""
+        obj = self._jobs.get(key)
+        if obj is None:
+            return Result()
+        view = self._brain.view(JobId(obj["metadata"]["uid"]))
+        if view is None or view.plan is None or self._object_of(key, view.plan) is not None:
+            return Result()
+        if not view.plan.active:
+            return Result()
+        try:
+            self._cluster.create(PLAN, published(obj, view))
+        except AlreadyExists:
+            log.debug("plan %d of %s is there already", view.plan.generation, key)
+        return Result()
+
+    # -- one look --------------------------------------------------------------------------------
+
+    def _ask(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
+        """Turn it into a target, once: the answer to the same key is always the same."""
+        if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
+            message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
+            return self._refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
+        own = _own_generation(plan)
+        if own is not None and plan.metadata.labels.get(SCALE_TYPE) == AUTO:
+            return self._adopt(obj, plan, job, own, now)
+        view = self._brain.view(JobId(job["metadata"]["uid"]))
+        if view is None:
+            message = f"Brain does not know job {plan.job} yet; {self._why_unknown(job)}"
+            return self._wait(obj, Reason.NO_BRAIN, message, now)
+        if view.state in FINISHED:
+            message = f"job {plan.job} is {view.state}; nothing of it can change"
+            return self._refuse(obj, Reason.JOB_ENDED, message, now)
+        if own is not None and own <= view.generation:
+            message = (
+                f"it was made for generation {own} and {view.generation} stands; look again and "
+                "create a plan without that annotation"
+            )
+            return self._refuse(obj, Reason.STALE, message, now)
+        return self._request(obj, plan, job, view, now)
+
+    def _request(
+        self, obj: Object, plan: ScalePlan, job: Object, view: JobView, now: datetime
+    ) -> Result:
+        try:
+            read = ElasticJob.read(job)
+            asked = wanted(plan, read, view)
+            size, clamped = within_limits(asked, read)
+            why = f"ScalePlan {plan.metadata.name}"
+            key = f"{plan.metadata.uid}.{plan.metadata.generation}"
+            answer = self._brain.resize(JobId(read.metadata.uid), size, why, key)
+        except Unavailable as away:
+            return self._wait(
+                obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
+            )
+        except BadInput as wrong:
+            return self._refuse(obj, Reason.OUT_OF_BOUNDS, str(wrong), now)
+        except Conflict as refusal:
+            reason = Reason.ANOTHER_ACTIVE if "under way" in str(refusal) else Reason.REFUSED
+            return self._refuse(obj, reason, str(refusal), now)
+        said = [self._taken(asked, clamped, answer)]
+        role = {read.scaled: {"replicas": answer.plan.target.replicas}}
+        extra = {
+            "generation": answer.plan.generation,
+            "target": {"roles": role},
+            "createTime": instant(now),
+            "explanation": wire.plain(answer.plan.explanation),
+        }
+        self._events.record(obj, "Normal", "Accepted", answer.plan.explanation.reason)
+        self._show(obj, answer.plan, now, said=said, extra=extra)
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _taken(self, asked: int, clamped: str, answer: PlanView) -> Condition:
+        plan = answer.plan
+        if plan.target.replicas == asked:
+            return Condition(type=PlanCondition.CLAMPED, status=False, reason=Reason.VALID)
+        return Condition(
+            type=PlanCondition.CLAMPED,
+            status=True,
+            reason=Reason.NO_QUOTA if clamped else Reason.OUT_OF_BOUNDS,
+            message=clamped or plan.explanation.reason,
+        )
+
+    def _adopt(
+        self, obj: Object, plan: ScalePlan, job: Object, generation: int, now: datetime
+    ) -> Result:
+        """One that this operator, or one before it, published: its number is known already."""
+        found = self._standing(JobId(job["metadata"]["uid"]), generation)
+        if found is None:
+            message = f"Brain has no plan {generation} of job {plan.job}; delete this object"
+            return self._refuse(obj, Reason.STALE, message, now)
+        role = {ElasticJob.read(job).scaled: {"replicas": found.target.replicas}}
+        extra = {
+            "generation": generation,
+            "target": {"roles": role},
+            "createTime": instant(found.created_at),
+            "explanation": wire.plain(found.explanation),
+        }
+        self._show(obj, found, now, extra=extra)
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _follow(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
+        """Show what became of the plan that it was turned into."""
+        assert plan.status.generation is not None, "the caller has looked"
+        try:
+            found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
+        except Unavailable as away:
+            log.info("plan %s: %s", plan.metadata.name, away)
+            return Result(requeue_after_seconds=_SOON_SECONDS)
+        if found is None:
+            message = f"Brain has no plan {plan.status.generation} of job {plan.job} any more"
+            return self._refuse(obj, Reason.STALE, message, now)
+        before = plan.status.phase
+        self._show(obj, found, now)
+        if before != found.state:
+            said = found.outcome.detail or found.explanation.reason
+            bad = found.state in ("Failed", "RolledBack", "Rejected", "Expired")
+            self._events.record(obj, "Warning" if bad else "Normal", str(found.state), said)
+        if found.state in CLOSED:
+            return self._collect(obj, replace_phase(plan, str(found.state)), now)
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _collect(self, obj: Object, plan: ScalePlan, now: datetime) -> Result:
+        """Finished plans go by count and age; the one that stands never does."""
+        name = str(Key(plan.metadata.namespace, plan.job))
+        finished = [each for each in self._plans.by("job", name) if _phase(each) in CLOSED]
+        stands = self._stands(plan)
+        doomed = collected(finished, stands, now, self._keeping)
+        metadata = obj["metadata"]
+        if metadata["name"] not in doomed:
+            left = self._keeping.seconds - _age(obj, now)
+            return (
+                Result(requeue_after_seconds=max(1.0, left))
+                if left > 0
+                else Result(requeue_after_seconds=self._keeping.seconds)
+            )
+        try:
+            self._cluster.delete(
+                PLAN, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+        return Result()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _stands(self, plan: ScalePlan) -> int:
+        job = self._job_of(plan)
+        view = None if job is None else self._brain.view(JobId(job["metadata"]["uid"]))
+        return view.generation if view is not None else -1
+
+    def _job_of(self, plan: ScalePlan) -> Object | None:
+        return self._jobs.get(Key(plan.metadata.namespace, plan.job))
+
+    def _standing(self, job: JobId, generation: int) -> Standing | None:
+        view = self._brain.view(job)
+        if view is not None and view.plan is not None and view.plan.generation == generation:
+            return view.plan
+        for each in self._brain.plans(job):
+            if each.plan.generation == generation:
+                return each.plan
+        return None
+
+    def _object_of(self, job: Key, plan: Standing) -> Object | None:
+        """The object that shows a plan of Brain's, if there is one."""
+        for each in self._plans.by("job", str(job)):
+            shown = (each.get("status") or {}).get("generation")
+            own = (each["metadata"].get("annotations") or {}).get(identity.GENERATION)
+            if shown == plan.generation or own == str(plan.generation):
+                return each
+            # A request that was sent and not answered yet may be this very plan.
+            asked = shown is None and _phase(each) not in CLOSED and own is None
+            if asked and plan.proposed_by != "brain":
+                return each
+        return None
+
+    def _why_unknown(self, job: Object) -> str:
+        message = (job.get("status") or {}).get("message")
+        return str(message or self._brain.trouble or "it is asked again")
+
+    def _show(
+        self,
+        obj: Object,
+        plan: Standing,
+        now: datetime,
+        *,
+        said: Sequence[Condition] = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        known: Mapping[str, Any] = obj.get("status") or {}
+        found, fields = progress(plan)
+        listed = conditions(known.get("conditions"), [*said, *found], generation=1, now=now)
+        wanted = {**known, **fields, **(extra or {}), "conditions": listed}
+        self._write(obj, wanted | {"observedGeneration": 1})
+
+    def _wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
+        waits = Condition(type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message)
+        self._say(obj, "Normal", reason, message)
+        self._state(obj, waits, "Pending", now)
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _refuse(
+        self,
+        obj: Object,
+        reason: Reason,
+        message: str,
+        now: datetime,
+        *,
+        final: bool = True,
+        phase: str = "Rejected",
+    ) -> Result:
+        no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
+        self._say(obj, "Warning", reason, message)
+        self._state(obj, no, phase if final else "Pending", now)
+        return Result(requeue_after_seconds=self._keeping.seconds if final else None)
+
+    def _state(self, obj: Object, said: Condition, phase: str, now: datetime) -> None:
+        known: Mapping[str, Any] = obj.get("status") or {}
+        listed = conditions(known.get("conditions"), [said], generation=1, now=now)
+        wanted = {**known, "phase": phase, "message": said.message, "conditions": listed}
+        if phase in CLOSED:
+            wanted.setdefault("finishTime", instant(now))
+        self._write(obj, wanted | {"observedGeneration": 1})
+
+    def _write(self, obj: Object, wanted: Mapping[str, Any]) -> None:
+        filled = {name: value for name, value in wanted.items() if value not in (None, "")}
+        answer = write_status(self._cluster, PLAN, obj, filled)
+        if answer is not None:
+            self._plans.learn(answer)
+
+    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
+        if (obj.get("status") or {}).get("message") != message:
+            self._events.record(obj, type, str(reason), message)
+
+
+def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
+    """Replicas that a plan asks for: absolute, or by the pods that it creates and removes.
+
+    Raises:
+        BadInput: it asks for what a plan cannot change, with the remedy.
+    """
+    spec = plan.spec
+    for role, one in spec.replica_resource_specs.items():
+        if role != job.scaled:
+            raise BadInput(
+                f"spec.replicaResourceSpecs.{role}: plans change the size of {job.scaled} alone; "
+                f"edit replicas of {role} in the ElasticJob",
+                field=f"spec.replicaResourceSpecs.{role}",
+            )
+        if one.replicas is not None:
+            return one.replicas
+    created = sum(each.type == job.scaled for each in spec.create_pods)
+    removed = sum(each.type == job.scaled for each in spec.remove_pods)
+    if created or removed:
+        return view.replicas_wished + created - removed
+    raise BadInput(
+        "spec changes no number of replicas; give "
+        f"replicaResourceSpecs.{job.scaled}.replicas (what a replica reserves stays as it began)",
+        field="spec",
+    )
+
+
+def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:
+    """The size that ``resourceLimits`` of the job leave of what is asked, and why."""
+    limits = job.spec.resource_limits
+    template = job.spec.replica_specs[job.scaled].template or {}
+    each = needs(template.get("spec") or {})
+    why = excess(each, asked, limits)
+    if why is None:
+        return asked, ""
+    most = job_document(job).replicas.max
+    return min(asked, most), why
+
+
+def published(job: Object, view: JobView) -> dict[str, Any]:
+    """The object of a plan that did not come from one."""
+    plan, metadata = view.plan, job["metadata"]
+    assert plan is not None, "the caller has looked"
+    scaled = ElasticJob.read(job).scaled
+    owner = identity.owner(metadata["name"], metadata["uid"]) | {"controller": False}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": PLAN.kind,
+        "metadata": {
+            "name": f"{metadata['name']}-plan-{plan.generation}",
+            "namespace": metadata["namespace"],
+            "labels": {
+                JOB_LABEL: metadata["name"],
+                SCALE_TYPE: AUTO,
+                identity.MANAGED_BY: identity.MANAGER,
+            },
+            "annotations": {identity.GENERATION: str(plan.generation)},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "ownerJob": metadata["name"],
+            "replicaResourceSpecs": {scaled: {"replicas": plan.target.replicas}},
+            "expiresAt": instant(plan.expires_at),
+        },
+    }
+
+
+def collected(
+    finished: Iterable[Object], stands: int, now: datetime, keeping: Keeping
+) -> frozenset[str]:
+    """Names of the finished plans of a job that go: the oldest beyond a count, and what is old."""
+    old = sorted(finished, key=lambda each: _age(each, now))
+    gone = [
+        each
+        for place, each in enumerate(old)
+        if place >= keeping.count or _age(each, now) >= keeping.seconds
+    ]
+    return frozenset(
+        each["metadata"]["name"]
+        for each in gone
+        if (each.get("status") or {}).get("generation") != stands
+    )
+
+
+def replace_phase(plan: ScalePlan, phase: str) -> ScalePlan:
+    """The same plan in another phase."""
+    return msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, phase=phase))
+
+
+def _own_generation(plan: ScalePlan) -> int | None:
+    said = plan.metadata.annotations.get(identity.GENERATION, "")
+    return int(said) if said.isdecimal() else None
+
+
+def _job_key(plan: Object) -> tuple[str, ...]:
+    metadata = plan["metadata"]
+    name = (plan.get("spec") or {}).get("ownerJob") or (metadata.get("labels") or {}).get(JOB_LABEL)
+    return (str(Key(metadata.get("namespace", ""), name)),) if name else ()
+
+
+def _phase(plan: Object) -> str:
+    return str((plan.get("status") or {}).get("phase") or "")
+
+
+def _age(plan: Object, now: datetime) -> float:
+    status = plan.get("status") or {}
+    said = status.get("finishTime") or plan["metadata"].get("creationTimestamp")
+    if not isinstance(said, str):
+        return 0.0
+    return (now - datetime.fromisoformat(said.replace("Z", "+00:00"))).total_seconds()

@@ -1,0 +1,219 @@
+"""What a container's command starts, as far as it can be seen from outside of the image.
+
+A command behind ``sh -c`` is split where a shell would do nothing else than we: directories,
+exported variables and one simple command. Anything else stays with the shell.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class Entry(StrEnum):
+    """Kinds of entry points; each wants another environment."""
+
+    #: ``brain-run`` and ``dlrover-run``: ours.
+    OURS = "brain-run"
+    TORCHRUN = "torchrun"
+    #: ``python -m torch.distributed.launch``: fixed size, told its node's rank.
+    LAUNCH = "torch.distributed.launch"
+    #: ``python train.py``: one process.
+    PYTHON = "python"
+    #: The image's entry point, or a program that says nothing.
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A container's command, understood."""
+
+    entry: Entry
+    #: What is run, without a shell in front where that could be split off; empty: the image's own.
+    argv: tuple[str, ...] = ()
+    #: A shell has to run it: pipes, substitutions, more than one command.
+    shell: bool = False
+    #: ``cd`` in front of it.
+    directory: str | None = None
+    #: Variables that are set in front of it.
+    exports: Mapping[str, str] = field(default_factory=dict)
+    #: ``--nnodes``; None where it is not said.
+    nnodes: tuple[int, int] | None = None
+    #: ``--nproc-per-node`` as a number.
+    processes: int | None = None
+    #: ``--max-restarts``.
+    restarts: int | None = None
+    #: ``--node_unit``.
+    unit: int | None = None
+
+
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_OURS = frozenset({"brain-run", "dlrover-run"})
+_OUR_MODULES = frozenset({"launcher.cli", "dlrover.trainer.torch.main"})
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+#: With any of these a shell may do something that we would not.
+_SHELL_ONLY = re.compile(r"[$`*?\[~{}#!]")
+#: Options of Python that take a value of their own.
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+
+def read_command(command: Sequence[str], args: Sequence[str] = ()) -> Command:
+    """Understand ``command`` and ``args`` of a container.
+
+    >>> read_command(["/bin/bash", "-c", "cd /src && dlrover-run --nnodes=1:4 train.py"]).nnodes
+    (1, 4)
+    """
+    if not command:
+        # What follows the image's own entry point cannot be told from it.
+        return Command(entry=Entry.OPAQUE)
+    words = (*command, *args)
+    text = _script(words)
+    if text is None:
+        return _understood(Command(entry=Entry.OPAQUE, argv=words))
+    return _split(text) or _in_shell(words, text)
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """The text behind ``sh -c``; None where there is no shell in front."""
+    if words[0].rpartition("/")[2] not in _SHELLS:
+        return None
+    for at, word in enumerate(words[1:], start=1):
+        if not word.startswith("-"):
+            return None
+        if word[1:2] != "-" and "c" in word[1:] and at + 1 < len(words):
+            # Arguments behind the text are $0, $1 …: only a shell knows what to do with them.
+            return words[at + 1] if at + 2 == len(words) else None
+    return None
+
+
+def _split(text: str) -> Command | None:
+    """The one simple command of a script; None where a shell has to run it."""
+    steps = None if _SHELL_ONLY.search(text) else _steps(text)
+    if not steps:
+        return None
+    directory, exports = None, dict[str, str]()
+    *before, last = steps
+    for step in before:
+        if step[0] == "cd" and len(step) == 2 and (step[1].startswith("/") or directory is None):
+            directory = step[1]
+        elif step[0] == "export" and all(map(_ASSIGNMENT.fullmatch, step[1:])):
+            exports |= _assignments(step[1:])
+        elif step[0] != "set":
+            return None
+    while last and _ASSIGNMENT.fullmatch(last[0]):
+        exports |= _assignments(last[:1])
+        last = last[1:]
+    last = last[1:] if last[:1] == ["exec"] else last
+    if not last:
+        return None
+    known = Command(entry=Entry.OPAQUE, argv=tuple(last), directory=directory, exports=exports)
+    return _understood(known)
+
+
+def _in_shell(words: Sequence[str], text: str) -> Command:
+    """Classified by the first step that looks like a launcher, run as it stands."""
+    for step in _steps(text) or ():
+        while step and _ASSIGNMENT.fullmatch(step[0]):
+            step = step[1:]
+        found = _understood(Command(entry=Entry.OPAQUE, argv=tuple(step)))
+        if found.entry is not Entry.OPAQUE:
+            return replace(found, argv=tuple(words), shell=True)
+    return Command(entry=Entry.OPAQUE, argv=tuple(words), shell=True)
+
+
+def _steps(text: str) -> list[list[str]] | None:
+    """Words of each command of a script; None where it has more than ``&&``, ``;`` and lines."""
+    lines = text.replace("\\\n", " ").strip().strip(";").replace("\n", " ; ")
+    lexer = shlex.shlex(lines, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        return None
+    steps: list[list[str]] = [[]]
+    for word in words:
+        if word in ("&&", ";"):
+            steps.append([])
+        elif word and set(word) <= set("();<>|&"):
+            return None
+        else:
+            steps[-1].append(word)
+    return [step for step in steps if step]
+
+
+def _assignments(words: Sequence[str]) -> dict[str, str]:
+    found = (_ASSIGNMENT.fullmatch(word) for word in words)
+    return {each[1]: each[2] for each in found if each}
+
+
+def _understood(command: Command) -> Command:
+    entry, rest = _entry(command.argv)
+    if entry not in (Entry.OURS, Entry.TORCHRUN, Entry.LAUNCH):
+        return replace(command, entry=entry)
+    return replace(
+        command,
+        entry=entry,
+        nnodes=_bounds(_flag(rest, "nnodes")),
+        processes=_number(_flag(rest, "nproc-per-node", "nproc_per_node")),
+        restarts=_number(_flag(rest, "max-restarts", "max_restarts")),
+        unit=_number(_flag(rest, "node-unit", "node_unit")),
+    )
+
+
+def _entry(argv: Sequence[str]) -> tuple[Entry, Sequence[str]]:
+    if not argv:
+        return Entry.OPAQUE, ()
+    program, rest = argv[0].rpartition("/")[2], argv[1:]
+    if program in _OURS:
+        return Entry.OURS, rest
+    if program == "torchrun":
+        return Entry.TORCHRUN, rest
+    if not _PYTHON.match(program):
+        return Entry.OPAQUE, ()
+    at = 0
+    while at < len(rest):
+        word = rest[at]
+        if word.startswith("-m"):
+            module, after = (
+                (word[2:], at + 1) if word[2:] else (" ".join(rest[at + 1 : at + 2]), at + 2)
+            )
+            return _module(module), rest[after:]
+        if not word.startswith("-"):
+            entry, _ = _entry((word,)) if "/" in word or "." not in word else (Entry.PYTHON, ())
+            return (Entry.PYTHON if entry is Entry.OPAQUE else entry), rest[at + 1 :]
+        if word.startswith("-c"):
+            return Entry.PYTHON, ()
+        at += 2 if word in _WITH_VALUE else 1
+    return Entry.OPAQUE, ()
+
+
+def _module(name: str) -> Entry:
+    if name in _OUR_MODULES:
+        return Entry.OURS
+    if name == "torch.distributed.run":
+        return Entry.TORCHRUN
+    return Entry.LAUNCH if name == "torch.distributed.launch" else Entry.PYTHON
+
+
+def _flag(words: Sequence[str], *names: str) -> str | None:
+    flags = {f"--{name}" for name in names}
+    for at, word in enumerate(words):
+        flag, given, value = word.partition("=")
+        if flag in flags:
+            return value if given else next(iter(words[at + 1 : at + 2]), None)
+    return None
+
+
+def _bounds(said: str | None) -> tuple[int, int] | None:
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", said or "")
+    if not found:
+        return None
+    least = int(found[1])
+    return least, int(found[2] or least)
+
+
+def _number(said: str | None) -> int | None:
+    return int(said) if said and said.isdecimal() else None

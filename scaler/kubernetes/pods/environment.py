@@ -1,0 +1,121 @@
+"""The variables that a container is given, by what its command is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaler.kubernetes.pods.command import Entry
+
+#: Where rank 0 meets the others, unless the pod has its host's network.
+MASTER_PORT = 29500
+RENDEZVOUS_PORT = 29400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """A pod among the others of its type."""
+
+    job: str
+    uid: str
+    type: str
+    id: int
+    rank: int
+    #: Replicas of its type that are wished for, and the bounds within which that may change.
+    size: int
+    least: int
+    most: int
+    processes: int
+    restarts: int
+    #: Name under which rank 0 is reached.
+    master: str
+    master_port: int = MASTER_PORT
+
+
+def variables(entry: Entry, crowd: Crowd) -> list[dict[str, Any]]:
+    """What the pod is told beside what its template says; DLRover's names for every kind."""
+    return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
+
+
+def merged(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Both; what the template says stands. Ours come first: theirs may refer to them."""
+    said = {each["name"] for each in theirs}
+    return [*(each for each in ours if each["name"] not in said), *theirs]
+
+
+def _fields() -> list[dict[str, Any]]:
+    paths = {
+        "POD_IP": "status.podIP",
+        "NODE_IP": "status.hostIP",
+        "NODE_NAME": "spec.nodeName",
+        "POD_NAME": "metadata.name",
+    }
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in paths.items()
+    ]
+
+
+def _identity(crowd: Crowd) -> dict[str, str]:
+    return {
+        "ELASTIC_JOB_NAME": crowd.job,
+        "JOB_UID": crowd.uid,
+        "GRPC_ENABLE_FORK_SUPPORT": "false",
+        "NODE_TYPE": crowd.type,
+        "NODE_ID": str(crowd.id),
+        "NODE_NUM": str(crowd.size),
+        "NODE_RANK": str(crowd.rank),
+        "WORKER_TYPE": crowd.type,
+        "WORKER_ID": str(crowd.id),
+        "WORKER_NUM": str(crowd.size),
+        "WORKER_RANK": str(crowd.rank),
+    }
+
+
+def _launch(entry: Entry, crowd: Crowd) -> dict[str, str]:
+    match entry:
+        case Entry.OURS:
+            return _rendezvous(crowd)
+        case Entry.TORCHRUN:
+            # Its agents would share a store that ends with one of them.
+            return _rendezvous(crowd) | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        case Entry.LAUNCH:
+            return _master(crowd) | {
+                "PET_NNODES": str(crowd.size),
+                "PET_NODE_RANK": str(crowd.rank),
+                "PET_NPROC_PER_NODE": str(crowd.processes),
+                "PET_MASTER_ADDR": crowd.master,
+                "PET_MASTER_PORT": str(crowd.master_port),
+            }
+        case Entry.PYTHON:
+            return _process(crowd)
+        case Entry.OPAQUE:
+            # Whatever the image starts finds what it looks for; torchrun prefers PET_*.
+            return _rendezvous(crowd) | _process(crowd)
+
+
+def _rendezvous(crowd: Crowd) -> dict[str, str]:
+    return {
+        "PET_NNODES": f"{crowd.least}:{crowd.most}",
+        "PET_NPROC_PER_NODE": str(crowd.processes),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{crowd.master}:{RENDEZVOUS_PORT}",
+        "PET_RDZV_ID": crowd.uid,
+        "PET_MAX_RESTARTS": str(crowd.restarts),
+    }
+
+
+def _master(crowd: Crowd) -> dict[str, str]:
+    return {"MASTER_ADDR": crowd.master, "MASTER_PORT": str(crowd.master_port)}
+
+
+def _process(crowd: Crowd) -> dict[str, str]:
+    return _master(crowd) | {
+        "RANK": str(crowd.rank),
+        "WORLD_SIZE": str(crowd.size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+
+
+def _named(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]

@@ -1,0 +1,147 @@
+"""Why a pod ended, and what its class of reason says about replacing it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from scaler.kubernetes.machinery.cluster.kind import Object
+
+GIB = 2**30
+#: More memory after an OOM kill: doubled, by so much at most, and up to so much (DLRover's rule).
+_STEP_BYTES, _MOST_BYTES = 8 * GIB, 64 * GIB
+
+
+class Remedy(StrEnum):
+    """What a failure calls for."""
+
+    #: The same again: evicted, preempted, killed, its node is gone.
+    RETRY = "retry"
+    #: Again, with more memory.
+    MEMORY = "memory"
+    #: Again, on another node: the device or the node is at fault.
+    ELSEWHERE = "elsewhere"
+    #: The script itself fails, and would again.
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a pod failed."""
+
+    remedy: Remedy
+    #: One sentence.
+    detail: str
+    exit_code: int | None = None
+
+
+#: Reasons of a pod's status that are the cluster's doing.
+_CLUSTER = frozenset(
+    {"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown"}
+)
+_UNFIT = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory"})
+#: 201, 202 and 14 are what DLRover's agents say of a broken device.
+_HARDWARE = frozenset({201, 202, 14})
+_FATAL = frozenset({1, 2, 126, 127, 134})
+
+
+def failure(pod: Object) -> Failure:
+    """Classify a pod of phase Failed, or one whose container ended."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
+    said = f": {message}" if message else ""
+    if reason in _CLUSTER or _disrupted(status):
+        return Failure(Remedy.RETRY, f"{reason or 'disrupted'} on {_node(pod)}{said}")
+    if reason in _UNFIT:
+        return Failure(Remedy.ELSEWHERE, f"{reason} on {_node(pod)}{said}")
+    ended = terminated(pod)
+    if ended is None:
+        return Failure(Remedy.RETRY, f"{reason or 'gone without a word'} on {_node(pod)}{said}")
+    code = ended.get("exitCode")
+    if ended.get("reason") == "OOMKilled" or code == 247:
+        return Failure(Remedy.MEMORY, f"out of memory on {_node(pod)}", code)
+    if code in _HARDWARE:
+        return Failure(Remedy.ELSEWHERE, f"exit code {code}: a device of {_node(pod)} fails", code)
+    if code in _FATAL:
+        return Failure(Remedy.FATAL, f"the container ended with {code}{_last_words(ended)}", code)
+    return Failure(Remedy.RETRY, f"the container ended with {code}{_last_words(ended)}", code)
+
+
+def terminated(pod: Object) -> Mapping[str, Any] | None:
+    """How the main container ended; None while it runs, and where nobody knows."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    listed = status.get("containerStatuses") or ()
+    main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)
+    for each in sorted(listed, key=lambda each: each.get("name") != main):
+        found: Mapping[str, Any] | None = (each.get("state") or {}).get("terminated")
+        if found is not None:
+            return found
+    return None
+
+
+def stuck(pod: Object) -> str | None:
+    """Why a pod that is Pending will not start by itself: its image, its configuration."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    listed = (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    )
+    for each in listed:
+        waiting: Mapping[str, Any] = (each.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason in _STUCK:
+            message = str(waiting.get("message") or "").strip()
+            return f"container {each.get('name')}: {reason}" + (f": {message}" if message else "")
+    return None
+
+
+_STUCK = frozenset(
+    {
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+def unschedulable(pod: Object) -> str | None:
+    """What the scheduler says of a pod that fits nowhere."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if (each.get("type"), each.get("status")) == ("PodScheduled", "False"):
+            if each.get("reason") == "SchedulingGated":
+                return None
+            return str(each.get("message") or each.get("reason") or "it fits no node")
+    return None
+
+
+def raised(memory_bytes: int, kills: int) -> int:
+    """Memory after so many OOM kills.
+
+    >>> [raised(3 * GIB, kills) // GIB for kills in range(4)]
+    [3, 6, 12, 20]
+    """
+    for _ in range(kills):
+        memory_bytes = max(
+            memory_bytes, min(2 * memory_bytes, memory_bytes + _STEP_BYTES, _MOST_BYTES)
+        )
+    return memory_bytes
+
+
+def _disrupted(status: Mapping[str, Any]) -> bool:
+    return any(
+        (each.get("type"), each.get("status")) == ("DisruptionTarget", "True")
+        for each in status.get("conditions") or ()
+    )
+
+
+def _node(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "no node")
+
+
+def _last_words(ended: Mapping[str, Any]) -> str:
+    words = str(ended.get("message") or "").strip().splitlines()
+    return f"; it last said: {words[-1][-300:]}" if words else ""

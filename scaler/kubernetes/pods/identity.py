@@ -1,0 +1,108 @@
+"""Names and labels by which pods are known: DLRover's, and those every tool reads.
+
+Identity is apart from rank: the id of a replica is never used again, its rank may be.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaler.kubernetes.machinery.cluster.kind import Object
+
+#: Our own words on pods, jobs and plans.
+DOMAIN = "elastic.iml.github.io"
+API_VERSION, KIND = f"{DOMAIN}/v1alpha1", "ElasticJob"
+
+NAME, TYPE, INDEX = (
+    f"elasticjob.dlrover/{word}" for word in ("name", "replica-type", "replica-index")
+)
+RANK, RELAUNCHES = (f"elasticjob.dlrover/{word}" for word in ("rank-index", "relaunch-count"))
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "brain-scaler"
+#: uid of the job, on pods of the role that plans scale: names are used again, uids are not.
+UID = f"{DOMAIN}/job-uid"
+
+#: Annotations of pods.
+GENERATION, WRITTEN, ASKED = (
+    f"{DOMAIN}/{word}" for word in ("generation", "written-at", "asked-at")
+)
+#: How a replica ended, once that was written down: JSON.
+ENDING = f"{DOMAIN}/ending"
+#: Where its agent finds the others: JSON, kept current by the scaler.
+PLACE = f"{DOMAIN}/place"
+
+#: Annotation of jobs: ``off`` leaves containers as they are.
+INJECT = f"{DOMAIN}/inject"
+#: Annotation of jobs: ``brain`` has ``torchrun`` be ours, too.
+TORCHRUN = f"{DOMAIN}/torchrun"
+
+WORKER = "worker"
+
+
+def pod_name(job: str, type: str, id: int) -> str:
+    """The name of a replica's pod.
+
+    >>> pod_name("digits", "worker", 3)
+    'digits-edljob-worker-3'
+    """
+    return f"{job}-edljob-{type}-{id}"
+
+
+def service_name(job: str, type: str) -> str:
+    """The headless service of a type's replicas."""
+    return f"{job}-edljob-{type}"
+
+
+def secret_name(job: str) -> str:
+    """The Secret with the token of a job's agents."""
+    return f"{job}-edljob-token"
+
+
+def selector(job: str) -> dict[str, str]:
+    """Labels that all pods of a job of ours have."""
+    return {NAME: job, MANAGED_BY: MANAGER}
+
+
+def labels(
+    job: str, uid: str | None, type: str, id: int, *, rank: int, relaunches: int
+) -> dict[str, str]:
+    """Labels of a replica's pod; ``uid`` None: no plan scales its role."""
+    scaled = {UID: uid} if uid is not None else {}
+    return scaled | {
+        "app": "dlrover",
+        NAME: job,
+        TYPE: type,
+        INDEX: str(id),
+        RANK: str(rank),
+        RELAUNCHES: str(relaunches),
+        "app.kubernetes.io/name": "elasticjob",
+        "app.kubernetes.io/instance": job,
+        "app.kubernetes.io/component": type,
+        MANAGED_BY: MANAGER,
+    }
+
+
+def owner(job: str, uid: str) -> dict[str, Any]:
+    """The owner reference of what goes with a job."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def replica_of(pod: Object) -> tuple[str, int] | None:
+    """Type and id of the replica that a pod is; None where it is none of ours."""
+    found: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    index = found.get(INDEX, "")
+    if TYPE not in found or not index.isdecimal() or found.get(MANAGED_BY) != MANAGER:
+        return None
+    return found[TYPE], int(index)
+
+
+def uid_of(pod: Object) -> str | None:
+    """uid of the job that a pod belongs to."""
+    found: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    return found.get(UID)

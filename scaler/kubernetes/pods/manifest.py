@@ -1,0 +1,287 @@
+"""The pod of one replica, from the job's template."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from scaler.kubernetes.kinds.documents import main_container
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.command import Command, Entry, read_command
+from scaler.kubernetes.pods.environment import Crowd, merged, variables
+from scaler.kubernetes.pods.fitting import said_bytes
+from scaler.kubernetes.pods.sight import RESTART
+
+#: Where the agent's own files are in the container, and where its token and its place.
+HOME, FILES = "/brain", "/var/run/brain"
+#: Where an agent answers, unless the pod has its host's network.
+AGENT_PORT = 29399
+_VOLUME, _FILES_VOLUME = "brain", "brain-files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """How our agent comes into a container."""
+
+    #: Image whose ``/opt/brain`` is copied; None: the agent is in the job's own image.
+    image: str | None
+    #: Interpreter of the agent, as seen in the container.
+    python: str = f"{HOME}/bin/python3"
+    pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodOrder:
+    """Everything that the pod of one replica is made from."""
+
+    namespace: str
+    #: Labels and annotations of the job go to its pods.
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    crowd: Crowd
+    unit: int = 1
+    generation: int = 0
+    relaunches: int = 0
+    #: The job's pod template.
+    template: Object
+    priority: str | None = None
+    #: ``spec.envs`` of the job; the template's own wins.
+    envs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Names of variables whose values are in the job's Secret.
+    secrets: tuple[str, ...] = ()
+    injection: Injection | None = None
+    #: ``torchrun`` is to be ours, too.
+    torchrun_ours: bool = False
+    #: Restrained until its gang can begin; ``volcano`` where that admits it.
+    gate: bool = False
+    volcano: bool = False
+    brain_url: str | None = None
+    accelerator: str = "cpu"
+    checkpoint: Mapping[str, Any] | None = None
+    #: Epoch that worlds of the job have reached.
+    epoch: int = 0
+    #: What is known already of where the others are.
+    place: Mapping[str, Any] | None = None
+    agent_port: int = AGENT_PORT
+    #: Ports of the host that the pod is to have, for hostNetwork.
+    host_ports: tuple[int, ...] = ()
+    #: After OOM kills; None: what the template says.
+    memory_bytes: int | None = None
+    #: Nodes whose hardware failed replicas of this job.
+    avoid: frozenset[str] = frozenset()
+    #: Plans change how many there are of its role.
+    scaled: bool = True
+    #: Replicas beyond the wish are kept warm.
+    spares: bool = False
+    written_at: datetime
+
+
+def agent_runs(command: Command, order_torchrun: bool, injected: bool) -> bool:
+    """Whether our agent runs the container's command, instead of standing beside it."""
+    if not injected:
+        return False
+    ours = {Entry.OURS, Entry.PYTHON} | ({Entry.TORCHRUN} if order_torchrun else set())
+    return command.entry in ours
+
+
+def command_of(template: Object) -> Command:
+    """The command of a template's main container."""
+    container = main_container(template)
+    return read_command(container.get("command") or (), container.get("args") or ())
+
+
+def manifest(order: PodOrder) -> dict[str, Any]:
+    """The pod as it is created. ``kinds.checks`` has looked at the template.
+
+    Raises:
+        BadInput: a quantity is malformed.
+    """
+    crowd, command = order.crowd, command_of(order.template)
+    spec: dict[str, Any] = deepcopy(dict(order.template.get("spec") or {}))
+    main = next(each for each in spec["containers"] if _same(each, main_container(order.template)))
+    # The main container stays first: its exit is the replica's.
+    spec["containers"] = [main, *(each for each in spec["containers"] if each is not main)]
+    main["env"] = merged(_asked(order), main.get("env") or ())
+    main["env"] = merged(variables(command.entry, crowd), main["env"])
+    if agent_runs(command, order.torchrun_ours, order.injection is not None):
+        _inject(spec, main, order, command)
+    if order.memory_bytes is not None:
+        _raise_memory(main, order.memory_bytes)
+    _place(spec, main, order)
+    restart = spec.get("restartPolicy") or "Always"
+    spec["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(order, restart),
+        "spec": spec,
+    }
+
+
+def _asked(order: PodOrder) -> list[dict[str, Any]]:
+    """Variables that the job's object and its document give to every container."""
+    named = [{**each, "name": name} for name, each in order.envs.items()]
+    secret = identity.secret_name(order.crowd.job)
+    return named + [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": f"env.{name}"}}}
+        for name in order.secrets
+    ]
+
+
+def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
+    crowd = order.crowd
+    own: Mapping[str, Any] = order.template.get("metadata") or {}
+    ours = identity.labels(
+        crowd.job,
+        crowd.uid if order.scaled else None,
+        crowd.type,
+        crowd.id,
+        rank=crowd.rank,
+        relaunches=order.relaunches,
+    )
+    annotations = {
+        identity.GENERATION: str(order.generation),
+        identity.WRITTEN: order.written_at.isoformat(),
+        identity.PLACE: json.dumps(order.place) if order.place else "",
+        RESTART: restart,
+    }
+    if order.volcano:
+        annotations[gang.GROUP] = identity.service_name(crowd.job, identity.WORKER)
+    theirs = {k: v for k, v in order.annotations.items() if not k.startswith("kubectl.")}
+    return {
+        "name": identity.pod_name(crowd.job, crowd.type, crowd.id),
+        "namespace": order.namespace,
+        "labels": dict(order.labels) | dict(own.get("labels") or {}) | ours,
+        "annotations": theirs | dict(own.get("annotations") or {}) | annotations,
+        "ownerReferences": [identity.owner(crowd.job, crowd.uid)],
+    }
+
+
+def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
+    """Where the pod may come, and with which right to it."""
+    crowd = order.crowd
+    if order.priority and "priorityClassName" not in spec:
+        spec["priorityClassName"] = order.priority
+    if order.volcano:
+        spec.setdefault("schedulerName", "volcano")
+    if order.gate:
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": gang.GATE}]
+    if order.host_ports:
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+        ports = [*(main.get("ports") or ())]
+        ports += [{"containerPort": port, "hostPort": port} for port in order.host_ports]
+        main["ports"] = ports
+    elif not spec.get("hostNetwork"):
+        spec.setdefault("subdomain", identity.service_name(crowd.job, crowd.type))
+    if order.avoid:
+        _avoid(spec, sorted(order.avoid))
+
+
+def _avoid(spec: dict[str, Any], nodes: list[str]) -> None:
+    """Keep off nodes, beside whatever the template asks for: each of its terms gets the same."""
+    term = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for each in required.setdefault("nodeSelectorTerms", [{}]):
+        each["matchExpressions"] = [*(each.get("matchExpressions") or ()), term]
+
+
+def _raise_memory(main: dict[str, Any], memory_bytes: int) -> None:
+    for part in ("requests", "limits"):
+        given = (main.get("resources") or {}).get(part) or {}
+        if "memory" in given and quantity(given["memory"], "resources.memory") < memory_bytes:
+            given["memory"] = said_bytes(memory_bytes)
+
+
+def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command: Command) -> None:
+    """Put our agent in front of the command, with what it needs beside it."""
+    injection = order.injection
+    assert injection is not None
+    main["command"] = [injection.python, "-E", "-P", "-m", "launcher.pod"]
+    main["args"] = []
+    main["env"] = merged(
+        [
+            {"name": "BRAIN_POD", "value": json.dumps(intent(order, command, main))},
+            {"name": "BRAIN_POD_HOME", "value": HOME},
+            {"name": "BRAIN_POD_FILES", "value": FILES},
+        ],
+        main["env"],
+    )
+    main["volumeMounts"] = [
+        *(main.get("volumeMounts") or ()),
+        {"name": _VOLUME, "mountPath": HOME},
+        {"name": _FILES_VOLUME, "mountPath": FILES, "readOnly": True},
+    ]
+    spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes(order.crowd.job)]
+    if injection.image is not None:
+        copy = {
+            "name": "brain-agent",
+            "image": injection.image,
+            "imagePullPolicy": injection.pull_policy,
+            "command": ["cp", "-a", "/opt/brain/.", HOME],
+            "volumeMounts": [{"name": _VOLUME, "mountPath": HOME}],
+            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        }
+        spec["initContainers"] = [copy, *(spec.get("initContainers") or ())]
+
+
+def _volumes(job: str) -> list[dict[str, Any]]:
+    place = f"metadata.annotations['{identity.PLACE}']"
+    sources = [
+        {
+            "secret": {
+                "name": identity.secret_name(job),
+                "items": [{"key": "token", "path": "token"}],
+            }
+        },
+        {"downwardAPI": {"items": [{"path": "place", "fieldRef": {"fieldPath": place}}]}},
+    ]
+    return [
+        {"name": _VOLUME, "emptyDir": {}},
+        {"name": _FILES_VOLUME, "projected": {"sources": sources}},
+    ]
+
+
+def intent(order: PodOrder, command: Command, main: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``launcher.pod`` is told: a ``ReplicaIntent`` but for what only the pod knows."""
+    crowd = order.crowd
+    return {
+        "v": 1,
+        "job": crowd.uid,
+        "name": crowd.job,
+        "replica": crowd.id,
+        "role": crowd.type,
+        "generation": order.generation,
+        "command": list(command.argv),
+        "shell": command.shell,
+        "exports": dict(command.exports),
+        "directory": _directory(command, main),
+        "processes": crowd.processes,
+        "checkpoint": dict(order.checkpoint or {}),
+        "unit": order.unit,
+        "minimum": crowd.least,
+        "restart_limit": crowd.restarts,
+        "brain_url": order.brain_url,
+        "accelerator": order.accelerator,
+        "port": order.agent_port,
+        "epoch": order.epoch,
+        "spares": order.spares,
+    }
+
+
+def _directory(command: Command, main: Mapping[str, Any]) -> str | None:
+    """Where the command runs; None: where the container starts."""
+    given: str | None = main.get("workingDir")
+    if command.directory is None:
+        return given
+    if command.directory.startswith("/") or given is None:
+        return command.directory
+    return f"{given.rstrip('/')}/{command.directory}"
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("name") == other.get("name")

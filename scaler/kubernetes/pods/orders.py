@@ -1,0 +1,261 @@
+"""What to make the next pod of a job from: its object, the wish, and how earlier replicas ended."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from brain import wire
+from brain.types.job import JobDocument
+from brain.views import JobWish
+from scaler.kubernetes.kinds import ElasticJob, ReplicaSpec, ReplicaType, Strategy
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
+from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.pods import identity, tensorflow
+from scaler.kubernetes.pods.command import Entry
+from scaler.kubernetes.pods.environment import MASTER_PORT, Crowd
+from scaler.kubernetes.pods.failures import Remedy, failure, raised
+from scaler.kubernetes.pods.manifest import (
+    AGENT_PORT,
+    Injection,
+    PodOrder,
+    agent_runs,
+    command_of,
+)
+
+_OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What an installation says of all its pods."""
+
+    injection: Injection | None = None
+    brain_url: str | None = None
+    #: Volcano's PodGroup is installed.
+    volcano: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What earlier pods of a role tell about the next one."""
+
+    #: The lowest rank that nobody alive has.
+    rank: int
+    #: Failures of its own that whoever had this rank has behind it.
+    relaunches: int
+    #: How often pods of the role ran out of memory.
+    kills: int
+    #: Nodes whose hardware failed one.
+    avoid: frozenset[str]
+
+
+def past(pods: Iterable[Object]) -> Past:
+    """What the pods of a role that exist tell about the next one."""
+    known = list(pods)
+    alive = {_label(pod, identity.RANK) for pod in known if not _over(pod)}
+    rank = next(number for number in range(len(known) + 1) if number not in alive)
+    over = [pod for pod in known if _over(pod)]
+    failures = [(pod, failure(pod)) for pod in over if _phase(pod) == "Failed"]
+    before = [pod for pod in over if _label(pod, identity.RANK) == rank]
+    last = max(before, key=lambda pod: _label(pod, identity.INDEX), default=None)
+    own = {id(pod) for pod, why in failures if why.remedy is not Remedy.RETRY}
+    relaunches = 0
+    if last is not None:
+        relaunches = _label(last, identity.RELAUNCHES) + (id(last) in own)
+    return Past(
+        rank=rank,
+        relaunches=relaunches,
+        kills=sum(why.remedy is Remedy.MEMORY for _, why in failures),
+        avoid=frozenset(
+            str(pod["spec"].get("nodeName"))
+            for pod, why in failures
+            if why.remedy is Remedy.ELSEWHERE and pod["spec"].get("nodeName")
+        ),
+    )
+
+
+def order(
+    job: ElasticJob,
+    wish: JobWish,
+    replica: int,
+    before: Past,
+    house: House,
+    *,
+    now: datetime,
+    place: Mapping[str, Any] | None = None,
+    epoch: int = 0,
+    host_ports: tuple[int, ...] = (),
+) -> PodOrder:
+    """The order for replica ``replica`` of the role that plans scale.
+
+    Raises:
+        BadInput: the object cannot be used.
+    """
+    role, document = job.spec.replica_specs[job.scaled], job_document(job)
+    template = role.template or {}
+    injection = house.injection if injected(job, house) else None
+    wished, host = wish.wish, bool((template.get("spec") or {}).get("hostNetwork"))
+    crowd = Crowd(
+        job=job.metadata.name,
+        uid=job.metadata.uid,
+        type=job.scaled,
+        id=replica,
+        rank=before.rank,
+        size=wished.replicas,
+        least=wished.minimum,
+        most=max(document.replicas.max, wished.replicas),
+        processes=wished.processes_per_replica,
+        restarts=wished.restart_limit,
+        master=master_name(job),
+        master_port=host_ports[1] if len(host_ports) > 1 else MASTER_PORT,
+    )
+    spares = spares_of(job, document)
+    return PodOrder(
+        namespace=job.metadata.namespace,
+        labels=job.metadata.labels,
+        annotations=annotations_of(job),
+        crowd=crowd,
+        unit=wished.unit,
+        generation=wished.generation,
+        relaunches=before.relaunches,
+        template=_with_policy(template, role),
+        priority=priority_class(role.priority, before.rank, wished.replicas),
+        envs={**job.spec.envs, **tensorflow_config(job, before.rank, wished.replicas)},
+        injection=injection,
+        torchrun_ours=annotations_of(job).get(identity.TORCHRUN) == "brain",
+        gate=not house.volcano and gang_size(job, document) > 1,
+        volcano=house.volcano and gang_size(job, document) > 1,
+        brain_url=house.brain_url,
+        accelerator=document.accelerator or ("gpu" if document.resources.gpus else "cpu"),
+        checkpoint=wire.plain(document.checkpoint),
+        epoch=epoch,
+        place=place,
+        agent_port=host_ports[0] if host else AGENT_PORT,
+        host_ports=host_ports if host else (),
+        memory_bytes=_memory(template, before.kills),
+        avoid=before.avoid,
+        spares=spares > 0,
+        written_at=now,
+    )
+
+
+def gang_size(job: ElasticJob, document: JobDocument) -> int:
+    """How many pods begin together or not at all: the least with which the job may run."""
+    return document.replicas.min
+
+
+def spares_of(job: ElasticJob, document: JobDocument) -> int:
+    """Replicas that were asked for and make no whole unit: 31 of unit 4 run as 28, 3 stay warm."""
+    asked = job.spec.replica_specs[job.scaled].replicas or 0
+    first, unit = document.replicas.first, document.replicas.unit
+    return min(asked - first, unit - 1) if unit > 1 and asked > first else 0
+
+
+def elastic(job: ElasticJob, house: House) -> bool:
+    """Whether an agent of ours runs the job's workers, so that worlds may change their size."""
+    role = job.spec.replica_specs[job.scaled]
+    ours = annotations_of(job).get(identity.TORCHRUN) == "brain"
+    return agent_runs(command_of(role.template or {}), ours, injected(job, house))
+
+
+def injected(job: ElasticJob, house: House) -> bool:
+    """Whether our agent comes into the job's containers; TensorFlow's processes are no world."""
+    wanted = annotations_of(job).get(identity.INJECT) != "off"
+    return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
+
+
+def opaque(job: ElasticJob) -> bool:
+    """Whether nothing is to be seen of what the containers start."""
+    role = job.spec.replica_specs[job.scaled]
+    return command_of(role.template or {}).entry is Entry.OPAQUE
+
+
+def master_name(job: ElasticJob) -> str:
+    """Where rank 0 is found: a service that follows the label of that rank."""
+    return f"{identity.service_name(job.metadata.name, job.scaled)}-0.{job.metadata.namespace}"
+
+
+def annotations_of(job: ElasticJob) -> Mapping[str, str]:
+    """Annotations of the job that go to its pods."""
+    return {
+        name: value
+        for name, value in job.metadata.annotations.items()
+        if not name.startswith("kubectl.kubernetes.io/")
+    }
+
+
+def priority_class(said: str | None, rank: int, size: int) -> str | None:
+    """The PriorityClass of one replica; a share makes that part of the ranks ``high``.
+
+    >>> [priority_class("0.5", rank, 4) for rank in range(4)]
+    ['high', 'high', 'low', 'low']
+    """
+    if said is None:
+        return None
+    try:
+        share = float(said)
+    except ValueError:
+        return said
+    return "high" if rank < round(share * size) else "low"
+
+
+def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
+    """Why no replica is started any more: whoever had its rank failed too often."""
+    if limit is None:
+        return None
+    before = past(pods)
+    if before.relaunches <= limit:
+        return None
+    return (
+        f"rank {before.rank} failed {before.relaunches} times of its own, more than restartCount "
+        f"{limit}; raise it, or look at what the last one said"
+    )
+
+
+def tensorflow_config(job: ElasticJob, rank: int, replicas: int) -> dict[str, dict[str, str]]:
+    """``TF_CONFIG`` of a worker, where the job's strategy wants it."""
+    if job.strategy is not Strategy.PARAMETER_SERVER:
+        return {}
+    sizes = {
+        role: replicas
+        if role == job.scaled
+        else (spec.replicas if spec.replicas is not None else 1)
+        for role, spec in job.spec.replica_specs.items()
+        if role != ReplicaType.MASTER
+    }
+    members = tensorflow.addresses(job.metadata.name, job.metadata.namespace, sizes)
+    task = tensorflow.Task(job.scaled, rank)
+    if task not in members:
+        return {}
+    return {tensorflow.VARIABLE: {"value": tensorflow.tf_config(members, task)}}
+
+
+def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str, Any]:
+    """The template with the role's ``restartPolicy``, which wins."""
+    if role.restart_policy is None:
+        return template
+    spec = {**(template.get("spec") or {}), "restartPolicy": str(role.restart_policy)}
+    return {**template, "spec": spec}
+
+
+def _memory(template: Mapping[str, Any], kills: int) -> int | None:
+    said = requests_of(main_container(template)).get("memory")
+    if not kills or said is None:
+        return None
+    return raised(int(quantity(said, "resources.memory")), kills)
+
+
+def _over(pod: Object) -> bool:
+    return _phase(pod) in _OVER
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def _label(pod: Object, name: str) -> int:
+    said = (pod["metadata"].get("labels") or {}).get(name, "")
+    return int(said) if said.isdecimal() else 0

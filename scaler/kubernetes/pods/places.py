@@ -1,0 +1,88 @@
+"""Where nodes are, and which of them a job may have."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from brain.types.resources import Node, NodeName, PoolName, Resources
+from scaler.kubernetes.kinds.quantities import resources
+from scaler.kubernetes.machinery.cluster.kind import Object
+
+#: Labels of each level, outermost first; the first one that a node has counts.
+LEVELS: tuple[tuple[str, ...], ...] = (
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+    (
+        "network.topology.nvidia.com/spine",
+        "topology.kubernetes.io/spine",
+        "cloud.google.com/gce-topology-block",
+        "network.topology.kubernetes.io/datacenter",
+    ),
+    (
+        "network.topology.nvidia.com/block",
+        "topology.kubernetes.io/rack",
+        "cloud.google.com/gce-topology-subblock",
+        "network.topology.kubernetes.io/block",
+    ),
+    (
+        "network.topology.nvidia.com/leaf",
+        "topology.kubernetes.io/switch",
+        "network.topology.kubernetes.io/accelerator",
+    ),
+)
+_PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "accelerator")
+
+
+def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """A node's place, outermost first: zone, spine, rack, switch; empty where nothing says so.
+
+    >>> topology({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
+    ('z1', '', '', 's4')
+    """
+    path = tuple(next((labels[one] for one in names if one in labels), "") for names in LEVELS)
+    return path if any(path) else ()
+
+
+def told(labels: Mapping[str, str]) -> str:
+    """A node's place as ``BRAIN_TOPOLOGY`` says it; a level that is not known is ``-``.
+
+    >>> told({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
+    'z1/-/-/s4'
+    """
+    return "/".join(re.sub(r"[^A-Za-z0-9._-]", "_", part) or "-" for part in topology(labels))
+
+
+def usable(node: Object) -> bool:
+    """Whether pods may come to a node: it is ready, and nobody cordoned it."""
+    if (node.get("spec") or {}).get("unschedulable"):
+        return False
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [each.get("status") for each in conditions if each.get("type") == "Ready"]
+    return not ready or ready[0] == "True"
+
+
+def described(node: Object, pool: PoolName, now: Any) -> Node:
+    """A node in the words of Brain."""
+    metadata = node["metadata"]
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    offered = offers(node)
+    product = next((labels[one] for one in _PRODUCTS if one in labels), "gpu")
+    return Node(
+        name=NodeName(metadata["name"]),
+        pool=pool,
+        capacity=offered,
+        accelerator=product if offered.gpus else "cpu",
+        seen_at=now,
+        schedulable=usable(node),
+    )
+
+
+def offers(node: Object) -> Resources:
+    """What a node has for pods."""
+    status: Mapping[str, Any] = node.get("status") or {}
+    listed = status.get("allocatable") or status.get("capacity") or {}
+    return resources(listed, "status.allocatable")
+
+
+def total(nodes: Iterable[Object]) -> Resources:
+    """What nodes have for pods, together."""
+    return sum((offers(node) for node in nodes), Resources())

@@ -1,0 +1,42 @@
+"""Ports of pods that share their host's network."""
+
+from collections.abc import Iterable
+
+from brain.errors import BadInput
+from scaler.kubernetes.machinery.cluster.kind import Object
+
+#: Where nobody said otherwise; Kubernetes' own node ports begin at 30000.
+FIRST, LAST = 20000, 29999
+
+
+def taken(pods: Iterable[Object]) -> set[int]:
+    """Ports of hosts that pods have: what they declare, and what we chose for them."""
+    found: set[int] = set()
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        for container in (pod.get("spec") or {}).get("containers") or ():
+            for port in container.get("ports") or ():
+                number = port.get("hostPort") or 0
+                if number:
+                    found.add(int(number))
+    return found
+
+
+def choose(taken: set[int], first: int = FIRST, last: int = LAST) -> int:
+    """A port that no pod has on any host, so that it is free wherever the pod comes to.
+
+    >>> choose({20000, 20001})
+    20002
+
+    Raises:
+        BadInput: the range is used up.
+    """
+    for port in range(first, last + 1):
+        if port not in taken:
+            return port
+    raise BadInput(
+        f"every host port from {first} to {last} is taken; widen --host-ports, or end jobs that "
+        "use hostNetwork",
+        field="hostNetwork",
+    )

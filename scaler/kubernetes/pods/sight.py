@@ -1,0 +1,137 @@
+"""A replica as its pod shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from brain.types.resources import NodeName
+from brain.types.world import ReplicaExit
+from scaler.kubernetes.kinds.documents import reserved
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.failures import Remedy, failure, terminated
+from scaler.ports import Phase, ReplicaSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a replica ended: what its agent leaves as termination message, and what we write down."""
+
+    exit: ReplicaExit
+    exit_code: int | None = None
+    detail: str = ""
+    at: datetime | None = None
+
+
+def look(pod: Object, replica: int) -> ReplicaSeen:
+    """The replica that a pod is, by what its object proves."""
+    annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
+    created = _instant(pod["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)
+    seen = ReplicaSeen(
+        id=replica,
+        phase=Phase.STARTING,
+        generation=_number(annotations.get(identity.GENERATION)),
+        resources=reserved(pod),
+        started_at=_instant(annotations.get(identity.WRITTEN)) or created,
+        asked_at=_asked(pod),
+        node=node_of(pod),
+    )
+    written = _ending(annotations.get(identity.ENDING))
+    if written is not None:
+        return _ended(seen, written)
+    match (pod.get("status") or {}).get("phase"):
+        case "Running":
+            return replace(seen, phase=Phase.RUNNING)
+        case "Succeeded" | "Failed" as phase:
+            return _over(pod, seen, phase)
+        case _:
+            return seen
+
+
+def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> ReplicaSeen:
+    """A replica whose pod is no more, by how it was seen last and whether we asked it to leave."""
+    if last.phase is Phase.ENDED:
+        return last
+    if asked_at is not None:
+        detail = "its pod was deleted as asked"
+        ended = Ending(exit=ReplicaExit.LEFT, detail=detail, at=now)
+        return _ended(replace(last, asked_at=asked_at), ended)
+    return replace(last, phase=Phase.GONE, detail=last.detail or "its pod was deleted")
+
+
+def node_of(pod: Object) -> NodeName | None:
+    """The node that a pod is bound to."""
+    name = (pod.get("spec") or {}).get("nodeName")
+    return NodeName(name) if name else None
+
+
+def relaunched(pod: Object) -> bool:
+    """Whether what fails is replaced: all but what its template says is Never restarted."""
+    annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
+    return annotations.get(RESTART) != "Never"
+
+
+#: Annotation: the ``restartPolicy`` of the template, which decides relaunching; pods have Never.
+RESTART = f"{identity.DOMAIN}/restart-policy"
+
+
+def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
+    """A pod that ended: its agent's own word first, then the exit of its container."""
+    ended: Mapping[str, Any] = terminated(pod) or {}
+    at = _instant(ended.get("finishedAt")) or seen.asked_at or seen.started_at
+    said = _ending(ended.get("message"))
+    if said is not None:
+        return _ended(seen, replace(said, at=said.at or at))
+    if phase == "Succeeded":
+        return _ended(seen, Ending(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
+    why = failure(pod)
+    if why.remedy is Remedy.FATAL or not relaunched(pod):
+        ending = Ending(exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at)
+        return _ended(seen, ending)
+    return replace(seen, phase=Phase.GONE, detail=why.detail, exit_code=why.exit_code)
+
+
+def _ended(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
+    return replace(
+        seen,
+        phase=Phase.ENDED,
+        ended_at=ending.at or seen.started_at,
+        exit=ending.exit,
+        exit_code=ending.exit_code,
+        detail=ending.detail,
+    )
+
+
+def _ending(text: object) -> Ending | None:
+    if not isinstance(text, str) or not text.startswith("{"):
+        return None
+    try:
+        return msgspec.json.decode(text, type=Ending)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        # The last words of somebody else.
+        return None
+
+
+def _asked(pod: Object) -> datetime | None:
+    """When we, or somebody, asked it to end."""
+    metadata = pod["metadata"]
+    until = _instant(metadata.get("deletionTimestamp"))
+    if until is None:
+        return None
+    return until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def _instant(said: object) -> datetime | None:
+    if not isinstance(said, str):
+        return None
+    try:
+        return datetime.fromisoformat(said.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
+def _number(said: str | None) -> int:
+    return int(said) if said and said.isdecimal() else 0

@@ -1,0 +1,200 @@
+"""``TF_CONFIG``: how TensorFlow's processes find each other under ``ParameterServerStrategy``.
+
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator looks at the others'
+checkpoints; it is in nobody's cluster and named as its own task only. Addresses are those of one
+Service per role and *rank*, so that a replacement with a new id is found where the lost one was and
+nobody else is restarted. Ports are DLRover's.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brain.errors import BadInput
+from scaler.kubernetes.kinds.elasticjob import ReplicaType
+from scaler.kubernetes.pods import identity
+
+CHIEF, WORKER, PS, EVALUATOR = (
+    str(each)
+    for each in (
+        ReplicaType.CHIEF,
+        ReplicaType.WORKER,
+        ReplicaType.PS,
+        ReplicaType.EVALUATOR,
+    )
+)
+#: Roles of the cluster, in the order in which ``TF_CONFIG`` is written.
+CLUSTER = (CHIEF, WORKER, PS)
+_PORTS = {PS: 2222}
+_PORT = 3333
+_ONE_AT_MOST = (CHIEF, EVALUATOR)
+VARIABLE = "TF_CONFIG"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One process: its role, and its rank among those of the role."""
+
+    role: str
+    rank: int
+
+
+def check(roles: Mapping[str, int]) -> None:
+    """Refuse roles with which no parameter-server training can begin.
+
+    Raises:
+        BadInput: the message names role, count and remedy.
+    """
+    for role in sorted(set(roles) - {*CLUSTER, EVALUATOR}):
+        raise BadInput(
+            f"replicaSpecs.{role} is no role of ParameterServerStrategy; "
+            f"known: {', '.join((*CLUSTER, EVALUATOR))}",
+            field=f"replicaSpecs.{role}",
+        )
+    for role in _ONE_AT_MOST:
+        if roles.get(role, 0) > 1:
+            raise BadInput(
+                f"replicaSpecs.{role}.replicas {roles[role]}: there is one {role} at most",
+                field=f"replicaSpecs.{role}.replicas",
+            )
+    if not roles.get(PS):
+        raise BadInput(
+            "replicaSpecs.ps is missing or empty: ParameterServerStrategy keeps its variables "
+            "there; add ps, or use AllreduceStrategy",
+            field="replicaSpecs.ps",
+        )
+    if not roles.get(WORKER) and not roles.get(CHIEF):
+        raise BadInput(
+            "replicaSpecs has neither worker nor chief: nobody would train; add worker",
+            field="replicaSpecs.worker",
+        )
+
+
+def port(role: str) -> int:
+    """Where a process of the role listens."""
+    return _PORTS.get(role, _PORT)
+
+
+def service_name(job: str, task: Task) -> str:
+    """The Service of a rank.
+
+    >>> service_name("ads", Task("ps", 0))
+    'ads-edljob-ps-0'
+    """
+    return f"{identity.service_name(job, task.role)}-{task.rank}"
+
+
+def address(job: str, namespace: str, task: Task) -> str:
+    """Where a rank is reached, whichever pod has it."""
+    return f"{service_name(job, task)}.{namespace}.svc:{port(task.role)}"
+
+
+def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
+    """The Service of a rank: headless, and there before its pod is ready: servers wait for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": service_name(job, task),
+            "namespace": namespace,
+            "labels": {
+                identity.NAME: job,
+                identity.TYPE: task.role,
+                identity.UID: uid,
+                identity.MANAGED_BY: identity.MANAGER,
+            },
+            "ownerReferences": [identity.owner(job, uid)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {
+                identity.NAME: job,
+                identity.TYPE: task.role,
+                identity.RANK: str(task.rank),
+                identity.MANAGED_BY: identity.MANAGER,
+            },
+            "ports": [{"name": "grpc", "port": port(task.role)}],
+        },
+    }
+
+
+def tasks(roles: Mapping[str, int]) -> tuple[Task, ...]:
+    """All processes, the evaluator last."""
+    return tuple(
+        Task(role, rank) for role in (*CLUSTER, EVALUATOR) for rank in range(roles.get(role, 0))
+    )
+
+
+def addresses(job: str, namespace: str, roles: Mapping[str, int]) -> dict[Task, str]:
+    """Where each process is reached."""
+    return {task: address(job, namespace, task) for task in tasks(roles)}
+
+
+def tf_config(
+    members: Mapping[Task, str], task: Task, *, spare: Mapping[Task, str] | None = None
+) -> str:
+    """What ``task`` is told, as JSON.
+
+    Args:
+        members: all processes and their addresses.
+        spare: addresses of workers that may yet come. Given, workers come and go without restarts:
+            a worker is told of no other worker (it would wait for them), parameter servers are told
+            of all that there may ever be (they answer nobody whom they were not told of). Workers
+            train by themselves then, as between-graph replication does; a chief that coordinates
+            them is told of those that there are.
+
+    Raises:
+        BadInput: ``task`` is none of the members.
+
+    >>> tf_config({Task("ps", 0): "p:1", Task("worker", 0): "w:1"}, Task("worker", 0))
+    '{"cluster": {"worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "worker", "index": 0}}'
+    """
+    if task not in members:
+        known = ", ".join(f"{each.role} {each.rank}" for each in sorted(members))
+        raise BadInput(f"{task.role} {task.rank} is no member; there are {known}", field="role")
+    told = dict(members) | (dict(spare or {}) if task.role == PS else {})
+    cluster: dict[str, list[str] | dict[str, str]] = {}
+    for role in CLUSTER:
+        ranks = sorted(each for each in told if each.role == role)
+        if spare is not None and role == WORKER == task.role:
+            cluster[role] = {str(task.rank): members[task]}
+        elif ranks:
+            cluster[role] = [told[each] for each in ranks]
+    said = {"cluster": cluster, "task": {"type": task.role, "index": task.rank}}
+    return json.dumps(said)
+
+
+def config_of(
+    job: str, namespace: str, roles: Mapping[str, int], task: Task, *, most: int | None = None
+) -> str:
+    """``TF_CONFIG`` of a task.
+
+    ``most``: workers that there may ever be, where their number varies; None where it is fixed.
+    """
+    spare = None if most is None else addresses(job, namespace, {WORKER: most})
+    return tf_config(addresses(job, namespace, roles), task, spare=spare)
+
+
+def variable(
+    job: str, namespace: str, roles: Mapping[str, int], task: Task, *, most: int | None = None
+) -> dict[str, str]:
+    """The same as a variable of the container."""
+    return {"name": VARIABLE, "value": config_of(job, namespace, roles, task, most=most)}
+
+
+def restarted(
+    before: Mapping[str, int], after: Mapping[str, int], *, most: int | None = None
+) -> frozenset[Task]:
+    """Processes that run before and after, and must begin anew because of what they were told.
+
+    >>> restarted({"ps": 1, "worker": 2}, {"ps": 1, "worker": 3}, most=4)
+    frozenset()
+    """
+    both = set(tasks(before)) & set(tasks(after))
+    return frozenset(
+        task
+        for task in both
+        if config_of("", "", before, task, most=most) != config_of("", "", after, task, most=most)
+    )

@@ -1,0 +1,165 @@
+"""Replicas of roles whose size no plan changes: parameter servers, chief, evaluator.
+
+Each rank has one living pod. One that failed is followed by another in its rank, unless its kind of
+failure or the job's ``restartCount`` says otherwise.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
+from scaler.kubernetes.machinery.cluster import SERVICE, Object
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods import identity, tensorflow
+from scaler.kubernetes.pods.environment import Crowd
+from scaler.kubernetes.pods.failures import Remedy, failure
+from scaler.kubernetes.pods.manifest import PodOrder, manifest
+from scaler.kubernetes.pods.orders import (
+    annotations_of,
+    exhausted,
+    master_name,
+    past,
+    priority_class,
+)
+from scaler.kubernetes.pods.sight import relaunched
+from scaler.kubernetes.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Roles:
+    """Keeps the roles of jobs that plans do not scale."""
+
+    def __init__(self, upkeep: Upkeep, pods: Store) -> None:
+        self._upkeep, self._pods = upkeep, pods
+        self._pods.index("owner", _owner_uid)
+
+    def pods_of(self, job: ElasticJob) -> list[Object]:
+        """Pods of those roles."""
+        found = self._pods.by("owner", job.metadata.uid)
+        return [
+            pod for pod in found if (identity.replica_of(pod) or (job.scaled, 0))[0] != job.scaled
+        ]
+
+    def keep(self, job: ElasticJob, now: datetime) -> None:
+        """Have one living pod for each rank of each role."""
+        for role in fixed(job):
+            mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
+            for pod in missing(job, role, mine, now):
+                self._upkeep.create(pod)
+        if job.strategy is Strategy.PARAMETER_SERVER and job.status.observed_generation == 0:
+            for task in tensorflow.tasks(sizes(job)):
+                service = tensorflow.service(
+                    job.metadata.name, job.metadata.uid, job.metadata.namespace, task
+                )
+                self._upkeep.apply(SERVICE, service)
+
+    def end(self, job: ElasticJob) -> None:
+        """The job is over: what still serves it goes."""
+        for pod in self.pods_of(job):
+            alive = (pod.get("status") or {}).get("phase") not in _OVER
+            if alive and not pod["metadata"].get("deletionTimestamp"):
+                self._upkeep.replace(pod)
+
+
+def fixed(job: ElasticJob) -> Iterator[str]:
+    """Roles that plans do not scale."""
+    for role in job.spec.replica_specs:
+        if role not in (job.scaled, ReplicaType.MASTER):
+            yield role
+
+
+def sizes(job: ElasticJob) -> dict[str, int]:
+    """Replicas of each role, as the object says."""
+    return {
+        role: 1 if spec.replicas is None else spec.replicas
+        for role, spec in job.spec.replica_specs.items()
+        if role != ReplicaType.MASTER
+    }
+
+
+def missing(
+    job: ElasticJob, role: str, mine: Sequence[Object], now: datetime
+) -> Iterator[dict[str, object]]:
+    """Pods to create so that every rank of a role has one."""
+    spec, pods = job.spec.replica_specs[role], list(mine)
+    next_id = max((_id(pod) for pod in mine), default=-1) + 1
+    alive = sum((pod.get("status") or {}).get("phase") not in _OVER for pod in mine)
+    done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in mine)
+    if any(_final(pod) for pod in mine):
+        return
+    for id in range(next_id, next_id + max(0, sizes(job)[role] - alive - done)):
+        if exhausted(pods, spec.restart_count):
+            return
+        pod = manifest(_order(job, role, id, pods, now))
+        pods.append(pod)
+        yield pod
+
+
+def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: datetime) -> PodOrder:
+    before, spec = past(mine), job.spec.replica_specs[role]
+    size = sizes(job)[role]
+    crowd = Crowd(
+        job=job.metadata.name,
+        uid=job.metadata.uid,
+        type=role,
+        id=id,
+        rank=before.rank,
+        size=size,
+        least=size,
+        most=size,
+        processes=1,
+        restarts=spec.restart_count or 0,
+        master=master_name(job),
+    )
+    template = spec.template or {}
+    if spec.restart_policy is not None:
+        policy = {"restartPolicy": str(spec.restart_policy)}
+        template = {**template, "spec": {**(template.get("spec") or {}), **policy}}
+    return PodOrder(
+        namespace=job.metadata.namespace,
+        labels=job.metadata.labels,
+        annotations=annotations_of(job),
+        crowd=crowd,
+        scaled=False,
+        relaunches=before.relaunches,
+        template=template,
+        priority=priority_class(spec.priority, before.rank, size),
+        envs={**job.spec.envs, **tf_config(job, role, before.rank)},
+        avoid=before.avoid,
+        written_at=now,
+    )
+
+
+def tf_config(job: ElasticJob, role: str, rank: int) -> dict[str, dict[str, str]]:
+    """``TF_CONFIG`` of one process, where the job's strategy wants it."""
+    if job.strategy is not Strategy.PARAMETER_SERVER:
+        return {}
+    members = tensorflow.addresses(job.metadata.name, job.metadata.namespace, sizes(job))
+    task = tensorflow.Task(role, rank)
+    if task not in members:
+        return {}
+    return {tensorflow.VARIABLE: {"value": tensorflow.tf_config(members, task)}}
+
+
+def _final(pod: Object) -> bool:
+    """Whether a pod failed so that another would, too."""
+    if (pod.get("status") or {}).get("phase") != "Failed":
+        return False
+    return failure(pod).remedy is Remedy.FATAL or not relaunched(pod)
+
+
+def _owner_uid(pod: Object) -> tuple[str, ...]:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return tuple(str(each.get("uid")) for each in owners if each.get("kind") == identity.KIND)
+
+
+def _role(pod: Object) -> str:
+    return (identity.replica_of(pod) or ("", 0))[0]
+
+
+def _id(pod: Object) -> int:
+    return (identity.replica_of(pod) or ("", 0))[1]

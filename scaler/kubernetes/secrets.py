@@ -1,0 +1,153 @@
+"""The Secret of a job: its agents' token, values of its environment, and which ids were used.
+
+It is made before the first pod and goes with the job, so it outlives every operator.
+"""
+
+import base64
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from brain.errors import BadInput, NotFound
+from brain.types.job import JobId
+from scaler.kubernetes.machinery.cluster import SECRET, Cluster, Object
+from scaler.kubernetes.pods import identity
+
+log = logging.getLogger(__name__)
+
+#: Annotation: above every replica id that may have been used.
+_NEXT = f"{identity.DOMAIN}/next-id"
+#: So many ids are set aside at once, so that not every pod costs another write.
+_ASIDE = 16
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one Secret has."""
+
+    #: Replica ids below this may have been used.
+    reserved: int = 0
+    token: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class JobSecrets:
+    """Secrets of jobs. ``find`` gives the object of a job."""
+
+    def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
+        self._cluster, self._find = cluster, find
+        self._known: dict[JobId, _Known] = {}
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether there is a token in it."""
+        known = self._look(job)
+        return known is not None and known.token
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Write the token into it.
+
+        Raises:
+            BadInput: the job's object is gone.
+        """
+        obj = self._find(job)
+        if obj is None:
+            raise BadInput(f"job {job}: its ElasticJob is not there any more")
+        known = self._known.setdefault(job, _Known())
+        self._write(obj, job, known, {"token": secret})
+        known.token = True
+
+    def environment(self, job: JobId) -> Mapping[str, str]:
+        """Values of the job's environment."""
+        known = self._look(job)
+        return known.environment if known is not None else {}
+
+    def used(self, job: JobId) -> int:
+        """Above every id that an operator may have used."""
+        known = self._look(job)
+        return known.reserved if known is not None else 0
+
+    def set_aside(
+        self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
+    ) -> None:
+        """Write down that ``replica`` may be used, and what its environment is, before it is."""
+        known, obj = self._look(job), self._find(job)
+        if known is None or obj is None:
+            raise BadInput(f"job {job}: its ElasticJob is not there any more")
+        news = dict(environment) if not environment.items() <= known.environment.items() else {}
+        if replica < known.reserved and not news:
+            return
+        before = known.reserved
+        known.reserved = max(known.reserved, replica + 1 + max(_ASIDE, replicas))
+        try:
+            self._write(obj, job, known, {f"env.{name}": value for name, value in news.items()})
+        except Exception:
+            # Not written down is not set aside, whatever went wrong.
+            known.reserved = before
+            raise
+        known.environment |= news
+
+    def clear(self, job: JobId) -> None:
+        """Take the token out."""
+        obj = self._find(job)
+        self._known.pop(job, None)
+        if obj is None:
+            return
+        metadata = obj["metadata"]
+        name = identity.secret_name(metadata["name"])
+        try:
+            self._cluster.merge(SECRET, metadata["namespace"], name, {"data": {"token": None}})
+        except NotFound:
+            log.debug("%s is gone already", name)
+
+    def _look(self, job: JobId) -> _Known | None:
+        """Read once what an operator before wrote; None where the job's object is gone."""
+        if job in self._known:
+            return self._known[job]
+        obj = self._find(job)
+        if obj is None:
+            return None
+        metadata = obj["metadata"]
+        name = identity.secret_name(metadata["name"])
+        try:
+            found = _read(self._cluster.get(SECRET, metadata["namespace"], name), metadata["uid"])
+        except NotFound:
+            found = _Known()
+        return self._known.setdefault(job, found)
+
+    def _write(self, obj: Object, job: JobId, known: _Known, data: Mapping[str, str]) -> None:
+        metadata = obj["metadata"]
+        where, name = metadata["namespace"], identity.secret_name(metadata["name"])
+        patch: dict[str, Any] = {
+            "metadata": {
+                "name": name,
+                "namespace": where,
+                "labels": identity.selector(metadata["name"]) | {identity.UID: job},
+                "annotations": {_NEXT: str(known.reserved)},
+                "ownerReferences": [identity.owner(metadata["name"], metadata["uid"])],
+            },
+            "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+        }
+        try:
+            self._cluster.merge(SECRET, where, name, patch)
+        except NotFound:
+            full = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", **patch}
+            self._cluster.create(SECRET, full)
+
+
+def _read(secret: Object, uid: str) -> _Known:
+    """What a Secret has, if it is this job's and not that of one of the same name before."""
+    owners = [each.get("uid") for each in secret["metadata"].get("ownerReferences") or ()]
+    if uid not in owners:
+        return _Known()
+    data: Mapping[str, str] = secret.get("data") or {}
+    said = (secret["metadata"].get("annotations") or {}).get(_NEXT, "0")
+    return _Known(
+        reserved=int(said) if said.isdecimal() else 0,
+        token="token" in data,
+        environment={
+            name.removeprefix("env."): base64.b64decode(value).decode()
+            for name, value in data.items()
+            if name.startswith("env.")
+        },
+    )

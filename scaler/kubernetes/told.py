@@ -1,0 +1,202 @@
+"""What an ElasticJob's status says: pure, from its pods and from what Brain says of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from brain.types.job import FINISHED, Intent, JobState
+from brain.types.plan import ACTIVE
+from brain.views import JobView
+from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.status import Condition, conditions, instant
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.failures import stuck, unschedulable
+
+_TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one look at a job came to."""
+
+    #: Why it cannot be used; the conditions that are known are then all that is said.
+    conditions: tuple[Condition, ...] = ()
+    request: Mapping[str, Any] | None = None
+    #: Name of the active ScalePlan.
+    plan: str = ""
+    message: str = ""
+    phase: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def status(
+    obj: Object,
+    job: ElasticJob,
+    view: JobView | None,
+    pods: Sequence[Object],
+    found: Findings,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status; what another controller wrote into it stays."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    said = (*_from_brain(view), *_from_pods(pods), *found.conditions)
+    mine = [pod for pod in pods if (identity.replica_of(pod) or ("",))[0] == job.scaled]
+    result: dict[str, Any] = {
+        **known,
+        "observedGeneration": generation,
+        "conditions": conditions(known.get("conditions"), said, generation=generation, now=now),
+        "replicas": sum(_alive(pod) for pod in mine),
+        "readyReplicas": view.replicas if view is not None else 0,
+        "selector": _selector(job),
+        "roles": _roles(job, view, pods),
+        "phase": found.phase or (str(view.state) if view else known.get("phase") or "Pending"),
+        "message": found.message or (view.reason if view else known.get("message") or ""),
+        "scalePlan": found.plan,
+        **found.extra,
+    }
+    if found.request is not None:
+        result["request"] = dict(found.request)
+    if view is not None:
+        result |= _of_view(view, known)
+    return {name: value for name, value in result.items() if value not in (None, "")}
+
+
+def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
+    """The status of an object that cannot be used: what was known before, and why."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    said = conditions(known.get("conditions"), [condition], generation=generation, now=now)
+    running = known.get("generation") is not None or known.get("phase") in tuple(JobState)
+    phase = {} if running else {"phase": "Failed" if condition.status is False else "Pending"}
+    return {
+        **known,
+        **phase,
+        "observedGeneration": generation,
+        "conditions": said,
+        "message": condition.message,
+    }
+
+
+def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
+    began = known.get("startTime")
+    if began is None and view.state in _TRAINS:
+        began = instant(view.updated_at)
+    return {
+        "generation": view.generation,
+        "worldEpoch": view.epoch,
+        "restarts": view.failures,
+        "startTime": began,
+        "completionTime": instant(view.finished_at) if view.finished_at else None,
+    }
+
+
+def _from_brain(view: JobView | None) -> list[Condition]:
+    if view is None:
+        return []
+    reason, plan = view.reason, view.plan
+    trains = view.state in _TRAINS and view.replicas > 0
+    moving = plan is not None and plan.state in ACTIVE and view.state is JobState.CHANGING
+    found = [
+        _said(
+            JobCondition.RUNNING,
+            trains,
+            Reason.WORLD_FORMED if trains else _why_not(view.state),
+            reason,
+        ),
+        _said(JobCondition.SCALING, moving, Reason.APPLYING if moving else Reason.FULL, reason),
+        _said(
+            JobCondition.DEGRADED,
+            view.state is JobState.DEGRADED,
+            Reason.HEALING if view.state is JobState.DEGRADED else Reason.FULL,
+            reason,
+        ),
+    ]
+    if view.intent is Intent.SUSPEND or view.state is JobState.SUSPENDED:
+        still = view.state is JobState.SUSPENDED
+        found.append(_said(JobCondition.SUSPENDED, still, Reason.SUSPENDED, reason))
+    if view.state in FINISHED:
+        found += _ended(view)
+    return found
+
+
+def _ended(view: JobView) -> list[Condition]:
+    if view.state is JobState.SUCCEEDED:
+        return [_said(JobCondition.COMPLETE, True, Reason.SUCCEEDED, view.reason)]
+    why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
+    return [_said(JobCondition.FAILED, True, why, view.reason)]
+
+
+def _why_not(state: JobState) -> Reason:
+    if state in FINISHED:
+        return Reason.ENDED
+    return Reason.SUSPENDED if state is JobState.SUSPENDED else Reason.STARTING
+
+
+def _from_pods(pods: Sequence[Object]) -> list[Condition]:
+    alive = [pod for pod in pods if _alive(pod)]
+    for pod in alive:
+        if why := stuck(pod):
+            message = f"pod {pod['metadata']['name']} cannot start: {why}; mend the template"
+            return [_said(JobCondition.SCHEDULED, False, Reason.IMAGE, message)]
+    for pod in alive:
+        if why := unschedulable(pod):
+            message = f"pod {pod['metadata']['name']} waits for a node: {why}"
+            return [_said(JobCondition.SCHEDULED, False, Reason.WAITING, message)]
+    placed = alive and all((pod.get("spec") or {}).get("nodeName") for pod in alive)
+    if placed:
+        message = f"{len(alive)} pods have their nodes"
+        return [_said(JobCondition.SCHEDULED, True, Reason.ADMITTED, message)]
+    return []
+
+
+def _roles(job: ElasticJob, view: JobView | None, pods: Sequence[Object]) -> list[dict[str, Any]]:
+    return [
+        _role(job, name, view, [pod for pod in pods if _type(pod) == name])
+        for name in job.spec.replica_specs
+        if name != ReplicaType.MASTER
+    ]
+
+
+def _role(
+    job: ElasticJob, name: str, view: JobView | None, pods: Sequence[Object]
+) -> dict[str, Any]:
+    alive = [pod for pod in pods if _alive(pod)]
+    running = sum(_phase(pod) == "Running" for pod in alive)
+    scaled = name == job.scaled and view is not None
+    desired = (
+        view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
+    )
+    ready = view.replicas if view and scaled else running
+    counts = {
+        "desired": desired,
+        "observed": len(alive),
+        "ready": ready,
+        "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
+        "failed": sum(_phase(pod) == "Failed" for pod in pods),
+        "spare": max(0, running - ready) if scaled and ready else 0,
+    }
+    return {"name": name} | counts
+
+
+def _selector(job: ElasticJob) -> str:
+    chosen = identity.selector(job.metadata.name) | {identity.TYPE: job.scaled}
+    return ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))
+
+
+def _said(type: JobCondition, status: bool | None, reason: Reason, message: str) -> Condition:
+    return Condition(type=type, status=status, reason=reason, message=message)
+
+
+def _type(pod: Object) -> str:
+    return (identity.replica_of(pod) or ("", 0))[0]
+
+
+def _alive(pod: Object) -> bool:
+    return _phase(pod) not in ("Succeeded", "Failed")
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")

@@ -1,0 +1,226 @@
+"""What a job has beside the pods that plans scale: services, a PodGroup, gates, places, roles."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from brain.errors import NotFound
+from brain.types.job import JobDocument
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType
+from scaler.kubernetes.machinery.cluster import (
+    POD,
+    SERVICE,
+    AlreadyExists,
+    Cluster,
+    Kind,
+    Object,
+)
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods import gang, identity, places
+from scaler.kubernetes.pods.fitting import room
+from scaler.kubernetes.pods.manifest import AGENT_PORT
+from scaler.kubernetes.pods.orders import gang_size
+
+log = logging.getLogger(__name__)
+
+_OVER = ("Succeeded", "Failed")
+#: Jobs of more replicas prove a loss by majority; fewer need the cluster's word.
+_FEW = 16
+
+
+class Upkeep:
+    """Keeps what stands beside a job's pods as it should be."""
+
+    def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
+        self._cluster, self._pods, self._nodes = cluster, pods, nodes
+
+    def services(self, job: ElasticJob) -> None:
+        """A name for every pod of a role, and one for whoever is rank 0."""
+        for obj in services(job):
+            self._cluster.apply(SERVICE, obj)
+
+    def pod_group(self, job: ElasticJob, document: JobDocument) -> None:
+        """Volcano's object, where it admits gangs."""
+        role = job.spec.replica_specs[job.scaled]
+        obj = gang.pod_group(
+            namespace=job.metadata.namespace,
+            job=job.metadata.name,
+            uid=job.metadata.uid,
+            least=gang_size(job, document),
+            priority=role.priority,
+            spec=(role.template or {}).get("spec") or {},
+        )
+        self._cluster.apply(gang.POD_GROUP, obj)
+
+    def open_gates(self, job: ElasticJob, document: JobDocument, mine: Sequence[Object]) -> str:
+        """Let those of the job's pods begin that can do so together; why others wait, or ''."""
+        waiting = sorted((pod for pod in mine if gang.gated(pod) and _alive(pod)), key=_index)
+        if not waiting:
+            return ""
+        begun = sum(not gang.gated(pod) and _alive(pod) for pod in mine)
+        free = room(self._nodes, self._pods)
+        least, unit = gang_size(job, document), document.replicas.unit
+        # A job of fewer pods than its gang is not whole yet; the rest is being created.
+        if begun + len(waiting) < least:
+            return f"{begun + len(waiting)} of {least} pods of the gang exist"
+        ready = gang.admitted(waiting, begun, least=least, unit=unit, free=free)
+        for pod in ready:
+            self._patch(pod, gang.opened(pod))
+        if len(ready) == len(waiting):
+            return ""
+        return (
+            f"{len(waiting) - len(ready)} pods wait for room: the job begins with {least} together "
+            "and holds nothing until then"
+        )
+
+    def tell_places(self, mine: Sequence[Object], lost: Sequence[int]) -> None:
+        """Tell each pod where the others are, and of which replicas nothing runs any more."""
+        endpoint = endpoint_of(mine)
+        alive = [pod for pod in mine if _alive(pod)]
+        for pod in alive:
+            place = place_of(pod, endpoint, self._labels(pod), lost if len(alive) <= _FEW else ())
+            said = (pod["metadata"].get("annotations") or {}).get(identity.PLACE, "")
+            if place is not None and place != (json.loads(said) if said else None):
+                self._patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
+
+    def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
+        """Relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
+        role = job.spec.replica_specs[job.scaled]
+        if not role.restart_timeout:
+            return
+        for pod in mine:
+            labels = pod["metadata"].get("labels") or {}
+            pending = _phase(pod) in ("", "Pending") and not gang.gated(pod)
+            if pending and labels.get(identity.RELAUNCHES, "0") != "0":
+                created = _seconds(pod["metadata"].get("creationTimestamp"))
+                if created is not None and now_seconds - created > role.restart_timeout:
+                    yield pod
+
+    def replace(self, pod: Object) -> None:
+        """Have another pod made in the place of one that does not become ready."""
+        metadata = pod["metadata"]
+        try:
+            self._cluster.delete(
+                POD, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+    def create(self, pod: Object) -> None:
+        """Create a pod unless it exists."""
+        try:
+            self._cluster.create(POD, pod)
+        except AlreadyExists:
+            log.debug("%s exists already", pod["metadata"]["name"])
+
+    def apply(self, kind: Kind, obj: Object) -> None:
+        """Make an object so."""
+        self._cluster.apply(kind, obj)
+
+    def _labels(self, pod: Object) -> Mapping[str, str]:
+        name = (pod.get("spec") or {}).get("nodeName")
+        for node in self._nodes:
+            if node["metadata"]["name"] == name:
+                return node["metadata"].get("labels") or {}
+        return {}
+
+    def _patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
+        metadata = pod["metadata"]
+        try:
+            self._pods.learn(
+                self._cluster.merge(POD, metadata["namespace"], metadata["name"], patch)
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
+
+
+def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
+    """Headless services: pods have names in them, ready or not."""
+    for role in job.spec.replica_specs:
+        if role == ReplicaType.MASTER:
+            continue
+        name = identity.service_name(job.metadata.name, role)
+        chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
+        yield _service(job, name, chosen)
+        yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
+
+
+def endpoint_of(mine: Sequence[Object]) -> str:
+    """Where an agent of the job answers that lives: it forms the first world, or knows who did.
+
+    Who was named once stays so while it lives: two that are named would form two worlds.
+    """
+    found: dict[str, Object] = {}
+    alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
+    for pod in alive:
+        address = (pod.get("status") or {}).get("podIP")
+        if address:
+            host = f"[{address}]" if ":" in address else address
+            found.setdefault(f"{host}:{agent_port(pod)}", pod)
+    named = (_endpoint_told(pod) for pod in alive)
+    return next((each for each in named if each in found), next(iter(found), ""))
+
+
+def _endpoint_told(pod: Object) -> str:
+    said = (pod["metadata"].get("annotations") or {}).get(identity.PLACE)
+    return str(json.loads(said).get("endpoint", "")) if said else ""
+
+
+def agent_port(pod: Object) -> int:
+    """Where a pod's agent answers: of its host's ports the first, where it has some."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == "BRAIN_POD":
+                return int(json.loads(variable["value"]).get("port", AGENT_PORT))
+    return AGENT_PORT
+
+
+def place_of(
+    pod: Object, endpoint: str, labels: Mapping[str, str], lost: Sequence[int]
+) -> dict[str, Any] | None:
+    """What a pod is to know now; None while nothing can be said, or it did not come to a node."""
+    if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
+        return None
+    found: dict[str, Any] = {"endpoint": endpoint}
+    if topology := places.told(labels):
+        found["topology"] = topology
+    if lost:
+        found["gone"] = sorted(lost)
+    return found
+
+
+def _service(job: ElasticJob, name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": identity.selector(job.metadata.name),
+            "ownerReferences": [identity.owner(job.metadata.name, job.metadata.uid)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(chosen),
+        },
+    }
+
+
+def _alive(pod: Object) -> bool:
+    return _phase(pod) not in _OVER
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def _index(pod: Object) -> int:
+    found = identity.replica_of(pod)
+    return found[1] if found else 0
+
+
+def _seconds(said: object) -> float | None:
+    if not isinstance(said, str):
+        return None
+    return datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()
