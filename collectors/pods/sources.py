@@ -26,8 +26,8 @@ _OVER = ("Succeeded", "Failed", "Complete", "Cancelled")
 METRICS = "apis/metrics.k8s.io/v1beta1"
 #: What mends a source, by its name.
 REMEDIES: Mapping[str, str] = {
-    "nodes": "grant `list` on nodes: apply deploy/rbac",
-    "pods": "grant `list` on pods in the watched namespaces: apply deploy/rbac",
+    "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
+    "pods": "grant `list` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
     "jobs": "grant `list` on elasticjobs.elastic.iml.github.io and pytorchjobs.kubeflow.org",
     "usage": (
         "install metrics-server (`kubectl top pods` must work) and grant `list` on "

@@ -16,7 +16,8 @@ from scaler.kubernetes.doctor.rights import Asking
 from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
 
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
+ROOT = Path(__file__).parents[2]
+DEPLOY = "deploy/kustomize"
 OPERATOR = "system:serviceaccount:brain:brain-scaler"
 _ROLES = "rbac.authorization.k8s.io"
 _RBAC_KINDS = {
@@ -48,7 +49,7 @@ def node(name: str, *, labels: dict[str, str] | None = None, gpus: int = 0) -> d
 def apply(cluster: Cluster, *files: str, namespace: str) -> None:
     """As ``kubectl apply -n NAMESPACE -f`` does."""
     for file in files:
-        for obj in yaml.safe_load_all((RBAC / file).read_text()):
+        for obj in yaml.safe_load_all((ROOT / file).read_text()):
             kind = _RBAC_KINDS[obj["kind"]]
             where = {"namespace": namespace} if kind.namespaced else {}
             cluster.apply(kind, obj | {"metadata": obj["metadata"] | where})
@@ -72,7 +73,7 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
     found = bad(rights.examine(door(server), Asking(namespaces=("team",))))
 
     assert [each.remedy for each in found] == [
-        "kubectl apply -n team -f deploy/rbac/namespace.yaml"
+        "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
     ]
     assert found[0].what.startswith("operator may not patch pods in team; it makes replicas")
 
@@ -88,8 +89,11 @@ def test_what_is_optional_is_only_noted(server: Server):
 @pytest.mark.parametrize(
     ("asking", "files"),
     [
-        (Asking(user=OPERATOR), ("cluster-wide.yaml",)),
-        (Asking(user=OPERATOR, namespaces=("brain",)), ("own.yaml", "namespace.yaml")),
+        (Asking(user=OPERATOR), (f"{DEPLOY}/cluster-wide/rbac.yaml",)),
+        (
+            Asking(user=OPERATOR, namespaces=("brain",)),
+            (f"{DEPLOY}/namespaced/rbac.yaml", f"{DEPLOY}/namespaced/jobs/rbac.yaml"),
+        ),
     ],
     ids=["cluster-wide", "namespaces"],
 )

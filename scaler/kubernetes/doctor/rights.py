@@ -61,10 +61,10 @@ def places(right: Right, asking: Asking) -> Sequence[str]:
 def remedy(scope: Scope, namespace: str, asking: Asking) -> str:
     """The command that grants what a scope lacks."""
     if not asking.namespaces:
-        return f"kubectl apply -n {asking.own} -f deploy/rbac/cluster-wide.yaml"
+        return f"kubectl apply -n {asking.own} -f deploy/kustomize/cluster-wide/rbac.yaml"
     if scope is Scope.JOBS:
-        return f"kubectl apply -n {namespace} -f deploy/rbac/namespace.yaml"
-    return f"kubectl apply -n {asking.own} -f deploy/rbac/own.yaml"
+        return f"kubectl apply -n {namespace} -f deploy/kustomize/namespaced/jobs/rbac.yaml"
+    return f"kubectl apply -n {asking.own} -f deploy/kustomize/namespaced/rbac.yaml"
 
 
 def _finding(
