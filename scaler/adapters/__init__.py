@@ -1,0 +1,11 @@
+"""Jobs of other projects, behind the same port as ours.
+
+    foreign       what annotations say: bounds, and whether Brain may act at all
+    kubeflow      a PyTorchJob as Kubeflow's operator reads it; what stands against resizing it
+    record        which replicas were asked for, kept in a Secret of ours beside the job
+    pytorchjob    the ``JobBackend``
+
+The objects are other people's: no annotation, label or finalizer of ours goes on them. What is
+written is the size that their own API offers (the scale subresource, ``suspend``), and only where
+the object's owner allows it by annotation. No adapter here has met the real project yet.
+"""

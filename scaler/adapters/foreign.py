@@ -1,0 +1,58 @@
+"""What owners of foreign objects say to Brain: annotations, because their kinds have no fields."""
+
+from collections.abc import Mapping
+
+from brain.errors import BadInput
+from brain.types.allocation import Bounds
+from scaler.kubernetes.kinds.fields import GROUP
+
+#: ``brain``: Brain may resize it. Without it Brain advises only.
+MANAGED_BY = f"{GROUP}/managed-by"
+MIN, MAX, UNIT = (f"{GROUP}/{word}" for word in ("min-replicas", "max-replicas", "unit"))
+MANAGER = "brain"
+
+
+def may_act(annotations: Mapping[str, str]) -> bool:
+    """Whether the owner allows more than advice."""
+    return annotations.get(MANAGED_BY) == MANAGER
+
+
+def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
+    """The bounds of the object's own fields, narrowed by annotations, never widened.
+
+    Raises:
+        BadInput: an annotation is no whole number, or leaves no size.
+
+    >>> narrowed(Bounds(min=1, max=8), {MAX: "4", UNIT: "2"})
+    Bounds(min=1, max=4, unit=2, start=None)
+    """
+    low = max(given.min, _whole(MIN, annotations, given.min))
+    high = min(given.max, _whole(MAX, annotations, given.max))
+    unit = _whole(UNIT, annotations, given.unit)
+    bounds = Bounds(min=low, max=high, unit=unit)
+    if next(bounds.sizes(), None) is None:
+        raise BadInput(
+            f"annotations {MIN}, {MAX} and {UNIT} leave no size from {given.min} to {given.max}; "
+            "widen them",
+            field=MAX,
+        )
+    return bounds
+
+
+def clamped(bounds: Bounds, replicas: int) -> int:
+    """The nearest size that the bounds allow, the smaller of two.
+
+    >>> [clamped(Bounds(min=2, max=7, unit=2), n) for n in (0, 3, 4, 9)]
+    [2, 2, 4, 6]
+    """
+    sizes = list(bounds.sizes())
+    return max((size for size in sizes if size <= replicas), default=sizes[0])
+
+
+def _whole(name: str, annotations: Mapping[str, str], otherwise: int) -> int:
+    text = annotations.get(name)
+    if text is None:
+        return otherwise
+    if not text.isdecimal() or int(text) < 1:
+        raise BadInput(f"annotation {name} {text!r} is no whole number from 1 on", field=name)
+    return int(text)

@@ -1,0 +1,331 @@
+"""Kubeflow's PyTorchJobs behind the port: their operator makes pods, Brain says how many.
+
+A replica is a pod; a separate Master is the first one. Sizes go through the scale subresource,
+nothing at all through ``runPolicy.suspend``. Kubeflow takes away the highest index only, so a
+replica that is asked to leave goes once all above it may. What it heals itself, it heals: a pod
+that it made anew is adopted as a new replica.
+
+*Not run*: this has met objects of the form that the project's API has, never its operator.
+"""
+
+import base64
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from brain import wire
+from brain.errors import BadInput, NotFound
+from brain.types.job import JobId
+from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.world import ReplicaExit
+from brain.views import JobWish
+from scaler.adapters import record as records
+from scaler.adapters.foreign import clamped
+from scaler.adapters.kubeflow import HPA, JOB_NAME, PYTORCHJOB, Training, training
+from scaler.adapters.record import Entry, Record
+from scaler.kubernetes.kinds.documents import reserved
+from scaler.kubernetes.kinds.fields import GROUP
+from scaler.kubernetes.kinds.quantities import resources
+from scaler.kubernetes.machinery.cluster import NODE, POD, SECRET, Cluster, Kind, Object
+from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
+from scaler.ports import NOTHING, Observed, Phase
+
+log = logging.getLogger(__name__)
+
+_UID = f"{GROUP}/job-uid"
+_PRODUCT = "nvidia.com/gpu.product"
+
+
+class PyTorchJobBackend:
+    """All PyTorchJobs of some namespaces, or of all."""
+
+    def __init__(
+        self, cluster: Cluster, *, namespaces: Sequence[str] = (), pool: str = "kubernetes"
+    ) -> None:
+        self._cluster = cluster
+        self._namespaces = tuple(namespaces) or ("",)
+        self._pool = PoolName(pool)
+
+    def nodes(self, now: datetime) -> Sequence[Node]:
+        """The cluster's nodes that take pods."""
+        return [
+            Node(
+                name=NodeName(each["metadata"]["name"]),
+                pool=self._pool,
+                capacity=_allocatable(each),
+                accelerator=_accelerator(each),
+                seen_at=now,
+                schedulable=not (each.get("spec") or {}).get("unschedulable", False),
+            )
+            for each in self._all(NODE, "")
+            if _ready(each)
+        ]
+
+    def jobs(self) -> Sequence[JobId]:
+        """Jobs with pods, or with a record of some."""
+        found = []
+        for obj in self._objects():
+            read = self._read(obj)
+            if read and (self._pods(read) or self._record(read).entries):
+                found.append(read.job)
+        return sorted(found)
+
+    def observe(self, job: JobId, now: datetime) -> Observed:
+        """Look at a job's pods; what they tell that was not written down yet is then."""
+        free = self._free(now)
+        read = self._find(job)
+        if read is None:
+            return Observed(job=job, free=free)
+        pods, known = self._pods(read), self._record(read)
+        seen = records.matched(known, pods, now)
+        if seen != known:
+            self._keep(read, seen)
+        return Observed(
+            job=job,
+            replicas=records.sights(seen, read, pods),
+            next_id=seen.next_id,
+            free=free,
+            lacking=read.refusal,
+        )
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        """Write the replica down, then ask Kubeflow for one more.
+
+        The template is its author's: ``environment`` does not reach it.
+        """
+        read = self._find(wish.job)
+        if read is None or read.refusal or read.over:
+            return
+        known = records.matched(self._record(read), self._pods(read), now)
+        entry = known.entry(replica)
+        if entry is not None and self._phase(entry, known, read) is not Phase.INTENDED:
+            return
+        position = records.free_position(known, read)
+        if entry is None:
+            entry = Entry(
+                id=replica,
+                pod=read.pod_name(position),
+                generation=wish.wish.generation,
+                started_at=now,
+            )
+            if position >= read.bounds.max:
+                detail = f"PyTorchJob {read.name} takes {read.bounds.max} replicas at most"
+                entry = replace(entry, exit=ReplicaExit.FAILED, ended_at=now, detail=detail)
+            known = known.put(entry)
+            self._keep(read, known)
+        if entry.exit is None:
+            self._resize(read, max(read.replicas, len(known.open)))
+
+    def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
+        """Write down that it is to leave, then ask for as few as keep all the others."""
+        read = self._find(job)
+        if read is None or read.refusal:
+            return
+        pods = self._pods(read)
+        known = records.matched(self._record(read), pods, now)
+        entry = known.entry(replica)
+        if entry is None or entry.exit is not None:
+            return
+        pod = next((p for p in pods if p["metadata"]["uid"] == entry.uid), None)
+        if pod is None and entry.uid is not None:
+            return
+        if entry.asked_at is None:
+            entry = replace(entry, asked_at=now)
+            known = known.put(entry)
+            self._keep(read, known)
+        self._resize(read, records.asked(known, read))
+        if force and pod is not None:
+            self._kill(pod)
+
+    def close(
+        self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
+    ) -> None:
+        """Write down how a replica ended that is gone, or that nobody asked Kubeflow for."""
+        read = self._find(job)
+        if read is None:
+            return
+        pods = self._pods(read)
+        known = records.matched(self._record(read), pods, now)
+        seen = {each.id: each for each in records.sights(known, read, pods)}.get(replica)
+        entry = known.entry(replica)
+        if entry is not None and seen is not None and seen.phase in (Phase.GONE, Phase.INTENDED):
+            ended = replace(entry, exit=exit, detail=detail, ended_at=now)
+            self._keep(read, known.put(ended))
+
+    def has_token(self, job: JobId) -> bool:
+        """Whether the Secret beside the job has one; its pods get it where their template asks."""
+        read = self._find(job)
+        return read is not None and "token" in self._secret(read)
+
+    def put_token(self, job: JobId, secret: str) -> None:
+        """Write it into the Secret."""
+        if (read := self._find(job)) is not None:
+            self._write(read, {"token": secret})
+
+    def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
+        """None: the environment is in the template, which is its author's."""
+        return None
+
+    def clear(self, job: JobId) -> None:
+        """Remove the token; the record stays with the job."""
+        if (read := self._find(job)) is not None and "token" in self._secret(read):
+            self._write(read, {"token": None})
+
+    def _resize(self, read: Training, replicas: int) -> None:
+        """As few workers as bounds allow; none at all is ``suspend``."""
+        if replicas == 0:
+            self._suspend(read, True)
+            return
+        workers = read.workers_for(clamped(read.bounds, replicas))
+        if workers != read.workers:
+            log.info("PyTorchJob %s: %d workers instead of %d", read.name, workers, read.workers)
+            self._cluster.scale(PYTORCHJOB, read.namespace, read.name, workers)
+        if read.suspended:
+            self._suspend(read, False)
+
+    def _suspend(self, read: Training, suspend: bool) -> None:
+        if read.suspended != suspend and not read.over:
+            patch = {"spec": {"runPolicy": {"suspend": suspend}}}
+            self._cluster.merge(PYTORCHJOB, read.namespace, read.name, patch)
+
+    def _kill(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        try:
+            self._cluster.delete(
+                POD, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0
+            )
+        except NotFound:
+            return
+
+    def _phase(self, entry: Entry, known: Record, read: Training) -> Phase:
+        seen = records.sights(known, read, self._pods(read))
+        return next(each.phase for each in seen if each.id == entry.id)
+
+    def _find(self, job: JobId) -> Training | None:
+        obj = next((each for each in self._objects() if each["metadata"]["uid"] == job), None)
+        return None if obj is None else self._read(obj)
+
+    def _read(self, obj: Object) -> Training | None:
+        meta = obj["metadata"]
+        try:
+            return training(obj, self._autoscalers(meta.get("namespace", "")))
+        except BadInput as odd:
+            log.warning("PyTorchJob %s is left alone: %s", meta["name"], odd)
+            return None
+
+    def _objects(self) -> Iterator[Object]:
+        for namespace in self._namespaces:
+            yield from self._optional(PYTORCHJOB, namespace)
+
+    def _autoscalers(self, namespace: str) -> list[Object]:
+        return list(self._optional(HPA, namespace))
+
+    def _pods(self, read: Training) -> list[Object]:
+        selector = f"{JOB_NAME}={read.name}"
+        found = self._all(POD, read.namespace, label_selector=selector)
+        return [pod for pod in found if _owned(pod, read.job)]
+
+    def _free(self, now: datetime) -> Resources:
+        """What no pod of the watched namespaces reserves."""
+        whole = sum((node.capacity for node in self.nodes(now) if node.schedulable), NOTHING)
+        used = NOTHING
+        for namespace in self._namespaces:
+            for pod in self._all(POD, namespace):
+                if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+                    used += reserved(pod)
+        return whole - used
+
+    def _optional(self, kind: Kind, namespace: str) -> Iterable[Object]:
+        """Objects of a kind that may not be installed."""
+        try:
+            return self._all(kind, namespace)
+        except NotFound:
+            return ()
+
+    def _all(self, kind: Kind, namespace: str, *, label_selector: str = "") -> list[Object]:
+        found: list[Object] = []
+        token = ""
+        while True:
+            page = self._cluster.list(
+                kind, namespace, continue_=token, label_selector=label_selector
+            )
+            found += page.items
+            token = page.continue_
+            if not token:
+                return found
+
+    def _record(self, read: Training) -> Record:
+        text = self._secret(read).get("record")
+        return Record() if text is None else wire.decode(text, Record)
+
+    def _keep(self, read: Training, known: Record) -> None:
+        self._write(read, {"record": wire.encode(known).decode()})
+
+    def _secret(self, read: Training) -> dict[str, str]:
+        try:
+            found = self._cluster.get(SECRET, read.namespace, secret_name(read.name))
+        except NotFound:
+            return {}
+        if (found["metadata"].get("labels") or {}).get(_UID) != read.job:
+            # Left by an earlier job of the name, until it is collected.
+            return {}
+        return {
+            key: base64.b64decode(value).decode()
+            for key, value in (found.get("data") or {}).items()
+        }
+
+    def _write(self, read: Training, values: Mapping[str, str | None]) -> None:
+        """Put values into the Secret beside the job; None takes one out."""
+        kept = {k: v for k, v in (self._secret(read) | dict(values)).items() if v is not None}
+        self._cluster.apply(SECRET, secret(read, kept))
+
+
+def secret_name(job: str) -> str:
+    """The Secret of ours beside a PyTorchJob."""
+    return f"{job}-brain"
+
+
+def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
+    """The Secret as it is applied: owned by the job, so that it goes with it."""
+    return {
+        "metadata": {
+            "name": secret_name(read.name),
+            "namespace": read.namespace,
+            "labels": {MANAGED_BY: MANAGER, _UID: read.job},
+            "ownerReferences": [
+                {
+                    "apiVersion": PYTORCHJOB.api_version,
+                    "kind": PYTORCHJOB.kind,
+                    "name": read.name,
+                    "uid": read.job,
+                    "controller": False,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "type": "Opaque",
+        "data": {k: base64.b64encode(v.encode()).decode() for k, v in values.items()},
+    }
+
+
+def _owned(pod: Object, job: JobId) -> bool:
+    return any(each.get("uid") == job for each in pod["metadata"].get("ownerReferences") or ())
+
+
+def _allocatable(node: Object) -> Resources:
+    status = node.get("status") or {}
+    return resources(status.get("allocatable") or status.get("capacity") or {}, "allocatable")
+
+
+def _accelerator(node: Object) -> str:
+    product = (node["metadata"].get("labels") or {}).get(_PRODUCT)
+    return product or ("gpu" if _allocatable(node).gpus else "cpu")
+
+
+def _ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any((c.get("type"), c.get("status")) == ("Ready", "True") for c in conditions)

@@ -1,0 +1,189 @@
+"""Which replicas of a foreign job were asked for, and what became of them.
+
+Kubeflow knows positions, which are used again; Brain knows ids, which are not. What ties them is
+kept in a Secret of ours beside the job, owned by it. ``matched`` compares it with the pods; all
+here is pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from brain.types.resources import NodeName, Resources
+from brain.types.world import ReplicaExit
+from scaler.adapters.kubeflow import Training
+from scaler.kubernetes.kinds.documents import reserved
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.pods.failures import Remedy, failure
+from scaler.ports import Phase, ReplicaSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One replica that was asked for, or that was found."""
+
+    id: int
+    #: Name of its pod; another replica may have it after this one has ended.
+    pod: str
+    #: Of its pod, once that was seen.
+    uid: str | None = None
+    generation: int
+    started_at: datetime
+    asked_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit: ReplicaExit | None = None
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """All replicas that a job ever had, lowest id first."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def next_id(self) -> int:
+        """Above every id that was ever used."""
+        return max((each.id for each in self.entries), default=-1) + 1
+
+    @property
+    def open(self) -> tuple[Entry, ...]:
+        """Those whose end is not written down."""
+        return tuple(each for each in self.entries if each.exit is None)
+
+    def entry(self, id: int) -> Entry | None:
+        """That of a replica."""
+        return next((each for each in self.entries if each.id == id), None)
+
+    def put(self, entry: Entry) -> "Record":
+        """With this entry, in the place of the one of its id."""
+        others = [each for each in self.entries if each.id != entry.id]
+        return Record(entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
+
+
+def matched(record: Record, pods: Sequence[Object], now: datetime) -> Record:
+    """The record after a look at the pods: seen ones are bound, strange ones adopted, ends noted.
+
+    A pod that Kubeflow made anew is a new replica: what ran in the old one is gone.
+    """
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    for entry in record.open:
+        pod = by_name.get(entry.pod)
+        uid = pod["metadata"]["uid"] if pod is not None else None
+        if uid is not None and entry.uid is None:
+            record = record.put(replace(entry, uid=uid))
+        elif entry.uid is not None and uid != entry.uid and entry.asked_at is not None:
+            left = {"exit": ReplicaExit.LEFT, "detail": "its pod was taken away as asked"}
+            record = record.put(replace(entry, ended_at=now, **left))  # type: ignore[arg-type]
+    known = {each.uid for each in record.entries}
+    for pod in sorted(pods, key=_born):
+        if pod["metadata"]["uid"] not in known:
+            record = record.put(_adopted(record, pod, now))
+    return _with_ends(record, by_name, now)
+
+
+def sights(record: Record, training: Training, pods: Sequence[Object]) -> tuple[ReplicaSeen, ...]:
+    """Every replica as it stands, lowest id first."""
+    by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+    wanted = {training.pod_name(position) for position in range(training.replicas)}
+    return tuple(
+        _sight(entry, by_uid.get(entry.uid or ""), entry.pod in wanted, training.resources)
+        for entry in record.entries
+    )
+
+
+def asked(record: Record, training: Training) -> int:
+    """How many replicas keep every one that was not asked to leave: positions have no holes."""
+    kept = {each.pod for each in record.open if each.asked_at is None}
+    positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]
+    return max(positions, default=-1) + 1
+
+
+def free_position(record: Record, training: Training) -> int:
+    """The first position that no replica has."""
+    taken = {each.pod for each in record.open}
+    position = 0
+    while training.pod_name(position) in taken:
+        position += 1
+    return position
+
+
+def _sight(entry: Entry, pod: Object | None, wanted: bool, resources: Resources) -> ReplicaSeen:
+    phase, detail = _phase(entry, pod, wanted)
+    node = ((pod or {}).get("spec") or {}).get("nodeName")
+    return ReplicaSeen(
+        id=entry.id,
+        phase=phase,
+        generation=entry.generation,
+        resources=reserved(pod) if pod is not None else resources,
+        started_at=entry.started_at,
+        ended_at=entry.ended_at,
+        exit=entry.exit,
+        exit_code=entry.exit_code,
+        detail=detail,
+        asked_at=entry.asked_at,
+        node=NodeName(node) if node else None,
+    )
+
+
+def _phase(entry: Entry, pod: Object | None, wanted: bool) -> tuple[Phase, str]:
+    if entry.exit is not None:
+        return Phase.ENDED, entry.detail
+    if pod is None:
+        if entry.uid is not None:
+            return Phase.GONE, "its pod was deleted"
+        return (Phase.STARTING if wanted else Phase.INTENDED), ""
+    match (pod.get("status") or {}).get("phase"):
+        case "Running":
+            return Phase.RUNNING, ""
+        case "Failed":
+            return Phase.GONE, failure(pod).detail
+        case _:
+            return Phase.STARTING, ""
+
+
+def _adopted(record: Record, pod: Object, now: datetime) -> Entry:
+    generation = max((each.generation for each in record.entries), default=0)
+    return Entry(
+        id=record.next_id,
+        pod=pod["metadata"]["name"],
+        uid=pod["metadata"]["uid"],
+        generation=generation,
+        started_at=_created(pod) or now,
+    )
+
+
+def _with_ends(record: Record, by_name: Mapping[str, Object], now: datetime) -> Record:
+    """Note how pods ended for good: succeeded, or failed in a way that would fail again."""
+    for entry in record.open:
+        pod = by_name.get(entry.pod)
+        if pod is None or pod["metadata"]["uid"] != entry.uid:
+            continue
+        match (pod.get("status") or {}).get("phase"):
+            case "Succeeded":
+                ended = replace(entry, exit=ReplicaExit.SUCCEEDED, exit_code=0, ended_at=now)
+                record = record.put(ended)
+            case "Failed" if (why := failure(pod)).remedy is Remedy.FATAL:
+                ended = replace(
+                    entry,
+                    exit=ReplicaExit.FAILED,
+                    exit_code=why.exit_code,
+                    detail=why.detail,
+                    ended_at=now,
+                )
+                record = record.put(ended)
+    return record
+
+
+def _born(pod: Object) -> tuple[str, bool, int]:
+    """By age; of one second the Master first, then by index."""
+    meta = pod["metadata"]
+    role, _, index = str(meta["name"]).rpartition("-")
+    number = int(index) if index.isdecimal() else 0
+    return str(meta.get("creationTimestamp", "")), not role.endswith("-master"), number
+
+
+def _created(pod: Object) -> datetime | None:
+    text = pod["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(text) if isinstance(text, str) else None
