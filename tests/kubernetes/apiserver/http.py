@@ -10,6 +10,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from tests.kubernetes.apiserver import protobuf
 from tests.kubernetes.apiserver.access import ADMIN, Access
 from tests.kubernetes.apiserver.api import Api
 from tests.kubernetes.apiserver.documents.discovery import Discovery
@@ -196,6 +197,8 @@ def _abort(request: web.Request) -> None:
 def _parsed(body: bytes, media: str) -> object:
     if not body:
         return None
+    if "protobuf" in media:
+        return protobuf.decoded(body)
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:

@@ -1,0 +1,359 @@
+"""A scheduler for the emulator: first fit by priority; a gang is placed as a whole or not at all.
+
+``placed`` decides, purely. ``Scheduler`` carries it out inside a ``Server``.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from tests.kubernetes.apiserver import Server
+from tests.kubernetes.apiserver.doors import bind
+from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.objects.quantities import parsed
+from tests.kubernetes.apiserver.store import Change, Key
+
+Amounts = dict[str, Decimal]
+
+#: Volcano's, on pods.
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+_POD_GROUPS = ("scheduling.volcano.sh", "podgroups")
+#: Pods that appear together are placed together.
+_GATHER_SECONDS = 0.002
+_PODS, _NODES = ("", "pods"), ("", "nodes")
+
+
+def requests_of(pod: Mapping[str, Any]) -> Amounts:
+    """Return what a pod needs of a node: its containers together, or its largest init container."""
+    spec = pod["spec"]
+    total: Amounts = defaultdict(Decimal, {"pods": Decimal(1)})
+    for container in spec.get("containers") or ():
+        for name, amount in _requested(container).items():
+            total[name] += parsed(amount)
+    for container in spec.get("initContainers") or ():
+        for name, amount in _requested(container).items():
+            total[name] = max(total[name], parsed(amount))
+    return dict(total)
+
+
+def _requested(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+@dataclass(slots=True)
+class Place:
+    """One node and what is left of it."""
+
+    node: Json
+    free: Amounts
+
+    @property
+    def name(self) -> str:
+        """Return the node's name."""
+        name: str = self.node["metadata"]["name"]
+        return name
+
+    def lacks(self, wanted: Amounts) -> list[str]:
+        """Return the resources that do not suffice."""
+        return [name for name, amount in wanted.items() if amount > self.free.get(name, 0)]
+
+    def take(self, wanted: Amounts, sign: int = 1) -> None:
+        """Use up what a pod needs; ``sign`` -1 gives it back."""
+        for name, amount in wanted.items():
+            self.free[name] = self.free.get(name, Decimal(0)) - sign * amount
+
+
+def place_of(node: Json, used: Iterable[Amounts]) -> Place:
+    """Return a node with what ``used`` leaves of it."""
+    status = node.get("status") or {}
+    have = status.get("allocatable") or status.get("capacity") or {}
+    place = Place(node, {name: parsed(amount) for name, amount in have.items()})
+    place.free.setdefault("pods", Decimal(110))
+    for amounts in used:
+        place.take(amounts)
+    return place
+
+
+def refuses(node: Json, pod: Mapping[str, Any]) -> str | None:
+    """Return why a node takes no such pod, whatever is free; None: it may."""
+    spec = pod["spec"]
+    for taint in _taints(node):
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and not _tolerated(taint, spec):
+            return f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return "node(s) didn't match Pod's node affinity/selector"
+    if not _affine(spec.get("affinity") or {}, node, labels):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return None
+
+
+def _taints(node: Json) -> list[Json]:
+    spec = node.get("spec") or {}
+    taints = list(spec.get("taints") or ())
+    if spec.get("unschedulable"):
+        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "Ready" and condition["status"] != "True":
+            taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    return taints
+
+
+def _tolerated(taint: Json, spec: Mapping[str, Any]) -> bool:
+    return any(
+        one.get("key") in (taint["key"], None)
+        and one.get("effect") in (taint["effect"], None)
+        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
+        for one in spec.get("tolerations") or ()
+    )
+
+
+def _affine(affinity: Json, node: Json, labels: Mapping[str, str]) -> bool:
+    wanted = (affinity.get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if wanted is None:
+        return True
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return any(
+        all(_expressed(one, labels) for one in term.get("matchExpressions") or ())
+        and all(_expressed(one, fields) for one in term.get("matchFields") or ())
+        for term in wanted["nodeSelectorTerms"]
+    )
+
+
+def _expressed(expression: Json, labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case "Gt":
+            return key in labels and int(labels[key]) > int(values[0])
+        case _:
+            return key in labels and int(labels[key]) < int(values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What to do with the waiting pods."""
+
+    #: pod -> node
+    bound: dict[Key, str] = field(default_factory=dict)
+    #: pod -> why it waits
+    waiting: dict[Key, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that start together or not at all."""
+
+    name: str
+    least: int
+    #: How many have a node already.
+    bound: int = 0
+
+
+def placed(
+    pods: Sequence[tuple[Key, Json]],
+    places: Sequence[Place],
+    gangs: Mapping[Key, Gang] | None = None,
+) -> Placement:
+    """Return where the waiting ``pods`` go.
+
+    ``gangs``: pod -> its gang. Pods go by priority, then by age; each to the first node by name
+    that fits. A gang of which fewer than ``least`` fit gives back all that it took.
+    """
+    result = Placement()
+    gangs = gangs or {}
+    groups: dict[tuple[str, str], list[tuple[Key, Json]]] = {}
+    for key, pod in sorted(pods, key=_turn):
+        gang = gangs.get(key)
+        group = ("gang", f"{key[0]}/{gang.name}") if gang else ("pod", "/".join(key))
+        groups.setdefault(group, []).append((key, pod))
+    for members in groups.values():
+        _place_group(members, places, gangs.get(members[0][0]), result)
+    return result
+
+
+def _turn(item: tuple[Key, Json]) -> tuple[int, str, Key]:
+    key, pod = item
+    return (-pod["spec"].get("priority", 0), pod["metadata"].get("creationTimestamp", ""), key)
+
+
+def _place_group(
+    members: Sequence[tuple[Key, Json]],
+    places: Sequence[Place],
+    gang: Gang | None,
+    result: Placement,
+) -> None:
+    taken: list[tuple[Key, Place, Amounts]] = []
+    for key, pod in members:
+        wanted = requests_of(pod)
+        why: Counter[str] = Counter()
+        for place in places:
+            reason = refuses(place.node, pod)
+            if reason is None:
+                lacks = place.lacks(wanted)
+                if not lacks:
+                    place.take(wanted)
+                    taken.append((key, place, wanted))
+                    break
+                why.update(f"Insufficient {name}" for name in lacks)
+            else:
+                why[reason] += 1
+        else:
+            result.waiting[key] = _told(len(places), why)
+    if gang is not None and gang.bound + len(taken) < gang.least:
+        for key, place, wanted in taken:
+            place.take(wanted, -1)
+            found = gang.bound + len(taken)
+            result.waiting[key] = f"gang {gang.name} needs {gang.least} pods, {found} fit"
+        return
+    result.bound.update({key: place.name for key, place, _ in taken})
+
+
+def _told(nodes: int, why: Counter[str]) -> str:
+    if not nodes:
+        return "no nodes available to schedule pods"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(why.items()))
+    return f"0/{nodes} nodes are available: {reasons}."
+
+
+class Scheduler:
+    """Places pods in a ``Server`` as soon as they appear or room comes free."""
+
+    def __init__(self, server: Server, *, names: Iterable[str] | None = None) -> None:
+        self._server = server
+        #: The schedulers it plays, by ``schedulerName``; None: all.
+        self._names = set(names) if names is not None else None
+        self._pending: dict[Key, Json] = {}
+        #: pod -> (its node, what it uses there)
+        self._bound: dict[Key, tuple[str, Amounts]] = {}
+        self._places: dict[str, Place] = {}
+        #: (namespace, group) -> members that have a node
+        self._members: Counter[Key] = Counter()
+        self._told: dict[Key, str] = {}
+        self._due = False
+        self._unlisten = server.call(self._begin)
+
+    def _begin(self) -> Any:
+        for stored in self._server.api.store.all_of(_PODS):
+            self._note_pod(stored.key, stored.obj)
+        for stored in self._server.api.store.all_of(_NODES):
+            self._note_node(stored.key[1], stored.obj)
+        self._wake()
+        return self._server.api.store.listen(self._hear)
+
+    def close(self) -> None:
+        """Place nothing more."""
+        self._server.call(self._unlisten)
+
+    def _hear(self, change: Change) -> None:
+        obj = None if change.type == "DELETED" else change.new.obj
+        if change.resource == _PODS:
+            if self._note_pod(change.new.key, obj):
+                self._wake()
+        elif change.resource == _NODES:
+            self._note_node(change.new.key[1], obj)
+            self._wake()
+        elif change.resource == _POD_GROUPS:
+            self._wake()
+
+    def _note_node(self, name: str, node: Json | None) -> None:
+        self._places.pop(name, None)
+        if node is not None and "deletionTimestamp" not in node["metadata"]:
+            used = [amounts for where, amounts in self._bound.values() if where == name]
+            self._places[name] = place_of(node, used)
+
+    def _note_pod(self, key: Key, pod: Json | None) -> bool:
+        """Keep the books on one pod; returns whether there is something new to place."""
+        over = pod is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        node = "" if pod is None or over else pod["spec"].get("nodeName", "")
+        freed = False
+        had = self._bound.get(key)
+        if had is not None and had[0] != node:
+            del self._bound[key]
+            if had[0] in self._places:
+                self._places[had[0]].take(had[1], -1)
+            freed = True
+        if pod is not None and node and key not in self._bound:
+            self._bound[key] = (node, requests_of(pod))
+            if node in self._places:
+                self._places[node].take(self._bound[key][1])
+            self._count(key, pod, 1)
+        elif freed and pod is not None:
+            self._count(key, pod, -1)
+        if pod is None or over or node or not self._waits(pod):
+            self._pending.pop(key, None)
+            self._told.pop(key, None)
+            return freed
+        new = key not in self._pending
+        self._pending[key] = pod
+        return new or freed
+
+    def _waits(self, pod: Json) -> bool:
+        return (
+            not pod["spec"].get("schedulingGates")
+            and "deletionTimestamp" not in pod["metadata"]
+            and (self._names is None or pod["spec"].get("schedulerName") in self._names)
+        )
+
+    def _count(self, key: Key, pod: Json, step: int) -> None:
+        group = (pod["metadata"].get("annotations") or {}).get(GROUP_ANNOTATION)
+        if group:
+            self._members[key[0], group] += step
+
+    def _wake(self) -> None:
+        if not self._due and self._pending:
+            self._due = True
+            self._server.soon(self._turn, _GATHER_SECONDS)
+
+    def _turn(self) -> None:
+        """Place what waits."""
+        self._due = False
+        store = self._server.api.store
+        places = [Place(place.node, dict(place.free)) for _, place in sorted(self._places.items())]
+        placement = placed(list(self._pending.items()), places, self._gangs())
+        kind = self._server.api.kinds.find("", "v1", "pods")
+        assert kind is not None
+        for key, node in placement.bound.items():
+            stored = store.find(_PODS, key)
+            if stored is not None:
+                bind(self._server.api, kind, stored, node)
+        for key, why in placement.waiting.items():
+            if self._told.get(key) != why:
+                self._told[key] = why
+                self._tell(key, why)
+
+    def _gangs(self) -> dict[Key, Gang]:
+        """Return the gang of each waiting pod that has one: Volcano's PodGroups."""
+        found: dict[Key, Gang] = {}
+        for key, pod in self._pending.items():
+            name = (pod["metadata"].get("annotations") or {}).get(GROUP_ANNOTATION)
+            if name is None:
+                continue
+            group = self._server.api.store.find(_POD_GROUPS, (key[0], name))
+            # Without its group a pod of a gang waits for ever, as under Volcano.
+            least = group.obj["spec"].get("minMember", 1) if group else 2**31
+            found[key] = Gang(name, least, self._members[key[0], name])
+        return found
+
+    def _tell(self, key: Key, why: str) -> None:
+        """Say on a pod why it waits."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastTransitionTime": self._server.api.timestamp(),
+            "reason": "Unschedulable",
+            "message": why,
+        }
+        self._server.patch_status("pods", *key, {"conditions": [condition]}, "kube-scheduler")
