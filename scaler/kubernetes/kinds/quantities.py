@@ -1,10 +1,8 @@
-"""Quantities of Kubernetes, parsed by its own client, as our units."""
+"""Quantities of Kubernetes as our units."""
 
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-
-from kubernetes.utils.quantity import parse_quantity
 
 from brain.errors import BadInput
 from brain.types.resources import Resources
@@ -22,18 +20,32 @@ WHOLE_GPU: Mapping[str, int] = {
 }
 
 
+#: Powers of a thousand; of 1024 where an `i` follows.
+_POWERS: Mapping[str, int] = {
+    "n": -3, "u": -2, "m": -1, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6,
+}  # fmt: skip
+
+
+def _number(text: str) -> Decimal:
+    if text.endswith("i"):
+        return Decimal(text[:-2]) * Decimal(1024) ** _POWERS[text[-2]]
+    if text[-1] in _POWERS:
+        return Decimal(text[:-1]) * Decimal(1000) ** _POWERS[text[-1]]
+    return Decimal(text)
+
+
 def quantity(value: object, field: str) -> Decimal:
     """``3Gi`` as a number.
 
     Raises:
         BadInput: it is none, or less than nothing.
     """
-    # The client takes `nan`, `1_000` and blanks, which no API server does.
+    # Decimal takes `nan`, `1_000` and blanks, which no API server does.
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch(QUANTITY, text):
         raise BadInput(f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field)
     try:
-        number = Decimal(parse_quantity(text))
+        number = _number(text)
     except (ValueError, ArithmeticError) as bad:
         raise BadInput(
             f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field
