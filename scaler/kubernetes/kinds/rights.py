@@ -104,8 +104,8 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         group="kubeflow.org",
         resources=("pytorchjobs",),
-        verbs=_READ,
-        why="advises on PyTorchJobs",
+        verbs=(*_READ, "patch"),
+        why="advises on PyTorchJobs; `patch` suspends those that their owners let Brain resize",
     ),
     Right(
         group="kubeflow.org",
