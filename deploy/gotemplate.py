@@ -58,14 +58,22 @@ class Chart:
         """The chart's objects for ``values`` over its own, in the order of its files."""
         return [obj for text in self.texts(values, name, namespace) for obj in _objects(text)]
 
-    def texts(self, values: Mapping[str, Any] | None, name: str, namespace: str) -> Iterator[str]:
-        """Each rendered template."""
-        root = {
+    def text(self, template: str) -> str:
+        """A text rendered with the chart's own values and definitions."""
+        list(self.texts(None, "brain", "brain"))
+        root = self._root(None, "brain", "brain")
+        return self._run(_parse(template), _Scope(root, {"$": root}))
+
+    def _root(self, values: Mapping[str, Any] | None, name: str, namespace: str) -> dict[str, Any]:
+        return {
             "Values": merged(self.values, values or {}),
             "Release": {"Name": name, "Namespace": namespace, "Service": "Helm"},
             "Chart": {key[:1].upper() + key[1:]: value for key, value in self.meta.items()},
-            "Files": self,
         }
+
+    def texts(self, values: Mapping[str, Any] | None, name: str, namespace: str) -> Iterator[str]:
+        """Each rendered template."""
+        root = self._root(values, name, namespace)
         files = sorted((self.root / "templates").glob("*.[yt][ap]*l"))
         trees = {file: _parse(file.read_text()) for file in files}
         for tree in trees.values():
@@ -260,8 +268,6 @@ def _at(value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
             raise TemplateError(f"nothing has {path}")
         value = value.get(name)
-        if value is None:
-            return None
     return value
 
 
@@ -378,6 +384,6 @@ def _closing(words: list[str], start: int) -> int:
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     for document in re.split(r"^---\s*$", text, flags=re.MULTILINE):
-        found = yaml.safe_load(document)
+        found = yaml.load(document, Loader=yaml.CSafeLoader)
         if found:
             yield found

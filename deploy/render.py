@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ _NOTE = "# Rendered from deploy/helm/brain by `python -m deploy.render`; edit th
 _TRIAL = {"database": {"kind": "bundled"}}
 
 
-class _Plain(yaml.SafeDumper):
+class _Plain(yaml.CSafeDumper):
     """Without anchors: they are for machines."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -31,6 +32,7 @@ def _hook(obj: Mapping[str, Any]) -> bool:
     return "helm.sh/hook" in (obj["metadata"].get("annotations") or {})
 
 
+@cache
 def files() -> Mapping[str, str]:
     """Path below ``deploy`` -> content, of all that follows from the chart and its neighbours."""
     chart = Chart(CHART)

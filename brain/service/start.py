@@ -26,6 +26,9 @@ from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.job import PolicyMode
 from brain.types.record import Role
 
+#: Written into the state directory where they are not there.
+_OWN_TOKENS = (("admin", Role.ADMIN), ("scaler", Role.SCALER))
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the service until it is told to stop; return the exit code."""
@@ -83,11 +86,23 @@ def _run(home: Path, settings: Settings, listener: socket.socket) -> None:
         _say(message)
     seal = Seal.of(home / "key")
     with closing(SqlStores(url)) as stores:
-        _check_address(settings, stores)
-        now = datetime.now(UTC)
-        for name, role in (("admin", Role.ADMIN), ("scaler", Role.SCALER)):
-            _keep_token(home / f"{name}.token", name, role, stores, now)
+        admit(home, settings, stores, datetime.now(UTC))
         serve(stores, settings, home=home, seal=seal, listener=listener, say=_say)
+
+
+def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None:
+    """Make the tokens of the state directory known, and those that are not there yet.
+
+    Raises:
+        NotAllowed: the address is not loopback, and nobody configured who may come in.
+    """
+    # Put there by somebody, a Secret for example: so it is configured who may come in.
+    for name, role in (*_OWN_TOKENS, ("viewer", Role.VIEWER)):
+        if (home / f"{name}.token").exists():
+            _keep_token(home / f"{name}.token", name, role, stores, now)
+    _check_address(settings, stores)
+    for name, role in _OWN_TOKENS:
+        _keep_token(home / f"{name}.token", name, role, stores, now)
 
 
 def _database(home: Path, settings: Settings) -> str:
@@ -176,14 +191,16 @@ def _is_loopback(host: str) -> bool:
 
 def _keep_token(path: Path, name: str, role: Role, stores: Stores, now: datetime) -> None:
     """See to it that the token in ``path`` is known to the stores; make it if there is none."""
-    secret = path.read_text().strip() if path.exists() else None
+    given = path.read_text().strip() if path.exists() else None
     with stores.transaction() as tx:
-        if secret and tx.access.token(auth.sha256(secret)) is not None:
+        if given and tx.access.token(auth.sha256(given)) is not None:
             return
-        token, secret = auth.mint(name, role, now=now, secret=secret)
+        token, secret = auth.mint(name, role, now=now, secret=given)
         tx.access.add_token(token)
-        # Written before the commit: a file without its token is mended at the next start.
-        write_private(path, secret + "\n")
+        # Written before the commit: a file without its token is mended at the next start. What is
+        # mounted from a Secret cannot be written, and need not be.
+        if secret != given:
+            write_private(path, secret + "\n")
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from scaler.kubernetes.kinds.scaleplan import ScalePlan
 _NOTE = "# Written by `python -m scaler.kubernetes.kinds`; edit the kinds, not this file.\n"
 
 
+@cache
 def files() -> Mapping[str, str]:
     """Path below the repository -> content."""
     crds = {f"{kind.PLURAL}.yaml": [definition(kind)] for kind in (ElasticJob, ScalePlan)}
@@ -53,7 +55,7 @@ def _yaml(documents: list[Any]) -> str:
     return "---\n".join(each)
 
 
-class _Plain(yaml.SafeDumper):
+class _Plain(yaml.CSafeDumper):
     """Without anchors: they are for machines."""
 
     def ignore_aliases(self, data: Any) -> bool:

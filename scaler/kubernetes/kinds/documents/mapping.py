@@ -234,10 +234,11 @@ def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
 
 def _declared(document: JobDocument) -> dict[str, Any]:
     plain, default = document_plain(document), document_plain(JobDocument(name=document.name))
-    same = ("parallelism", "batch", "checkpoint", "epochs", "steps", "budget", "deadline")
-    same += ("restarts", "priority", "policy", "accelerator")
+    same = "parallelism batch checkpoint epochs steps budget deadline restarts priority policy"
     return {
-        name: _without_nothing(plain[name]) for name in same if plain.get(name) != default.get(name)
+        name: _without_nothing(plain[name])
+        for name in (*same.split(), "accelerator")
+        if plain.get(name) != default.get(name)
     }
 
 
