@@ -28,6 +28,7 @@ from scaler.kubernetes.machinery.cluster import (
     Cluster,
     Invalid,
     Object,
+    key_of,
 )
 from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.pods import identity, places, ports
@@ -334,10 +335,15 @@ class KubernetesBackend:
 
     def _free(self) -> Resources:
         used = NOTHING
-        for pod in [*self._pods, *self._sent.values()]:
+        for pod in self._everybody():
             if (pod.get("status") or {}).get("phase") not in _OVER:
                 used = used + reserved(pod)
         return places.total(self._nodes) - used
+
+    def _everybody(self) -> Iterable[Object]:
+        """Every pod there is, those that are not reflected yet included, each once."""
+        sent = (pod for pod in list(self._sent.values()) if key_of(pod) not in self._pods)
+        return [*self._pods, *sent]
 
     def _spent(self, job: JobId) -> str | None:
         """Why no replica of a job is started any more by what its object allows."""
@@ -365,7 +371,7 @@ class KubernetesBackend:
         spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()
-        taken = ports.taken([*self._pods, *self._sent.values()])
+        taken = ports.taken(self._everybody())
         first = ports.choose(taken, *self._host_ports)
         return first, ports.choose(taken | {first}, *self._host_ports)
 

@@ -14,6 +14,9 @@ from brain.types.world import ReplicaExit
 from scaler.local import LocalBackend, Machine
 from scaler.memory import MemoryBackend
 from scaler.ports import JobBackend, Phase, ReplicaSeen
+from tests.kubernetes.apiserver import serving
+from tests.kubernetes.places import FromDocuments, Machines, machines
+from tests.kubernetes.places import backend as in_a_cluster
 from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, wish
 
 CAPACITY = Resources(cpu_millis=4000, memory_bytes=2**33)
@@ -58,6 +61,18 @@ class OnThisMachine:
         until(self, replica, lambda seen: seen.phase is Phase.GONE)
 
 
+@dataclass
+class InACluster:
+    backend: FromDocuments
+
+    def report_in(self, replica: int) -> None:
+        until(self, replica, lambda seen: seen.phase is Phase.RUNNING)
+
+    def kill(self, replica: int) -> None:
+        self.backend.stop(JOB, replica, force=True, now=NOW)
+        until(self, replica, lambda seen: seen.phase is Phase.GONE)
+
+
 def look(place: Place, replica: int) -> ReplicaSeen:
     return {r.id: r for r in place.backend.observe(JOB, NOW).replicas}[replica]
 
@@ -69,10 +84,21 @@ def until(place: Place, replica: int, wanted: Callable[[ReplicaSeen], bool]) -> 
     return eventually(f"replica {replica}, {look(place, replica)}, as wanted", found)
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    directory = tmp_path_factory.mktemp("apiserver")
+    with serving(directory) as server, machines(server, cpu="4", memory="8Gi") as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "local", "kubernetes"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield InMemory(MemoryBackend(capacity=CAPACITY))
+        return
+    if request.param == "kubernetes":
+        with in_a_cluster(request.getfixturevalue("cluster"), JOB, OTHER, now=NOW) as pods:
+            yield InACluster(pods)
         return
     backend = LocalBackend(
         tmp_path,

@@ -1,0 +1,99 @@
+"""A place for the contract of ``JobBackend``: pods on the emulator, under a fake kubelet."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+
+from brain.types.job import JobId
+from brain.views import JobWish
+from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.jobs import JOB as JOBS
+from scaler.kubernetes.kinds.documents import elastic_job
+from scaler.kubernetes.machinery import Manager, Object
+from scaler.kubernetes.machinery.cluster import NAMESPACE, NODE, POD, Cluster, connect
+from scaler.kubernetes.pods.orders import House
+from scaler.ports import document
+from tests.kubernetes.apiserver import Server
+from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.scheduling import Scheduler
+
+_NUMBERS = count()
+
+
+class FromDocuments(KubernetesBackend):
+    """Jobs have no objects but what their wishes say, in the place of what a person wrote."""
+
+    objects: dict[JobId, Object]
+
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        made = elastic_job(replace(document(wish), image="digits:1", project="default"))
+        self.objects[wish.job] = {
+            **made,
+            "metadata": {**made["metadata"], **self.objects[wish.job]["metadata"]},
+        }
+        super().start(wish, replica, environment, now)
+
+
+@dataclass
+class Machines:
+    """The emulator with everything that makes pods run."""
+
+    server: Server
+    kubelet: FakeKubelet
+
+
+@contextmanager
+def machines(server: Server, *, cpu: str, memory: str) -> Iterator[Machines]:
+    """One node of that size, and whoever runs pods there."""
+    kubelet, scheduler = FakeKubelet(server), Scheduler(server)
+    kubelet.add_nodes("here", cpu=cpu, memory=memory)
+    try:
+        yield Machines(server, kubelet)
+    finally:
+        scheduler.close()
+        kubelet.close()
+
+
+@contextmanager
+def backend(machines: Machines, *jobs: JobId, now: datetime) -> Iterator[FromDocuments]:
+    """A backend in a namespace of its own."""
+    namespace = f"team-{next(_NUMBERS)}"
+    cluster = Cluster(connect(kubeconfig=str(machines.server.kubeconfig)))
+    cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
+    manager = Manager(cluster, namespaces=[namespace])
+    made = FromDocuments(
+        manager.cluster,
+        pods=manager.store(POD),
+        nodes=manager.store(NODE),
+        find=lambda job: made.objects.get(job),
+        house=House,
+        pool="local",
+    )
+    made.objects = {}
+    for number, job in enumerate(jobs):
+        container = {"name": "main", "image": "digits:1"}
+        body = {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "metadata": {"name": f"digits-{number}", "namespace": namespace},
+            "spec": {
+                "replicaSpecs": {"worker": {"template": {"spec": {"containers": [container]}}}}
+            },
+        }
+        made.objects[job] = cluster.create(JOBS, body)
+    manager.listen(POD, lambda change: made.changed(change, now))
+    manager.start()
+    assert manager.synced(60.0)
+    try:
+        yield made
+    finally:
+        made.close_down()
+        manager.stop()
+        # The node is shared: what is left there would keep the next test's pods waiting.
+        for pod in cluster.list(POD, namespace).items:
+            cluster.delete(POD, namespace, pod["metadata"]["name"], grace_seconds=0)
+        cluster.close()
