@@ -194,6 +194,8 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
             click.echo(f"{condition.kind}: {condition.reason}")
         if said := _memory(detail.job):
             click.echo(said)
+        for line in output.finding(detail.worlds):
+            click.echo(line)
         decision = None if detail.job.finished_at else detail.job.decision
         if decision:
             click.echo(f"Why: {decision.explanation.reason}")

@@ -11,6 +11,7 @@ import click
 
 from brain import wire
 from brain.types.recommendation import Prediction
+from brain.types.world import World
 
 T = TypeVar("T")
 FORMATS = ("table", "wide", "json", "yaml", "name")
@@ -139,3 +140,18 @@ def _lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_lists(inner) for inner in value]
     return value
+
+
+def finding(worlds: Sequence[World], *, whole: bool = False) -> list[str]:
+    """The newest failure of a job in lines; ``whole``: with what tells so, and the traceback."""
+    found = next((world for world in worlds if world.diagnosis is not None), None)
+    if found is None or found.diagnosis is None:
+        return []
+    why = found.diagnosis
+    lines = [f"Failed (world {found.epoch}, {why.kind}): {why.sentence}"]
+    if whole:
+        lines += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
+        lines += [f"  | {line}" for line in why.traceback.rstrip().splitlines()]
+        for each in why.attachments:
+            lines += [f"  {each.name}", *(f"  | {line}" for line in each.text.splitlines())]
+    return [*lines, f"  Then: {why.next_step}"] if why.next_step else lines

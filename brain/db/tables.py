@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from brain.db.columns import Instant, Name, RisingId, Value, Word
 from brain.types.allocation import Allocation
+from brain.types.diagnosis import Diagnosis
 from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
 from brain.types.plan import ACTIVE, Approval, Outcome, PlanKind, PlanState
@@ -267,6 +268,7 @@ worlds = sa.Table(
     sa.Column("downtime_seconds", sa.Double),
     sa.Column("steps_redone", sa.BigInteger),
     sa.Column("detail", sa.String, nullable=False),
+    sa.Column("diagnosis", Value[Diagnosis](Diagnosis)),
 )
 
 replicas = sa.Table(

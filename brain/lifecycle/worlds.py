@@ -15,6 +15,7 @@ from brain.lifecycle.records import happened, move_job
 from brain.lifecycle.wishes import wished
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.world import (
@@ -52,9 +53,19 @@ def world_reported(
     world = _world(known, report)
     if report.event is WorldEvent.STEPPING:
         world = estimated(tx, world)
+    if world.diagnosis is not None:
+        _keep_one(tx, world)
     tx.worlds.put(world)
     message = _sentence(report)
-    happened(tx, f"world.{report.event}", message, job=job.id, now=now, subject=report.epoch)
+    happened(
+        tx,
+        f"world.{report.event}",
+        message,
+        job=job.id,
+        now=now,
+        subject=report.epoch,
+        data=_said_of(report.diagnosis),
+    )
     return _FOLLOW[report.event](tx, job, report, settings, now)
 
 
@@ -107,6 +118,8 @@ def _news(tx: Transaction, known: World | None, report: WorldReport) -> bool:
             plan = _applying(tx, report)
             lasts = plan is None or plan.kind is PlanKind.RESTORE
             return known.detail != report.detail if lasts else True
+        case WorldEvent.HUNG:
+            return known.ended_at is None and known.diagnosis != report.diagnosis
         case WorldEvent.LOST:
             # The last word may follow a loss that was told before.
             return known.ended_at is None or report.final
@@ -134,7 +147,28 @@ def _world(known: World | None, report: WorldReport) -> World:
         )
     if report.event in _ENDS:
         world = replace(world, ended_at=world.ended_at or report.at)
-    return replace(world, detail=report.detail or world.detail)
+    return replace(
+        world,
+        detail=report.detail or world.detail,
+        diagnosis=report.diagnosis or world.diagnosis,
+    )
+
+
+def _keep_one(tx: Transaction, world: World) -> None:
+    """Keep tracebacks and stacks of the newest finding only: they are large, and pages show one."""
+    for other in tx.worlds.of(world.job):
+        why = other.diagnosis
+        if other.epoch != world.epoch and why is not None and (why.traceback or why.attachments):
+            tx.worlds.put(replace(other, diagnosis=replace(why, traceback="", attachments=())))
+
+
+def _said_of(why: Diagnosis | None) -> Mapping[str, str] | None:
+    """What programs that listen to events want to know of a finding."""
+    if why is None:
+        return None
+    known = {"rank": why.rank, "replica": why.replica, "node": why.node, "step": why.step}
+    said = {name: str(value) for name, value in known.items() if value is not None}
+    return {"kind": str(why.kind), **said, **{fact.label: fact.value for fact in why.evidence}}
 
 
 def _formed(
@@ -183,6 +217,10 @@ def _change_failed(
     return tx.jobs.get(job.id)
 
 
+def _hung(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
+    return move_job(tx, job, job.state, report.detail or "no worker moves", now)
+
+
 def _lost(tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime) -> Job:
     failures = job.failures + (report.cause is Cause.FAILURE)
     why = report.detail or "its world was lost"
@@ -212,6 +250,7 @@ _FOLLOW: Mapping[WorldEvent, _Follow] = {
     WorldEvent.STEPPING: _stepping,
     WorldEvent.HELD: _held,
     WorldEvent.CHANGE_FAILED: _change_failed,
+    WorldEvent.HUNG: _hung,
     WorldEvent.LOST: _lost,
     WorldEvent.FINISHED: _finished,
     WorldEvent.STOPPED: _stopped,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, JobId
 from brain.types.resources import NodeName
 
@@ -103,6 +104,8 @@ class WorldEvent(StrEnum):
     FINISHED = "finished"
     #: Stopped because the owner said so.
     STOPPED = "stopped"
+    #: No worker moves; ``diagnosis`` says what was found. Where it is ended for that, LOST follows.
+    HUNG = "hung"
     #: How far memory is ahead of storage has changed; ``members`` say it.
     MEMORY = "memory"
 
@@ -129,6 +132,8 @@ class WorldReport:
     #: True where no further world follows.
     final: bool = False
     detail: str = ""
+    #: Who failed first and why; with LOST and HUNG, where it is known.
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +152,8 @@ class World:
     downtime_seconds: float | None = None
     steps_redone: int | None = None
     detail: str = ""
+    #: Why it was lost, or stood still; None where neither happened.
+    diagnosis: Diagnosis | None = None
 
     @property
     def replicas(self) -> int:
