@@ -70,6 +70,8 @@ BUSY_SECONDS = 0.01
 
 # 8-byte fields of the control file.
 _VERSION, _PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST = range(8)
+_LIFE, _DOING, _WAITED, _WAITS = range(10, 14)
+_FIELDS = 16
 _PHASES = ("training", "warmup", "checkpoint", "evaluation")
 _TRAINING, _WARMUP, _CHECKPOINT, _EVALUATION = range(4)
 
@@ -245,6 +247,7 @@ class Probe:
             self.others = dict.fromkeys(self.others, 0)
         self.control[_STEPS] = steps
         self.control[_LAST] = now
+        self.control[_DOING] = 0
         if steps <= WARMUP_STEPS:
             phase = _WARMUP
         elif self.saving:
@@ -291,8 +294,10 @@ class Probe:
     def after_next(self, iterator: Any, data: Any, began: int) -> None:
         """Count a batch that a loader gave; without gradients it is one of an evaluation."""
         try:
+            self.control[_LIFE] = time.monotonic_ns()
             if not sys.modules["torch"].is_grad_enabled():
                 self.evaluating = True
+                self.control[_DOING] = 2
                 return
             if not self.since:
                 self.since = began
@@ -354,6 +359,7 @@ class Probe:
             if not self.armed or path is None or len(self.loads) >= LOADS:
                 return
             inode = _inode(path)
+            self.control[_LIFE] = time.monotonic_ns()
             if (path, inode) not in self.loads:
                 self.loads.add((path, inode))
                 self.sender.tell("loaded", path=path, inode=inode)
@@ -733,6 +739,8 @@ class Gradients:
                 device = not isinstance(began, int)
                 took = int(began.elapsed_time(ended) * 1e6) if device else ended - began
                 self.waits.append(max(0, took))
+                self.probe.control[_WAITED] += max(0, took)
+                self.probe.control[_WAITS] += 1
             else:
                 self._result(self._numbers(values), scale, passes, batch)
 
@@ -1089,11 +1097,13 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         probe.nested.saving = True
         probe.writing += 1
         began = time.monotonic_ns()
+        probe.control[_LIFE], probe.control[_DOING] = began, 1
         try:
             result = original(*args, **kwargs)
         finally:
             probe.nested.saving = False
             probe.writing -= 1
+            probe.control[_LIFE], probe.control[_DOING] = time.monotonic_ns(), 0
         probe.wrote(_Call(file_of, args, kwargs), time.monotonic_ns() - began)
         return result
 
@@ -1219,10 +1229,10 @@ def _print_of(path: str | None) -> tuple[Any, ...]:
 def _control(path: str | None) -> Any:
     """The control file as numbers. Fields are native and aligned, so none is ever torn."""
     if path is None or sys.byteorder != "little":
-        return [0] * 8
+        return [0] * _FIELDS
     with open(path, "r+b") as file:
         mapped = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
-    return mapped if mapped[_VERSION] == LAYOUT else [0] * 8
+    return mapped if mapped[_VERSION] == LAYOUT else [0] * _FIELDS
 
 
 def _parameters(optimizer: Any) -> int:

@@ -24,13 +24,14 @@ from launcher.extras.console import Discreet, say
 from launcher.following import addresses
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
-from launcher.network_check.rules import CheckTerms
+from launcher.hang.terms import hang_terms
+from launcher.network_check.rules import CheckTerms, Work
 from launcher.options import launch_config
-from launcher.processes.process import Guard
 from launcher.pod.seat import PodSeat
+from launcher.processes.process import Guard
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
-from launcher.workers import failure_report, hand_on_error
 from launcher.topology.asked import path_of
+from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
 from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
@@ -207,7 +208,9 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     ended = await _with_collector(participant, config)
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
-        sys.stderr.write(f"{report}\n" if report else f"brain: {ended.detail}\n")
+        # The report is of this node's workers; who failed first may have been another's.
+        sys.stderr.write(f"{report}\n" if report else "")
+        sys.stderr.write(f"brain: {ended.detail}\n")
         try:
             hand_on_error(participant.exits, os.environ)
         except OSError as cannot:  # who started us reads less, the exit code is the same
@@ -303,6 +306,7 @@ def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
         declared=replace(config.checkpoint, memory=False) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
         check=_check_terms(config),
+        hang=hang_terms(config, say),
         rules=replace(
             rules,
             signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
@@ -313,6 +317,7 @@ def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
 
 
 def _check_terms(config: LaunchConfig) -> CheckTerms | None:
+    said = config.rdzv_conf
     if not config.network_check:
         return None
     return CheckTerms(
@@ -320,6 +325,11 @@ def _check_terms(config: LaunchConfig) -> CheckTerms | None:
         exclude_stragglers=config.exclude_straggler,
         ratio=config.straggler_ratio,
         seconds=_rendezvous(config, "check_timeout", 120.0),
+        work=Work(
+            edge=int(_rendezvous(config, "check_edge", 384.0)) if "check_edge" in said else 0,
+            mebibytes=int(_rendezvous(config, "check_mebibytes", Work().mebibytes)),
+            repeats=int(_rendezvous(config, "check_repeats", Work().repeats)),
+        ),
         memory=Path(config.home) / "network_check.json",
         tell=say,
     )

@@ -137,7 +137,12 @@ class LaunchConfig:
     #: Nodes that the check finds slow are left out, too, where the rest is enough.
     exclude_straggler: bool = False
     #: How many times the others' time makes a node slow.
-    straggler_ratio: float = 2.0
+    straggler_ratio: float = 1.15
+    #: Seconds without a sign of life after which a world counts as standing still, at least; 0:
+    #: nobody looks.
+    hang_seconds: float = 300.0
+    #: ``restart`` or ``report``; empty: restarted where a scaler runs the job, reported by hand.
+    on_hang: str = ""
     #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
     events: bool = False
 

@@ -15,6 +15,7 @@ from launcher import frames
 from launcher.config import WorldDocument
 from launcher.following.seats import Seat
 from launcher.frames import Connection
+from launcher.hang.watching import Hanging
 from launcher.membership import decide, quorum_at
 from launcher.network_check.checking import Checking
 from launcher.replica import JobPlace
@@ -61,6 +62,8 @@ class Coordinator:
         self._it = Standing(terms, self._books, self._peers, say, clock)
         self._checking = Checking(terms.check, self._peers)
         self._waiting = ""
+        #: Why an agent can start no workers at all; empty: all can.
+        self._unusable = ""
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
         self._deposed = self._retired = False
@@ -68,6 +71,7 @@ class Coordinator:
         self._stranded_at = math.inf
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
+        self._hanging = Hanging(terms.hang, self._it, self._changed.set)
 
     @property
     def over(self) -> bool:
@@ -86,6 +90,7 @@ class Coordinator:
             asyncio.create_task(self._reports.deliver()),
             asyncio.create_task(self._peers.watch_silence()),
             asyncio.create_task(self._books.settle()),
+            asyncio.create_task(self._hanging.watch()),
         ]
         for task in tasks:
             task.add_done_callback(lambda _: self._changed.set())
@@ -138,7 +143,7 @@ class Coordinator:
         if watch is not None and hello.epoch == watch.document.epoch:
             watch.started(hello.replica)
             for exit in hello.exits:
-                watch.exited(hello.replica, exit)
+                watch.exited(hello.replica, exit, self._it.clock())
             if watch.phase is sight.Phase.RUNNING:
                 return
             watch.again(hello.replica)
@@ -147,7 +152,7 @@ class Coordinator:
         if hello.epoch:
             peer.connection.send(frames.Halt(epoch=hello.epoch, grace_seconds=0))
 
-    def heard(self, peer: Peer, frame: frames.Frame) -> None:
+    def heard(self, peer: Peer, frame: frames.Frame) -> None:  # noqa: C901  one case each
         """Take what an agent says; only what may change a decision wakes who decides."""
         match frame:
             case frames.Heartbeat():
@@ -167,8 +172,10 @@ class Coordinator:
                 self._answered(peer.replica, frame)
             case frames.Checked():
                 self._checking.heard(peer.replica, frame)
+            case frames.Looked():
+                self._hanging.heard(peer.replica, frame)
             case frames.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
-                acts.end(self._it, sight.End(ReplicaExit.FAILED, 1, reason))
+                self._unusable = self._unusable or reason
                 self._changed.set()
             case _:
                 if self._it.watch is not None and self._noted(self._it.watch, peer, frame):
@@ -180,6 +187,7 @@ class Coordinator:
         On one machine nothing comes between: one that is silent there is proved to be gone, too.
         """
         self._checking.left(peer.replica)
+        self._hanging.left(peer.replica)
         if peer.turned:
             self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
         elif proved or self._seat.near(peer.hello.address):
@@ -229,7 +237,7 @@ class Coordinator:
                 return watch.started(replica)
             case frames.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
                 watch.port_taken |= taken and self._it.terms.master_port is None
-                return watch.exited(replica, exit)
+                return watch.exited(replica, exit, self._it.clock())
             case frames.Said(event=event) if event.epoch == epoch:
                 return watch.heard(event, self._it.clock())
             case frames.Stopped(epoch=at) if at == epoch:
@@ -306,6 +314,8 @@ class Coordinator:
                 it.running.stopped(replica)
         it.observe()
         action = decide(it.sight(), it.clock())
+        if self._unusable:
+            action = sight.End(ReplicaExit.FAILED, 1, self._unusable)
         match action:
             case sight.Stay():
                 await self._sleep(None)

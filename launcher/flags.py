@@ -135,7 +135,20 @@ OURS = (
         "A node is slow that takes so many times as long as the others.",
         environment=None,
         type="float",
-        default="2",
+        default="1.15",
+    ),
+    _value(
+        "--hang-seconds",
+        "A world without a sign of life for so long stands still; 0: nobody looks.",
+        environment="BRAIN_HANG_SECONDS",
+        type="float",
+        default="300",
+    ),
+    _value(
+        "--on-hang",
+        "What is done then: report (the default by hand), restart.",
+        environment="BRAIN_ON_HANG",
+        choices=("report", "restart"),
     ),
     _value(
         "--topology",

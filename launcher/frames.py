@@ -15,8 +15,9 @@ from brain.errors import BadInput, Unavailable
 from brain.types.resources import NodeName
 from brain.types.world import MemoryCheckpoint, ReplicaExit
 from launcher.config import VERSION, WorldDocument
+from launcher.hang.moving import Look as Seen
 from launcher.memory.parts import Part
-from launcher.network_check.rules import Measured
+from launcher.network_check.rules import Measured, Work
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
 #: A longer frame is not ours.
@@ -216,6 +217,7 @@ class Check(Frame, frozen=True, kw_only=True):
     port: int
     #: By when it must be over.
     seconds: float
+    work: Work = Work()
 
 
 class Checked(Frame, frozen=True, kw_only=True):
@@ -223,6 +225,21 @@ class Checked(Frame, frozen=True, kw_only=True):
 
     round: int
     measured: Measured
+
+
+class Look(Frame, frozen=True, kw_only=True):
+    """Nobody has heard of the workers of ``epoch`` for long: look at them twice."""
+
+    epoch: int
+    #: Between the two looks.
+    seconds: float
+
+
+class Looked(Frame, frozen=True, kw_only=True):
+    """The answer to ``Look``."""
+
+    epoch: int
+    looks: tuple[Seen, ...]
 
 
 class Fetch(Frame, frozen=True, kw_only=True):
@@ -302,7 +319,7 @@ ANY = (
     Hello | Ready | Leave | Turned | Known | Heartbeat | Started | Prepared | Unusable | Exited
     | Said | Stopped
     | Welcome | Lead | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked
-    | Halt | Lease | Bye
+    | Look | Looked | Halt | Lease | Bye
     | Fetch | Offer | Piece | Taken
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)

@@ -1,6 +1,7 @@
 """From the flags of a command to the ``LaunchConfig`` of an agent, by torchrun's rules."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -102,6 +103,8 @@ def launch_config(
         network_check=_check(options),
         exclude_straggler=bool(options.get("exclude_straggler")),
         straggler_ratio=_ratio(options),
+        hang_seconds=_hang_seconds(options, environment),
+        on_hang=_on_hang(options, environment),
         events=_events(options),
     )
     if config.logs.specs is not None:
@@ -291,8 +294,29 @@ def _check(options: Mapping[str, Any]) -> int:
     return max(int(said), asked, bool(options.get("exclude_straggler")))
 
 
+def _hang_seconds(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
+    said = options.get("hang_seconds", environment.get("BRAIN_HANG_SECONDS") or 300.0)
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise BadInput(
+            f"--hang-seconds={said} is no time; give seconds, or 0 to look for no hangs",
+            field="hang_seconds",
+        )
+    return seconds
+
+
+def _on_hang(options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    said = options.get("on_hang") or environment.get("BRAIN_ON_HANG") or ""
+    if said not in ("", "report", "restart"):
+        raise BadInput(f"BRAIN_ON_HANG={said} is neither report nor restart", field="on_hang")
+    return said
+
+
 def _ratio(options: Mapping[str, Any]) -> float:
-    ratio = float(options.get("straggler_ratio", 2))
+    ratio = float(options.get("straggler_ratio", 1.15))
     if not ratio > 1:
         raise BadInput(
             f"--straggler-ratio={ratio:g} must be above 1, or every node is slow",

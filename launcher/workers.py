@@ -19,8 +19,9 @@ import msgspec
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.extras import specs
+from launcher.hang.dumps import Target
 from launcher.nursery.channel import Child
-from launcher.processes import output, process, stopping
+from launcher.processes import evidence, output, process, stopping
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
 from launcher.processes.failures import failure_report, hand_on_error, root_cause
@@ -70,6 +71,7 @@ class Workers:
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
+        self._before = evidence.baseline()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
         #: Error files, by which stray children are found.
@@ -154,6 +156,15 @@ class Workers:
     def pids(self) -> tuple[int, ...]:
         """Process ids by local rank."""
         return tuple(worker.process.pid for worker in self._started)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those that run, to be looked at."""
+        interpreter = self._config.entrypoint.interpreter
+        return tuple(
+            Target(rank=each.rank, pid=each.process.pid, control=each.control, beside=interpreter)
+            for each in self._alive()
+        )
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
@@ -271,7 +282,7 @@ class Workers:
             stream.given()
             if not self._held:
                 stream.read()
-        return process.Worker(rank, local_rank, started, control, streams, error_file)
+        return process.Worker(rank, local_rank, started, control, streams, error_file, self._before)
 
     def _learn(self, local_rank: int) -> str | None:
         if local_rank or self._nursery is None or not self._nursery.learns:

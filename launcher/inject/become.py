@@ -176,6 +176,7 @@ class Worker:
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):  # of which the interpreter dies by signal
                 ending.failed(1)
+                raised(error)
             _report_without_us()
             raise
         finally:
@@ -222,6 +223,12 @@ def begin() -> None:
     config = bootstrap.quietly(json.loads, text)
     if config:
         bootstrap.begin(config)
+
+
+def raised(error: BaseException) -> None:
+    """Note of what the script failed."""
+    if "_brain_bootstrap" in sys.modules:
+        sys.modules["_brain_bootstrap"].raised(error)
 
 
 def end() -> None:

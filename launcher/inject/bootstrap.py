@@ -16,8 +16,12 @@ if TYPE_CHECKING:  # typing itself stays unimported: the script may have a modul
 #: Exit code of a worker whose lease ran out.
 LEASE_OVER = 83
 CONTROL_BYTES = 128
-_LEASE, _FIRST_STEP = slice(16, 24), slice(56, 64)
+_LEASE, _FIRST_STEP, _ASKED = slice(16, 24), slice(56, 64), slice(112, 120)
 _WATCH_SECONDS = 0.25
+#: The real-time signal upon which a worker writes its stacks; the agent looks whether it is caught.
+STACKS_SIGNAL_BELOW_MAX = 3
+#: A descriptor above those that scripts expect to get, or to inherit.
+_HIGH_FD = 512
 #: Settings that libraries read once, as they are imported.
 SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
 
@@ -26,6 +30,8 @@ def begin(config: "dict[str, Any]") -> None:
     """Start all that BRAIN_WORKER, parsed, asks for in this process."""
     if config.get("control"):
         quietly(watch, config)
+        quietly(register_stacks, config)
+        _told.update(config)
     if config.get("memory"):
         quietly(start_shim, config)  # before the probe, which so sees what the script asked for
     if config.get("probe"):
@@ -42,6 +48,61 @@ def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
     except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
         sys.stderr.write("brain: the worker goes on without %s: %r\n" % (act.__name__, failed))
         return None
+
+
+#: What ``raised`` has to know: BRAIN_WORKER of this process, parsed.
+_told: "dict[str, Any]" = {}
+
+
+def register_stacks(config: "dict[str, Any]") -> None:
+    """Have the stacks of all threads written upon a signal, even while the interpreter is held."""
+    import faulthandler
+    import fcntl
+    import signal
+
+    fd = os.open(config["control"] + ".stacks", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+    except OSError:  # fewer are allowed
+        high = os.dup(fd)
+    os.close(fd)
+    number = int(signal.SIGRTMAX) - STACKS_SIGNAL_BELOW_MAX
+    faulthandler.register(number, file=high, all_threads=True, chain=False)
+
+
+def raised(error: BaseException) -> None:
+    """Note when the script failed, and of what, for who asks which rank was the first."""
+    quietly(_note, error)
+
+
+def _note(error: BaseException) -> None:
+    import json
+    import time
+
+    if not _told:
+        return
+    at_ns = time.monotonic_ns()
+    traceback = sys.modules.get("traceback") or __import__("traceback")
+    ours, trace = os.path.dirname(os.path.abspath(__file__)) + os.sep, error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
+        trace = trace.tb_next
+    said = "".join(traceback.format_exception(type(error), error, trace))[-16384:]
+    half = _told["control"] + ".raised.half"
+    with open(half, "w", errors="backslashreplace") as file:
+        json.dump({"at_ns": at_ns, "traceback": said}, file)
+    os.replace(half, _told["control"] + ".raised")
+
+
+def note_uncaught() -> None:
+    """In an interpreter of its own: have what leaves the script noted before it is printed."""
+    shown = sys.excepthook
+
+    def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            raised(error)
+        shown(kind, error, trace)
+
+    sys.excepthook = excepthook
 
 
 def load(name: str, path: str) -> "ModuleType":
@@ -112,7 +173,7 @@ def watch(config: "dict[str, Any]") -> None:
     clock, sleep, leave = time.monotonic_ns, time.sleep, os._exit
 
     def watching() -> None:
-        learn = config.get("learn")
+        learn, recorded = config.get("learn"), False
         while True:
             until = int.from_bytes(control[_LEASE], "little")
             if until and clock() > until:
@@ -120,10 +181,31 @@ def watch(config: "dict[str, Any]") -> None:
             if learn and any(control[_FIRST_STEP]):
                 learn = None
                 quietly(tell_imports, config, before)
+            if not recorded and any(control[_ASKED]):
+                recorded = True
+                quietly(write_flight, config)
             sleep(_WATCH_SECONDS)
 
     # Not ``threading``: the script shall find its own threads only.
     _thread.start_new_thread(watching, ())
+
+
+def write_flight(config: "dict[str, Any]") -> None:
+    """Write what torch's flight recorder knows of this rank's collectives, where it keeps that."""
+    c10d = sys.modules.get("torch._C._distributed_c10d") or getattr(
+        sys.modules.get("torch._C"), "_distributed_c10d", None
+    )
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        dump = getattr(c10d, name, None)
+        if dump is None:
+            continue
+        said = dump()
+        text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        half = config["control"] + ".flight.half"
+        with open(half, "w") as file:
+            file.write(text[-65536:])
+        os.replace(half, config["control"] + ".flight")
+        return
 
 
 def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:

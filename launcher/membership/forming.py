@@ -19,6 +19,8 @@ def between(sight: Sight, now: float) -> Action:
         return release(sight, leaving_only=True) or Wait("the wish is not known yet")
     if wish.intent is not Intent.RUN:
         return _end(wish)
+    if sight.hopeless and world is not None and world.ended_by is Cause.FAILURE:
+        return End(ReplicaExit.FAILED, world.failed or 1, sight.hopeless)
     goal, _ = goal_of(sight, wish)
     before = () if world is None else world.members
     members = chosen(sight, wish, before, goal)

@@ -1,4 +1,4 @@
-"""The coordinator's side of the check: two rounds, then who is left out and why."""
+"""The coordinator's side of the check: a few rounds, then who is left out and why."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,10 @@ from launcher.network_check.rules import (
     Round,
     Usual,
     Verdicts,
+    Work,
     first_round,
+    next_round,
     remembered,
-    second_round,
     spared,
     verdicts,
 )
@@ -65,12 +66,14 @@ class Checking:
         assert terms is not None
         hosts = {each.replica: each.address.rpartition(":")[0] for each in members}
         nodes = {each.replica: str(each.node) for each in members}
-        usual = _recall(terms.memory)
+        known = _recall(terms.memory)
+        usual = _of_work(known, terms.work)
         rounds = [await self._try(first_round(list(hosts)), hosts)]
-        if again := second_round(rounds[0], usual, terms.ratio):
+        while again := next_round(rounds, usual, terms.ratio):
             rounds.append(await self._try(again, hosts))
         found = verdicts(rounds, usual, terms.ratio)
-        _remember(terms.memory, remembered(rounds, usual))
+        now = remembered(rounds, usual).items()
+        _remember(terms.memory, {**known, **{_name(k, terms.work): each for k, each in now}})
         self._passed = True
         if terms.print_all:
             self._print(rounds, nodes)
@@ -97,6 +100,7 @@ class Checking:
                     host=hosts[group[0]].strip("[]"),
                     port=first.port,
                     seconds=terms.seconds,
+                    work=terms.work,
                 )
                 peer.connection.send(asked)
         try:
@@ -114,7 +118,7 @@ class Checking:
         terms = self._terms
         assert terms is not None
         fine = [replica for replica in nodes if replica not in found.failed]
-        slow = spared(found.slow, fine, unit=unit, minimum=minimum)
+        slow = spared(found.slow, fine, unit=unit, minimum=minimum, times=found.times)
         if not terms.exclude_stragglers:
             slow = ()
         for replica, why in {**found.failed, **found.slow}.items():
@@ -134,12 +138,23 @@ class Checking:
         for number, each in enumerate(rounds, start=1):
             for replica, seen in sorted(each.measured.items()):
                 told = (
-                    f"arithmetic {seen.compute_seconds:.4f} s, 16 MiB all-reduced in "
-                    f"{seen.exchange_seconds:.4f} s"
+                    f"arithmetic {seen.compute_seconds:.4f} s, {terms.work.mebibytes} MiB "
+                    f"all-reduced in {seen.exchange_seconds:.4f} s"
                     if seen.ok
                     else seen.reason
                 )
                 terms.tell(f"check {number}: node {nodes[replica]} (replica {replica}): {told}")
+
+
+def _name(kind: str, work: Work) -> str:
+    """Times of other work are no measure: they are remembered apart."""
+    return kind if work == Work() else f"{kind} {work.edge}/{work.mebibytes}"
+
+
+def _of_work(known: Mapping[str, Usual], work: Work) -> dict[str, Usual]:
+    end = _name("", work)
+    found = {name.removesuffix(end): each for name, each in known.items() if name.endswith(end)}
+    return {kind: each for kind, each in found.items() if kind} if end else dict(known)
 
 
 def _recall(path: Path) -> dict[str, Usual]:

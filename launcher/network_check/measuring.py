@@ -18,7 +18,11 @@ _SCRIPT = Path(__file__).parent / "script.py"
 
 async def measure(config: LaunchConfig, asked: Check) -> Checked:
     """Take part in one group of one round; a script that fails or hangs is an answer, too."""
-    words = (asked.rank, asked.size, asked.host, asked.port, asked.seconds)
+    work = asked.work
+    words = (
+        *(asked.rank, asked.size, asked.host, asked.port, asked.seconds),
+        *(work.edge, work.mebibytes, work.repeats),
+    )
     command = [config.entrypoint.interpreter, "-u", str(_SCRIPT), *map(str, words)]
     try:
         running = await _start(config, command)

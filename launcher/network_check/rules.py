@@ -1,16 +1,27 @@
 """Who is paired with whom, and what the measurements say. Pure.
 
 A node's own speed is timed by itself, so that two nodes are enough to tell which one is slow. What
-only a pair can show is tried twice, the second time with a partner that did well: who fails twice
-is to blame, whoever was beside it is not.
+only a pair can show is tried again beside a partner that did well: who fails there too is to
+blame, whoever was beside it is not. Two rounds are enough, a third one where more nodes are
+suspected than are known to be well, and where there are three nodes in all.
+
+Times are medians of many, with their standard errors. A node is slow that takes ``ratio`` times as
+long as usual, judged at ``CUT`` of that excess, so that noise hides no such node; and only where
+the difference is ``SIGMAS`` errors or more, so that noise makes none.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 
 Group = tuple[int, ...]
+
+#: Shares of the excess ``ratio - 1`` from which on a node is tried again, and counts as slow.
+SUSPECT, CUT = 0.4, 0.6
+#: Standard errors that a difference must have.
+SIGMAS = 5.0
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +34,9 @@ class Measured:
     #: Seconds of its own arithmetic, and of exchanges with its group; 0 = not measured.
     compute_seconds: float = 0.0
     exchange_seconds: float = 0.0
+    #: Standard errors of both, in seconds; 0 = not known.
+    compute_error: float = 0.0
+    exchange_error: float = 0.0
     #: Only nodes of one kind are compared: the accelerator's name, ``cpu``.
     kind: str = "cpu"
 
@@ -37,10 +51,22 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """The best that was ever measured of one kind; 0 = never."""
+    """What nodes of one kind usually take where all is well; 0 = never measured."""
 
     compute_seconds: float = 0.0
     exchange_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What nodes are given to do (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
+
+    #: Rows of the square matrices that are multiplied; 0: as suits the device.
+    edge: int = 0
+    #: Exchanged at a time.
+    mebibytes: int = 16
+    #: Timings that a median is taken of.
+    repeats: int = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +76,11 @@ class CheckTerms:
     #: Print what was measured, as ``--comm-perf-test`` wants it.
     print_all: bool = False
     exclude_stragglers: bool = False
-    ratio: float = 2.0
+    ratio: float = 1.15
     #: For one round: import torch, measure, give up.
     seconds: float = 120.0
-    #: Where the best times are remembered; one file for all jobs of this state directory.
+    work: Work = Work()
+    #: Where usual times are remembered; one file for all jobs of this state directory.
     memory: Path
     #: Says something that a person shall see.
     tell: Callable[[str], None]
@@ -65,170 +92,290 @@ class Verdicts:
 
     failed: Mapping[int, str] = field(default_factory=dict)
     slow: Mapping[int, str] = field(default_factory=dict)
+    #: How many times as long as usual the slow ones take.
+    times: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    seconds: float
+    error: float
 
 
 def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
-    """Neighbours in pairs; an odd one joins the last pair.
+    """Neighbours in pairs; an odd one joins the last pair, or is alone where that is all there is.
 
-    >>> first_round([0, 1, 2, 3, 4])
-    ((0, 1), (2, 3, 4))
+    >>> first_round([0, 1, 2, 3, 4]), first_round([0, 1, 2])
+    (((0, 1), (2, 3, 4)), ((0, 1), (2,)))
     """
     pairs = [tuple(replicas[at : at + 2]) for at in range(0, len(replicas), 2)]
-    if len(pairs) > 1 and len(pairs[-1]) == 1:
+    if len(pairs) > 2 and len(pairs[-1]) == 1:
         pairs[-2:] = [pairs[-2] + pairs[-1]]
     return tuple(pairs)
 
 
-def second_round(first: Round, usual: Mapping[str, Usual], ratio: float) -> tuple[Group, ...]:
+def next_round(
+    rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float
+) -> tuple[Group, ...]:
     """Suspects beside nodes that did well, one each; suspects without such a partner alone. Empty
-    where nobody is suspected, or where being alone was all there is."""
-    well: list[int] = []
-    suspects: list[int] = []
-    for group in first.groups:
-        (suspects if _suspicious(group, first, usual, ratio) else well).extend(group)
-    if not suspects or len(first.measured) == 1:
+    where nobody is suspected, or nothing more can be learnt."""
+    everybody = _everybody(rounds)
+    if len(rounds) >= ROUNDS or len(everybody) == 1:
         return ()
-    paired = zip_longest(suspects, well[: len(suspects)])
-    return tuple((one,) if other is None else (one, other) for one, other in paired)
+    suspected = _suspects(rounds, usual, ratio)
+    if len(everybody) == 3:
+        return _of_three(rounds, everybody, suspected, usual)
+    well = [each for each in everybody if each not in suspected]
+    again = [each for each in everybody if each in suspected]
+    if len(rounds) > 1:
+        # Tried alone for want of a partner: there may be one by now.
+        alone = {group[0] for group in rounds[-1].groups if len(group) == 1}
+        again = [each for each in again if each in alone]
+    if not again or (len(rounds) > 1 and not well):
+        return ()
+    return tuple(
+        (one, well[place]) if place < len(well) else (one,) for place, one in enumerate(again)
+    )
 
 
 def verdicts(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
     """Who failed and who is slow: ``ratio`` times as long as others of its kind, or as such nodes
-    ever took here (so that a cluster of which most are slow is seen, too)."""
-    failed = {replica: why for replica in _everybody(rounds) if (why := _failure(replica, rounds))}
-    failed |= _parted(rounds, failed)
-    fine = [replica for replica in _everybody(rounds) if replica not in failed]
+    usually take here (so that a cluster of which most are slow is seen, too)."""
+    tries = _tries(rounds)
+    failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}
+    failed |= _parted(rounds[0], tries, failed)
+    speeds = {replica: _speed(tried) for replica, tried in tries.items() if replica not in failed}
+    good = _references(speeds, usual)
+    cut = 1 + CUT * (ratio - 1)
     slow: dict[int, str] = {}
-    for replica in fine:
-        kind = _best(replica, rounds).kind
-        alike = [_best(r, rounds) for r in fine if _best(r, rounds).kind == kind]
-        if why := _slowness(_best(replica, rounds), alike, usual.get(kind, Usual()), ratio):
-            slow[replica] = why
-    return Verdicts(failed=failed, slow=slow)
+    times: dict[int, float] = {}
+    for replica, speed in speeds.items():
+        for what, mine, other in _pairs(speed, good):
+            if replica not in slow and _longer(mine, other, cut):
+                times[replica] = mine.seconds / other.seconds
+                slow[replica] = _told(what, mine.seconds, times[replica])
+    return Verdicts(failed=failed, slow=slow, times=times)
 
 
 def remembered(rounds: Sequence[Round], usual: Mapping[str, Usual]) -> dict[str, Usual]:
-    """What is usual from now on: the best of what was, and the middle of what is now."""
+    """What is usual from now on: the middle of what is now, where that is far better at once, where
+    it is better soon, where it is worse slowly."""
     found = dict(usual)
-    best = [_best(replica, rounds) for replica in _everybody(rounds)]
-    for kind in {each.kind for each in best if each.ok}:
-        alike = [each for each in best if each.ok and each.kind == kind]
+    speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
+    for kind, (compute, exchange) in _references(speeds, {}).items():
         before = usual.get(kind, Usual())
         found[kind] = Usual(
-            compute_seconds=_least(before.compute_seconds, _middle(_computes(alike))),
-            exchange_seconds=_least(before.exchange_seconds, _middle(_exchanges(alike))),
+            compute_seconds=_moved(before.compute_seconds, compute.seconds),
+            exchange_seconds=_moved(before.exchange_seconds, exchange.seconds),
         )
     return found
 
 
 def spared(
-    slow: Mapping[int, str], replicas: Sequence[int], *, unit: int, minimum: int
+    slow: Mapping[int, object],
+    replicas: Sequence[int],
+    *,
+    unit: int,
+    minimum: int,
+    times: Mapping[int, float] | None = None,
 ) -> tuple[int, ...]:
-    """Which slow nodes can be left out: all, while the rest is still enough; else none.
+    """Which slow nodes are left out: all, while the rest is enough, and quicker without them (all
+    wait for the slowest); else none.
 
     >>> spared({3: "slow"}, [0, 1, 2, 3], unit=1, minimum=2)
     (3,)
-    >>> spared({1: "slow"}, [0, 1], unit=2, minimum=2)
-    ()
+    >>> spared({1: "slow"}, [0, 1], unit=2, minimum=2), spared({1: ""}, [0, 1], unit=1, minimum=1,
+    ...     times={1: 1.15})
+    ((), ())
     """
     rest = len(replicas) - len(slow)
     usable = rest // unit * unit
-    return tuple(sorted(slow)) if usable and usable >= minimum else ()
+    if not usable or usable < minimum:
+        return ()
+    together = len(replicas) // unit * unit / max([1.0, *(times or {}).values()])
+    return tuple(sorted(slow)) if not times or usable > together else ()
 
 
-def _suspicious(group: Group, of: Round, usual: Mapping[str, Usual], ratio: float) -> bool:
-    seen = [of.measured[replica] for replica in group if replica in of.measured]
-    if len(seen) < len(group) or not all(each.ok for each in seen):
-        return True
-    everybody = [each for each in of.measured.values() if each.ok]
-    return any(
-        _longer(
-            each.exchange_seconds,
-            _exchanges([e for e in everybody if e.kind == each.kind]),
-            usual.get(each.kind, Usual()).exchange_seconds,
-            ratio,
-        )
-        for each in seen
-    )
+# --- suspicion -------------------------------------------------------------------------------
 
 
-def _failure(replica: int, rounds: Sequence[Round]) -> str:
-    """Why it is to blame: it failed whoever was beside it."""
-    took = [each for each in rounds if any(replica in group for group in each.groups)]
-    seen = [each.measured.get(replica) for each in took]
-    if any(each is not None and each.ok for each in seen):
+def _of_three(
+    rounds: Sequence[Round],
+    nodes: Sequence[int],
+    suspected: set[int],
+    usual: Mapping[str, Usual],
+) -> tuple[Group, ...]:
+    """All three pairs, one after the other; the last one only where two leave it open."""
+    one, two, three = nodes
+    if len(rounds) == 1:
+        return ((two, three), (one,))
+    kinds = {_speed(tried).kind for tried in _tries(rounds).values()}
+    known = all(usual.get(kind, Usual()).exchange_seconds for kind in kinds)
+    return () if known and not suspected else ((one, three), (two,))
+
+
+def _suspects(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) -> set[int]:
+    """Who took long, or whose newest try with a partner (else alone) failed, the partner's too."""
+    tries = _tries(rounds)
+    speeds = {replica: _speed(tried) for replica, tried in tries.items()}
+    good, cut = _references(speeds, usual), 1 + SUSPECT * (ratio - 1)
+    found = {
+        replica
+        for replica, speed in speeds.items()
+        if any(_longer(mine, other, cut) for _, mine, other in _pairs(speed, good))
+    }
+    newest: dict[int, tuple[Group, Round]] = {}
+    for of in rounds:
+        for group in of.groups:
+            for replica in group:
+                if len(group) > 1 or not tries[replica].together:
+                    newest[replica] = (group, of)
+    for replica, (group, of) in newest.items():
+        seen = [of.measured.get(each) for each in group]
+        if any(each is None or not each.ok for each in seen):
+            found.add(replica)
+    return found
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What came of one node, with partners and alone; None: it did not answer."""
+
+    together: list[Measured | None] = field(default_factory=list)
+    alone: list[Measured | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    kind: str = ""
+    compute: _Time = _Time(0.0, 0.0)
+    exchange: _Time = _Time(0.0, 0.0)
+
+
+def _tries(rounds: Sequence[Round]) -> dict[int, _Tried]:
+    found = {replica: _Tried() for replica in _everybody(rounds)}
+    for each in rounds:
+        for group in each.groups:
+            for replica in group:
+                tried = found[replica]
+                (tried.together if len(group) > 1 else tried.alone).append(
+                    each.measured.get(replica)
+                )
+    return found
+
+
+def _failure(tried: _Tried) -> str:
+    """Why a node is to blame: it failed alone, or whoever was beside it."""
+    seen = [*tried.together, *tried.alone]
+    told = [each.reason for each in seen if each is not None and not each.ok]
+    why = (told or ["it did not answer"])[-1] or "it failed"
+    if any(each is not None and each.ok for each in tried.together):
         return ""
-    told = next((each.reason for each in reversed(seen) if each is not None), "it did not answer")
-    return told or "it failed"
+    if any(each is None or not each.ok for each in tried.alone):
+        return why
+    # Alone it was fine: then it needs two partners that it failed with.
+    return why if len(tried.together) > 1 or (tried.together and not tried.alone) else ""
 
 
-def _parted(rounds: Sequence[Round], failed: Mapping[int, str]) -> dict[int, str]:
+def _parted(first: Round, tries: Mapping[int, _Tried], failed: Mapping[int, str]) -> dict[int, str]:
     """Groups whose members are fine alone and failed together: what lies between them is broken,
     and nobody can say on whose side. The first stays."""
     found: dict[int, str] = {}
-    if len(rounds) < 2:
-        return found
-    alone = {group[0] for group in rounds[1].groups if len(group) == 1}
-    for group in rounds[0].groups:
-        together = [rounds[0].measured.get(replica) for replica in group]
-        left = [replica for replica in group if replica in alone and replica not in failed]
-        if len(left) > 1 and not any(each is not None and each.ok for each in together):
+    for group in first.groups:
+        left = [each for each in group if each not in failed and _only_together(tries[each])]
+        if len(left) > 1:
             why = f"its connection with replica {left[0]} failed; alone both are fine"
             found |= dict.fromkeys(left[1:], why)
     return found
 
 
-def _slowness(mine: Measured, alike: Sequence[Measured], usual: Usual, ratio: float) -> str:
-    pairs = (
-        ("arithmetic", mine.compute_seconds, _computes(alike), usual.compute_seconds),
-        ("exchanges", mine.exchange_seconds, _exchanges(alike), usual.exchange_seconds),
-    )
-    for what, seconds, others, ever in pairs:
-        if _longer(seconds, others, ever, ratio):
-            times = seconds / _reference(others, ever)
-            return f"its {what} took {seconds:.3g} s, {times:.1f} times as long as usual"
-    return ""
+def _only_together(tried: _Tried) -> bool:
+    ok = any(each is not None and each.ok for each in tried.together)
+    return bool(tried.together and tried.alone) and not ok
 
 
-def _longer(seconds: float, others: Sequence[float], ever: float, ratio: float) -> bool:
-    return seconds > ratio * _reference(others, ever) > 0
+def _told(what: str, seconds: float, times: float) -> str:
+    shown = f"{times:.1f}" if times >= 2 else f"{times:.2f}"
+    return f"its {what} took {seconds:.3g} s, {shown} times as long as usual"
 
 
-def _reference(others: Sequence[float], ever: float) -> float:
-    """What a good node takes: the lower middle of all, or what was ever reached."""
-    return _least(ever, _middle(others))
+def _speed(tried: _Tried) -> _Speed:
+    """A node's arithmetic: the mean of its rounds, for partners have no part in it. Its exchanges:
+    with whichever partner was quicker, for a slow one is not its fault; where others took about as
+    long it is no noise either, and the mean is nearer the truth."""
+    seen = [each for each in (*tried.together, *tried.alone) if each is not None and each.ok]
+    if not seen:
+        return _Speed()
+    compute = [_Time(m.compute_seconds, m.compute_error) for m in seen if m.compute_seconds > 0]
+    exchange = [_Time(m.exchange_seconds, m.exchange_error) for m in seen if m.exchange_seconds > 0]
+    best = min(exchange, key=lambda each: each.seconds, default=_Time(0.0, 0.0))
+    limit = best.seconds + 2 / 3 * SIGMAS * best.error
+    near = [each for each in exchange if each.seconds <= limit]
+    return _Speed(kind=seen[0].kind, compute=_pooled(compute), exchange=_pooled(near))
 
 
-def _middle(seconds: Iterable[float]) -> float:
+def _references(
+    speeds: Mapping[int, _Speed], usual: Mapping[str, Usual]
+) -> dict[str, tuple[_Time, _Time]]:
+    """What good nodes of each kind take: the lower middle of all, or what is usual here."""
+    kinds: dict[str, list[_Speed]] = {}
+    for speed in speeds.values():
+        if speed.kind:
+            kinds.setdefault(speed.kind, []).append(speed)
+    return {
+        kind: (
+            _lesser(
+                _middle(each.compute for each in alike), usual.get(kind, Usual()).compute_seconds
+            ),
+            _lesser(
+                _middle(each.exchange for each in alike), usual.get(kind, Usual()).exchange_seconds
+            ),
+        )
+        for kind, alike in kinds.items()
+    }
+
+
+def _pairs(
+    speed: _Speed, good: Mapping[str, tuple[_Time, _Time]]
+) -> tuple[tuple[str, _Time, _Time], ...]:
+    if speed.kind not in good:
+        return ()
+    compute, exchange = good[speed.kind]
+    return (("arithmetic", speed.compute, compute), ("exchanges", speed.exchange, exchange))
+
+
+def _longer(mine: _Time, usual: _Time, cut: float) -> bool:
+    if usual.seconds <= 0 or mine.seconds < cut * usual.seconds:
+        return False
+    return mine.seconds - usual.seconds >= SIGMAS * math.hypot(mine.error, usual.error)
+
+
+def _lesser(middle: _Time, ever: float) -> _Time:
+    return _Time(ever, 0.0) if ever and (not middle.seconds or ever < middle.seconds) else middle
+
+
+def _middle(times: Iterable[_Time]) -> _Time:
     """The lower median: of two nodes the faster one, of a half-slow cluster one of the fast."""
-    ordered = sorted(each for each in seconds if each > 0)
-    return ordered[(len(ordered) - 1) // 2] if ordered else 0.0
+    ordered = sorted((each for each in times if each.seconds > 0), key=lambda each: each.seconds)
+    return ordered[(len(ordered) - 1) // 2] if ordered else _Time(0.0, 0.0)
 
 
-def _least(one: float, other: float) -> float:
-    return min(one, other) if one and other else one or other
+def _moved(before: float, now: float) -> float:
+    if not before or not now:
+        return before or now
+    share = 1.0 if now < 0.9 * before else 0.25 if now < before else 0.02
+    return before + share * (now - before)
 
 
-def _best(replica: int, rounds: Sequence[Round]) -> Measured:
-    """The best of its rounds: a slow partner is not its fault."""
-    seen = [found for each in rounds if (found := each.measured.get(replica)) is not None]
-    good = [each for each in seen if each.ok]
-    if not good:
-        return seen[0] if seen else Measured(ok=False)
-    return Measured(
-        ok=True,
-        compute_seconds=min(_computes(good), default=0.0),
-        exchange_seconds=min(_exchanges(good), default=0.0),
-        kind=good[0].kind,
-    )
-
-
-def _computes(seen: Iterable[Measured]) -> list[float]:
-    return [each.compute_seconds for each in seen if each.compute_seconds > 0]
-
-
-def _exchanges(seen: Iterable[Measured]) -> list[float]:
-    return [each.exchange_seconds for each in seen if each.exchange_seconds > 0]
+def _pooled(times: Sequence[_Time]) -> _Time:
+    if not times:
+        return _Time(0.0, 0.0)
+    count = len(times)
+    error = math.sqrt(sum(each.error**2 for each in times)) / count
+    return _Time(sum(each.seconds for each in times) / count, error)
 
 
 def _everybody(rounds: Sequence[Round]) -> list[int]:

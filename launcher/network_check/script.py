@@ -2,11 +2,13 @@
 
 Run by path under the workers' interpreter; nothing of ours is importable there.
 
-    script.py RANK SIZE HOST PORT SECONDS
+    script.py RANK SIZE HOST PORT SECONDS [EDGE MEBIBYTES REPEATS]
 
 With torch: matrix products on the accelerator (else the CPU) and all-reduces of 16 MiB. Without:
-plain loops, and as many bytes over TCP in a ring. Prints ``{ok, reason, compute_seconds,
-exchange_seconds, kind, torch}`` as its last line; whatever else is printed is not looked at.
+plain loops, and as many bytes over TCP in a ring. Both are timed many times; the median and its
+standard error count, so that one interruption does not. Prints ``{ok, reason, compute_seconds,
+compute_error, exchange_seconds, exchange_error, kind, torch}`` as its last line; whatever else is
+printed is not looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import importlib
 import json
 import os
 import socket
+import struct
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,29 +27,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BYTES = 16 << 20
-_ROUNDS = 4
+    #: Rank, size, host, port, seconds.
+    Place = tuple[int, int, str, int, float]
+    #: Median seconds and their standard error.
+    Timed = tuple[float, float]
+
+#: Seconds that timing one thing shall take at most; so many timings there are at least.
+_SECONDS, _LEAST = 3.0, 5
 
 
 def with_torch(
-    torch: Any, rank: int, size: int, host: str, port: int, seconds: float
-) -> tuple[float, float, str]:
-    """(seconds of arithmetic, seconds of exchanges, kind)."""
+    torch: Any, place: Place, edge: int, mebibytes: int, repeats: int
+) -> tuple[Timed, Timed, str]:
+    """(arithmetic, exchanges, kind)."""
+    rank, size, host, port, seconds = place
     cuda = torch.cuda.is_available()
     kind = torch.cuda.get_device_name(0) if cuda else "cpu"
-    device = "cuda" if cuda else "cpu"
-    edge, dtype = (8192, torch.bfloat16) if cuda else (384, torch.float32)
-    factor = torch.ones(edge, edge, device=device, dtype=dtype)
-
-    def multiply() -> None:
-        for _ in range(20):
-            torch.mm(factor, factor)
-        if cuda:
-            torch.cuda.synchronize()
-
-    compute = best(multiply)
+    devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())] if cuda else ["cpu"]
+    # Of several devices the slowest counts: all wait for it.
+    compute = max(multiplied(torch, device, edge, repeats) for device in devices)
     if size == 1:
-        return compute, 0.0, kind
+        return compute, (0.0, 0.0), kind
     dist = importlib.import_module("torch.distributed")
     dist.init_process_group(
         "nccl" if cuda else "gloo",
@@ -55,30 +56,53 @@ def with_torch(
         world_size=size,
         timeout=datetime.timedelta(seconds=seconds),
     )
-    content = torch.ones(_BYTES // 4, device=device)
+    content = torch.ones(mebibytes << 18, device=devices[0])
 
     def reduce() -> None:
         dist.all_reduce(content)
         if cuda:
             torch.cuda.synchronize()
 
-    exchange = best(reduce)
+    def agree(count: int) -> int:
+        least = torch.tensor([count], device=devices[0])
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return int(least.item())
+
+    exchange = typical(reduce, repeats, agree)
     dist.destroy_process_group()
     return compute, exchange, kind
 
 
+def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
+    """Matrix products on one device."""
+    cuda = device != "cpu"
+    dtype = torch.bfloat16 if cuda else torch.float32
+    edge = edge or (8192 if cuda else 384)
+    factor = torch.ones(edge, edge, device=device, dtype=dtype)
+
+    def multiply() -> None:
+        for _ in range(5):
+            torch.mm(factor, factor)
+        if cuda:
+            torch.cuda.synchronize(device)
+
+    return typical(multiply, repeats)
+
+
 def without_torch(
-    rank: int, size: int, host: str, port: int, seconds: float
-) -> tuple[float, float, str]:
-    """The same with nothing but Python."""
-    compute = best(lambda: sum(n * n for n in range(300000)))
+    place: Place, edge: int, mebibytes: int, repeats: int
+) -> tuple[Timed, Timed, str]:
+    """The same with nothing but Python; the loop is as long as ``edge`` says, in hundreds."""
+    rank, size, host, port, seconds = place
+    loops = 100 * (edge or 600)
+    compute = typical(lambda: sum(n * n for n in range(loops)), repeats)
     if size == 1:
-        return compute, 0.0, "cpu"
+        return compute, (0.0, 0.0), "cpu"
     left, right = ring(rank, size, host.strip("[]"), port, seconds)
     content = b"x" * (1 << 20)
 
     def exchange() -> None:
-        for _ in range(_BYTES >> 20):
+        for _ in range(mebibytes):
             if rank == 0:
                 right.sendall(content)
                 receive(left, len(content))
@@ -86,7 +110,18 @@ def without_torch(
                 receive(left, len(content))
                 right.sendall(content)
 
-    return compute, best(exchange), "cpu"
+    def agree(count: int) -> int:
+        # Round the ring twice: the least is found, then told.
+        for _ in range(2):
+            if rank == 0:
+                right.sendall(struct.pack("<I", count))
+                count = struct.unpack("<I", received(left, 4))[0]
+            else:
+                count = min(count, struct.unpack("<I", received(left, 4))[0])
+                right.sendall(struct.pack("<I", count))
+        return count
+
+    return compute, typical(exchange, repeats, agree), "cpu"
 
 
 def ring(
@@ -143,21 +178,41 @@ def receive(connection: socket.socket, count: int) -> None:
         count -= got
 
 
-def best(act: Callable[[], object]) -> float:
-    """The shortest of a few times, after one that warms up."""
+def received(connection: socket.socket, count: int) -> bytes:
+    """Read a few bytes."""
+    found = connection.recv(count, socket.MSG_WAITALL)
+    if len(found) < count:
+        raise OSError("the other side went away")
+    return found
+
+
+def typical(act: Callable[[], object], repeats: int, agree: Callable[[int], int] = int) -> Timed:
+    """The median of many times and its standard error, after one that warms up.
+
+    Where one takes long there are fewer; ``agree`` makes them as many for all who take part.
+    """
     act()
-    found = []
-    for _ in range(_ROUNDS):
-        began = time.monotonic()
-        act()
-        found.append(time.monotonic() - began)
-    return min(found)
+    first = timed(act)
+    count = agree(max(_LEAST, min(repeats, int(_SECONDS / max(first, 1e-6)))))
+    found = sorted([first, *(timed(act) for _ in range(count - 1))])
+    # Half of normal noise lies between the quartiles, 1.349 standard deviations apart; a median's
+    # error is 1.2533 of a mean's.
+    spread = (found[3 * count // 4] - found[count // 4]) / 1.349
+    return found[count // 2], 1.2533 * spread / count**0.5
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
 
 
 def main() -> None:
     """Measure and print."""
-    rank, size, host, port, seconds = sys.argv[1:]
+    rank, size, host, port, seconds = sys.argv[1:6]
     place = (int(rank), int(size), host, int(port), float(seconds))
+    edge, mebibytes, repeats = [int(word) for word in sys.argv[6:9]] or [0, 16, 40]
     del sys.path[0]  # our directory
     torch: Any = None
     with contextlib.suppress(ImportError):  # plain Python will do
@@ -167,10 +222,11 @@ def main() -> None:
     time.sleep(float(os.environ.get("BRAIN_CHECK_PAUSE_SECONDS", "0")))
     try:
         if torch is None:
-            compute, exchange, kind = without_torch(*place)
+            compute, exchange, kind = without_torch(place, edge, mebibytes, repeats)
         else:
-            compute, exchange, kind = with_torch(torch, *place)
-        told.update(compute_seconds=compute, exchange_seconds=exchange, kind=kind)
+            compute, exchange, kind = with_torch(torch, place, edge, mebibytes, repeats)
+        told.update(compute_seconds=compute[0], compute_error=compute[1], kind=kind)
+        told.update(exchange_seconds=exchange[0], exchange_error=exchange[1])
     except Exception as failed:  # noqa: BLE001  whatever a broken node raises is its verdict
         told.update(ok=False, reason=f"{type(failed).__name__}: {failed}"[:500])
     sys.stdout.write(json.dumps(told) + "\n")

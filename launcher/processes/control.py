@@ -8,6 +8,7 @@ from pathlib import Path
 SIZE_BYTES = 128
 LAYOUT = 2
 _PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST, _GATE, _WAITING = range(8, 80, 8)
+_LIFE, _DOING, _WAITED, _WAITS, _ASK = range(80, 120, 8)
 _U64 = struct.Struct("<Q")
 
 
@@ -69,6 +70,30 @@ class Control:
     def first_step_ns(self) -> int:
         """CLOCK_MONOTONIC of the first completed step; 0 = none."""
         return self._read(_FIRST)
+
+    @property
+    def life_ns(self) -> int:
+        """CLOCK_MONOTONIC of the last batch, load or save; 0 = none."""
+        return self._read(_LIFE)
+
+    @property
+    def doing(self) -> int:
+        """0 steps, 1 a save, 2 an evaluation."""
+        return self._read(_DOING)
+
+    @property
+    def waited_ns(self) -> int:
+        """What sampled steps waited for the exchange of gradients, altogether."""
+        return self._read(_WAITED)
+
+    @property
+    def waits(self) -> int:
+        """How many steps that were."""
+        return self._read(_WAITS)
+
+    def ask(self) -> None:
+        """Ask for the flight recorder's file."""
+        self._write(_ASK, 1)
 
     def close(self) -> None:
         """Unmap; the file goes with its directory."""

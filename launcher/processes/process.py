@@ -5,7 +5,6 @@ import errno
 import importlib.util
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 from brain.errors import BadInput
-from launcher.processes import failures, leash, output
+from launcher.processes import evidence, failures, leash, output
 from launcher.processes.control import Control
-from launcher.processes.values import LEASE_EXIT, Progress, WorkerExit
+from launcher.processes.values import LEASE_EXIT, Doing, Progress, WorkerExit
 
 #: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
 _QUIET_PORTS = range(15_000, 30_000)
@@ -51,6 +50,7 @@ class Worker:
         control: Control,
         streams: Sequence[output.Stream],
         error_file: Path,
+        before: evidence.Baseline,
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank
@@ -59,6 +59,7 @@ class Worker:
         self.streams = streams
         self.pidfd = os.pidfd_open(process.pid)
         self._error_file = error_file
+        self._before = before
         self._last: Progress | None = None
 
     def progress(self) -> Progress:
@@ -73,20 +74,34 @@ class Worker:
             saved_step=control.saved_step,
             parked=control.parked,
             first_step_ns=control.first_step_ns,
+            life_ns=control.life_ns,
+            doing=Doing(min(control.doing, max(Doing))),
+            waited_ns=control.waited_ns,
+            waits=control.waits,
         )
 
     def ended(self, code: int, *, stopped: bool) -> WorkerExit:
         """How it ended, with what it left in its error file."""
         error = failures.error_in(self._error_file)
         message, failed_at = failures.read_error(error)
-        words = failures.last_words(self.streams[1].end()) if code > 0 else ""
-        seen = datetime.now().astimezone()
+        tail = self.streams[1].end() if code else b""
+        words = failures.last_words(tail) if code > 0 else ""
+        seen, now_ns = datetime.now().astimezone(), time.monotonic_ns()
+        signs = evidence.signs(
+            self._before,
+            code=code,
+            steps=self.progress().steps,
+            raised=Path(f"{self.control.path}.raised"),
+            error=error,
+            tail=tail,
+            now_ns=now_ns,
+        )
         return WorkerExit(
             rank=self.rank,
             local_rank=self.local_rank,
             pid=self.process.pid,
             code=code,
-            at_ns=time.monotonic_ns(),
+            at_ns=now_ns,
             stopped=stopped,
             # A script may end with that code, too.
             lapsed=code == LEASE_EXIT and self.control.lapsed,
@@ -95,6 +110,7 @@ class Worker:
             error=error if len(error) <= failures.CARRIED_BYTES else b"",
             error_file=str(self._error_file) if error and self._kept else "",
             last_words=words,
+            signs=signs if code else None,
         )
 
     @property
@@ -115,7 +131,7 @@ def bind(pid: int, cpus: Sequence[int]) -> None:
             os.sched_setaffinity(int(thread), cpus)
 
 
-def catches(pid: int, signum: signal.Signals) -> bool:
+def catches(pid: int, signum: int) -> bool:
     """Whether the process has a handler for the signal (SigCgt in ``/proc/<pid>/status``)."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")

@@ -4,8 +4,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from launcher.diagnosis.signs import Signs
+
 #: A worker's exit code when its lease ran out.
 LEASE_EXIT = 83
+
+
+class Doing(IntEnum):
+    """What a worker is in the middle of, as far as its probe can see."""
+
+    STEPS = 0
+    SAVING = 1
+    EVALUATING = 2
 
 
 class Park(IntEnum):
@@ -52,6 +62,12 @@ class Progress:
     parked: bool
     #: 0 = none yet.
     first_step_ns: int
+    #: CLOCK_MONOTONIC of the last sign of life that is no step: a batch, a load, a save; 0 = none.
+    life_ns: int = 0
+    doing: Doing = Doing.STEPS
+    #: Nanoseconds that sampled steps waited for the exchange of gradients, and how many those were.
+    waited_ns: int = 0
+    waits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +95,8 @@ class WorkerExit:
     error_file: str = ""
     #: What it said last on standard error, where we read that; empty otherwise.
     last_words: str = ""
+    #: What was found out about its end; None where nobody looked.
+    signs: Signs | None = None
 
     @property
     def exit_code(self) -> int:

@@ -1,12 +1,14 @@
 """Carries out one action of ``launcher.membership``; what a successor needs is written first."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import assert_never
 
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher import frames
 from launcher.config import WorldDocument
+from launcher.diagnosis.first import then
 from launcher.membership import next_epoch
 from launcher.memory import parts
 from launcher.processes.values import Park as Mode
@@ -17,6 +19,8 @@ from launcher.worlds.standing import Standing
 
 #: Seconds until a checkpoint that could not be put back is tried again.
 _RETRY_SECONDS = 1.0
+#: Seconds beyond their grace that the last workers of a job may take, and between looks at them.
+_LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.005
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 
 
@@ -48,7 +52,7 @@ async def carry_out(action: sight.Action, it: Standing) -> None:  # noqa: C901  
         case sight.Revert(reason=reason):
             revert(it, reason)
         case sight.End():
-            end(it, action)
+            await end(it, action)
         case _:
             assert_never(action)
 
@@ -140,8 +144,8 @@ def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
         ledger, code = it.books.ledger, watch.seen().failed
         barren = ledger.barren if code is None else (*ledger.barren, code)
         it.books.note(failures=ledger.failures + 1, barren=barren)
-    if lost and cause is not None:
-        it.books.tell(WorldEvent.LOST, watch, cause=cause, detail=it.loss(cause))
+    # Told once all its workers' ends are known: only then can it be said who was the first.
+    watch.untold = cause if lost else None
 
 
 async def form(it: Standing, formed: sight.Form) -> None:
@@ -155,6 +159,7 @@ async def form(it: Standing, formed: sight.Form) -> None:
     document = _prepared(it, formed) or _document(it, formed)
     it.books.note(
         epoch=document.epoch,
+        hopeless="",
         goal=formed.goal,
         ended=False,
         ended_by=None,
@@ -222,6 +227,21 @@ def _document(it: Standing, formed: sight.Form) -> WorldDocument:
     )
 
 
+async def _all_ended(it: Standing) -> None:
+    """Have workers that still run ended, and hear how: one of them may have failed first."""
+    watch = it.watch
+    if watch is None or watch.phase is not sight.Phase.RUNNING or not watch.still:
+        return
+    order = frames.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    halt = frames.encoded(order)
+    for peer in it.members:
+        peer.connection.send(halt)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(it.terms.grace_seconds + _LAST_SECONDS):
+            while {each.replica for each in it.members} & watch.still:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+
 def relabel(it: Standing, generation: int, goal: int) -> None:
     """Answer another generation with the world as it is."""
     watch = it.running
@@ -253,10 +273,14 @@ def revert(it: Standing, reason: str) -> None:
     stop(it, Cause.REVERT)
 
 
-def end(it: Standing, ended: sight.End) -> None:
+async def end(it: Standing, ended: sight.End) -> None:
     """The job is over; from here on there is nothing to decide."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
-    lost = it.loss(Cause.FAILURE) if event is WorldEvent.LOST else ""
+    failed = event is WorldEvent.LOST
+    if failed:
+        await _all_ended(it)
+    lost = it.loss(Cause.FAILURE) if failed else ""
+    found = it.found(Cause.FAILURE) if failed else None
     reason = "; ".join(filter(None, (lost, ended.reason)))
     it.books.tell(
         event,
@@ -265,6 +289,7 @@ def end(it: Standing, ended: sight.End) -> None:
         exit_code=ended.exit_code,
         final=ended.exit is not ReplicaExit.LEFT,
         detail=reason,
+        diagnosis=None if found is None else then(found, f"the job ends: {ended.reason}"),
     )
     it.confirm()
     it.books.note(

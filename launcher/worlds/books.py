@@ -113,7 +113,8 @@ class Books:
             steps_redone=None if past is None else past.redone(watch.loaded),
             loaded=watch.loaded[-1] if watch.loaded else None,
         )
-        self.note(stepped=True, past=watch.past if watch.past.steps else past)
+        begun = 0 if past is None else past.at(watch.loaded, self.ledger.begun)
+        self.note(stepped=True, begun=begun, past=watch.past if watch.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
         """A full disk costs what a successor would read, never the training that goes on."""

@@ -14,6 +14,7 @@ from brain.errors import BadInput
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.extras import events
+from launcher.hang import dumps
 from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
 from launcher.processes import room, standstill
@@ -138,6 +139,14 @@ class Crew:
         for pid in self._standstill.overdue(states, time.monotonic(), patience):
             self._say(f"process {pid} was stopped for {patience:g} s and is ended; its world waits")
             os.kill(pid, signal.SIGKILL)
+
+    async def look(self, asked: frames.Look) -> frames.Looked:
+        """Look at workers that say nothing; training never waits for it."""
+        workers = self._workers
+        if workers is None or self._stopping or asked.epoch != self.epoch:
+            return frames.Looked(epoch=asked.epoch, looks=())
+        looks = await asyncio.to_thread(dumps.look, workers.targets, asked.seconds)
+        return frames.Looked(epoch=asked.epoch, looks=looks)
 
     async def obey(self) -> None:
         """Carry out one order after the other, for ever."""

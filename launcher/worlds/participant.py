@@ -7,8 +7,9 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
+from typing import Any
 
 from brain.errors import BadInput
 from brain.types.resources import NodeName
@@ -59,13 +60,13 @@ class Participant:
         say: Callable[[str], None],
         join_seconds: float = math.inf,
         lease_seconds: float = 3.0,
-        crew: Callable[..., Crew] = Crew,
         port: int = 0,
+        crew: Callable[..., Crew] = Crew,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
-        #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
         #: Where it answers; 0: where the kernel has room.
         self._port = port
+        #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
         self._asked = config.replica
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
@@ -93,7 +94,7 @@ class Participant:
         #: It can say who coordinates.
         self._begun = asyncio.Event()
         self._servers: list[asyncio.Server] = []
-        #: Checks of the network that run.
+        #: Checks of the network, and looks at workers, that run.
         self._checks: set[asyncio.Task[None]] = set()
 
     @property
@@ -350,16 +351,24 @@ class Participant:
             case frames.Parked(epoch=epoch, mode=mode):
                 self._crew.park(epoch, Park(mode))
             case frames.Check():
-                task = asyncio.create_task(self._check(frame))
-                self._checks.add(task)
-                task.add_done_callback(self._checks.discard)
+                self._beside(self._check(frame))
+            case frames.Look():
+                self._beside(self._look(frame))
             case frames.Lease(epoch=epoch, at=at):
                 self._answered_at = at
                 if frame.seconds:
                     self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
 
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
     async def _check(self, asked: frames.Check) -> None:
         self._tell(await measure(self.config, asked))
+
+    async def _look(self, asked: frames.Look) -> None:
+        self._tell(await self._crew.look(asked))
 
     def _enter(self, phase: str) -> None:
         self._status(self.address, phase)

@@ -214,6 +214,8 @@ class Sight:
     failures: int = 0
     #: Exit codes of worlds that failed while no step of the job was ever seen.
     barren: tuple[int, ...] = ()
+    #: Why the failure that ended the last world would only come again; empty: it may not.
+    hopeless: str = ""
     held: Held | None = None
     rules: Rules = Rules()
 

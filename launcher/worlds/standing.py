@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
+from launcher.diagnosis.first import diagnose, first, then
+from launcher.diagnosis.policy import REMEMBERED, consequence, occurrence
+from launcher.hang.terms import HangTerms
 from launcher.network_check.rules import CheckTerms
-from launcher.topology import layout
+from launcher.topology import choose, layout
 from launcher.worlds import pins
 from launcher.worlds.books import Books
 from launcher.worlds.peers import Peer, Peers
@@ -45,6 +49,8 @@ class Terms:
     linger_seconds: float = 10.0
     #: How nodes are checked before the first world; None: they are not.
     check: CheckTerms | None = None
+    #: What is looked for while worlds run; None: nothing.
+    hang: HangTerms | None = None
 
 
 class Standing:
@@ -179,6 +185,7 @@ class Standing:
             watch.phase = Phase.ENDED
             past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
             books.note(ended=True, ended_by=watch.ended_by, past=past)
+            self._tell_lost(watch)
         if watch.phase is not Phase.RUNNING or not watch.formed:
             return
         if not books.ledger.formed:
@@ -187,6 +194,19 @@ class Standing:
         if watch.stepping and not books.ledger.stepped and not watch.unloaded:
             books.tell_stepping(watch)
             self.confirm()
+
+    def _tell_lost(self, watch: Watch) -> None:
+        """A world was lost, and all its workers' ends are known: who failed first, and why."""
+        cause = watch.untold
+        if cause is None:
+            return
+        watch.untold = None
+        found, detail = self.found(cause), self.loss(cause)
+        if found is not None and cause is Cause.FAILURE:
+            found = self.follow(found)
+        elif found is not None:
+            found = then(found, "the others go on from the last checkpoint")
+        self.books.tell(WorldEvent.LOST, watch, cause=cause, detail=detail, diagnosis=found)
 
     def _layout(self, watch: Watch) -> str:
         wish, rules, members = self.wish, self.terms.rules, watch.document.members
@@ -219,6 +239,7 @@ class Standing:
             # One that is being looked at counts already.
             failures=self.books.ledger.failures + 1,
             barren=self._barren(world),
+            hopeless=self.books.ledger.hopeless,
             held=self.books.ledger.held,
             rules=self.terms.rules,
         )
@@ -230,17 +251,48 @@ class Standing:
         return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause) -> str:
-        """Why the world was lost, in one sentence; empty where there was none."""
+        """Why the world was lost, in one sentence; empty where nothing tells."""
         watch = self.watch
         if watch is None:
             return ""
         if watch.port_taken:
             port = watch.document.master_port
             return f"another program took port {port}, where the workers were to meet"
-        if cause is Cause.MEMBERSHIP:
-            lost = sorted(watch.replicas & self.gone)
-            return f"replicas {', '.join(map(str, lost))} are gone" if lost else "a replica left"
-        first = next((exit for exit in watch.exits if exit.code and not exit.stopped), None)
-        if first is None:
-            return ""
-        return f"rank {first.rank} ended with {first.exit_code}: {first.message}".strip(": ")
+        found = self.found(cause)
+        if found is not None:
+            return found.sentence
+        return "a replica left" if cause is Cause.MEMBERSHIP else ""
+
+    def found(self, cause: Cause) -> Diagnosis | None:
+        """Who failed first in the latest world, and why; None where nothing tells."""
+        watch = self.watch
+        if watch is None or watch.port_taken:
+            return None
+        if watch.hung is not None:
+            return watch.hung
+        step = self.books.ledger.begun + watch.past.steps if watch.past.steps else None
+        failed = [] if cause is Cause.MEMBERSHIP else watch.failed()
+        return diagnose(failed, gone=watch.lost(self.gone), step=step)
+
+    def follow(self, found: Diagnosis) -> Diagnosis:
+        """Remember a failure, and see to what follows from it: ``launcher.diagnosis.policy``."""
+        watch, ledger = self.running, self.books.ledger
+        root = first(watch.failed()) if found.kind is not FailureKind.HANG else None
+        signature = root[1].signature if root is not None else ""
+        history = (*ledger.failed, occurrence(found, signature))[-REMEMBERED:]
+        what = consequence(history, spare=self._can_spare(found.replica))
+        self.books.note(failed=history, hopeless=what.give_up)
+        for replica in what.leave:
+            if peer := self.peers.get(replica):
+                peer.leaving_since = self.clock()
+        return then(found, what.told)
+
+    def _can_spare(self, replica: int | None) -> bool:
+        """Whether a world can be formed without it."""
+        wish = self.wish
+        if wish is None or replica is None:
+            return False
+        others = [each.seen() for each in self.peers if each.replica != replica]
+        rest = [each for each in others if each.ready and each.leaving_since is None]
+        need = max(wish.minimum, wish.unit)
+        return bool(choose((), rest, wish.replicas, wish.unit, need, self.terms.rules.shape))

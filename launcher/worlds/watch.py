@@ -4,8 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from brain.types.diagnosis import Diagnosis
 from brain.types.world import Cause, Member, MemoryCheckpoint, ReplicaExit
 from launcher.config import WorldDocument
+from launcher.diagnosis.first import Failed, Gone
+from launcher.diagnosis.policy import Occurrence
+from launcher.diagnosis.signs import Signs
 from launcher.memory import links
 from launcher.memory.ages import worth_telling
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
@@ -26,7 +30,12 @@ class Past:
 
     def redone(self, loaded: Iterable[str]) -> int:
         """Steps that have to be done again by a world that loaded these."""
-        return self.steps - max((self.saved.get(path, 0) for path in loaded), default=0)
+        return self.steps - self.at(loaded)
+
+    def at(self, loaded: Iterable[str], begun: int = 0) -> int:
+        """Steps of the job in what these hold, for a world that began with ``begun``."""
+        known = [begun + self.saved[path] for path in loaded if path in self.saved]
+        return max(known, default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +47,12 @@ class Ledger:
     failures: int = 0
     #: Exit codes of worlds that failed before any step was ever seen.
     barren: tuple[int, ...] = ()
+    #: The last failures of the job, oldest first, and what follows from the newest.
+    failed: tuple[Occurrence, ...] = ()
+    #: Why the job is not tried again; empty: it may be.
+    hopeless: str = ""
+    #: Steps of the job when the present world was formed, as far as they are known.
+    begun: int = 0
     held: Held | None = None
     change: Change | None = None
     pins: tuple[Pin, ...] = ()
@@ -77,6 +92,10 @@ class Watch:
         self.pins: tuple[Pin, ...] = ()
         self.loaded: list[str] = []
         self.ended_by: Cause | None = None
+        #: Its end has still to be told: by what, and what it was once it was known.
+        self.untold: Cause | None = None
+        #: What was found while it stood still; None: nothing.
+        self.hung: Diagnosis | None = None
         self.phase = Phase.RUNNING
         self.unloaded = False
         #: Another program has the port where the workers were to meet.
@@ -86,8 +105,8 @@ class Watch:
         self._members = frozenset(member.replica for member in document.members)
         self._unstarted: set[int] = set(self._members)
         self._running: set[int] = set(self._members)
-        #: In the order it was heard; telling it twice is once.
-        self._exits: dict[tuple[int, WorkerExit], None] = {}
+        #: When each was heard, in that order; telling it twice is once.
+        self._exits: dict[tuple[int, WorkerExit], float] = {}
         self._failed: int | None = None
         self._done = 0
         self._asked_ends = self._lease_ends = False
@@ -172,11 +191,11 @@ class Watch:
         for each in progress:
             self._progress[each.rank] = (each, offset)
 
-    def exited(self, replica: int, exit: WorkerExit) -> bool:
+    def exited(self, replica: int, exit: WorkerExit, now: float = 0.0) -> bool:
         """A worker ended; returns whether that may change what is decided."""
         if (replica, exit) in self._exits:
             return False
-        self._exits[replica, exit] = None
+        self._exits[replica, exit] = now
         self._done += exit.code == 0 and not exit.stopped
         self._asked_ends |= exit.stopped
         self._lease_ends |= exit.lapsed
@@ -253,6 +272,53 @@ class Watch:
         """When the first step was completed."""
         steps = [p.first_step_ns / 1e9 + o for p, o in self._progress.values() if p.first_step_ns]
         return min(steps, default=None)
+
+    def stands_still(self, found: Diagnosis, code: int | None) -> None:
+        """No worker moves; with a ``code`` that counts as a failure with it."""
+        self.hung = found
+        if code is not None and self._failed is None:
+            self._failed = code
+
+    @property
+    def progress(self) -> list[tuple[Progress, float]]:
+        """How far each worker is, with the seconds that turn its clock into the coordinator's."""
+        return list(self._progress.values())
+
+    def member_of(self, rank: int) -> Member | None:
+        """Where a rank runs; None where there is no such rank."""
+        first = 0
+        for member in self.document.members:
+            if rank < first + member.processes:
+                return member
+            first += member.processes
+        return None
+
+    def failed(self) -> list[Failed]:
+        """Workers that ended with anything but 0, as ``launcher.diagnosis`` wants them."""
+        nodes = {member.replica: member.node for member in self.document.members}
+        return [
+            Failed(
+                rank=exit.rank,
+                replica=replica,
+                node=nodes[replica],
+                code=exit.code,
+                message=exit.message,
+                signs=exit.signs or Signs(tail=exit.last_words),
+                heard_at=heard_at,
+                stopped=exit.stopped,
+            )
+            for (replica, exit), heard_at in self._exits.items()
+            if exit.code and not exit.lapsed and replica in nodes
+        ]
+
+    def lost(self, gone: Iterable[int]) -> list[Gone]:
+        """Those of its members that are gone, as ``launcher.diagnosis`` wants them."""
+        left = set(gone)
+        return [
+            Gone(replica=member.replica, node=member.node)
+            for member in self.document.members
+            if member.replica in left
+        ]
 
     @property
     def exits(self) -> list[WorkerExit]:

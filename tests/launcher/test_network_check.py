@@ -25,8 +25,8 @@ from launcher.network_check.rules import (
     Usual,
     Verdicts,
     first_round,
+    next_round,
     remembered,
-    second_round,
     spared,
     verdicts,
 )
@@ -45,7 +45,7 @@ def checked(
     *,
     together: Mapping[int, Measured] | None = None,
 ) -> Verdicts:
-    """Two rounds in which a group is as good as its worst node; ``together`` is a first round that
+    """Rounds in which a group is as good as its worst node; ``together`` is a first round that
     nobody is to blame for alone."""
 
     def tried(groups: tuple[tuple[int, ...], ...], seen: Mapping[int, Measured]) -> Round:
@@ -60,7 +60,7 @@ def checked(
         return Round(groups=groups, measured=measured)
 
     rounds = [tried(first_round(list(nodes)), together or nodes)]
-    if again := second_round(rounds[0], usual or {}, 2.0):
+    while again := next_round(rounds, usual or {}, 2.0):
         rounds.append(tried(again, nodes))
     return verdicts(rounds, usual or {}, 2.0)
 
@@ -91,7 +91,7 @@ def test_who_does_not_answer_in_both_rounds_has_failed() -> None:
 
 def test_all_fine_is_one_round_and_nobody_is_named() -> None:
     first = Round(groups=((0, 1),), measured={0: fine(), 1: fine()})
-    assert (second_round(first, {}, 2.0), checked({0: fine(), 1: fine()})) == ((), Verdicts())
+    assert (next_round([first], {}, 2.0), checked({0: fine(), 1: fine()})) == ((), Verdicts())
 
 
 def test_of_two_nodes_the_slow_one_is_found_by_its_own_arithmetic() -> None:
@@ -138,7 +138,8 @@ def test_the_best_is_remembered() -> None:
 def measured(
     rank: int, size: int, port: int, environment: Mapping[str, str]
 ) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, script.__file__, str(rank), str(size), "127.0.0.1", str(port), "60"]
+    place = [str(rank), str(size), "127.0.0.1", str(port), "60"]
+    command = [sys.executable, script.__file__, *place, "64", "1", "5"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
 
 

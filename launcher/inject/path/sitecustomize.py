@@ -57,6 +57,7 @@ def _begin(config: "dict[str, Any]") -> None:
     sys.modules["_brain_bootstrap"] = bootstrap
     spec.loader.exec_module(bootstrap)
     bootstrap.begin(config)
+    bootstrap.note_uncaught()
 
 
 def _chain() -> None:

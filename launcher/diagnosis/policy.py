@@ -1,0 +1,116 @@
+"""What follows from a failure. Pure.
+
+Transient faults restart in place. A sick node is left where the others are enough. A bug that
+repeats at the same step ends the job: the next hundred restarts would fail there, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brain.types.diagnosis import Diagnosis, FailureKind
+from brain.types.resources import NodeName
+
+#: A bug that was seen so often at one step of the job is not tried again.
+SAME_BUG = 2
+#: A node that failed first so often in a row, whatever of, is left.
+SAME_NODE = 3
+#: Failures that are remembered.
+REMEMBERED = 16
+#: Kinds that a node may be to blame for; the script's own errors are nobody else's.
+_OF_NODES = frozenset(
+    {
+        FailureKind.DEVICE,
+        FailureKind.CRASH,
+        FailureKind.NETWORK,
+        FailureKind.STORAGE,
+        FailureKind.MEMORY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What is remembered of a failure."""
+
+    kind: FailureKind
+    node: NodeName | None = None
+    replica: int | None = None
+    #: Of the script's error; empty where there was none with a place.
+    signature: str = ""
+    #: Steps of the job by then, over restarts; None where nobody could count.
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequence:
+    """What is done."""
+
+    #: Why the job ends; empty: it goes on.
+    give_up: str = ""
+    #: Replicas that the next world is formed without.
+    leave: tuple[int, ...] = ()
+    #: One sentence for people.
+    told: str
+
+
+def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
+    """What is to be remembered of a failure."""
+    return Occurrence(
+        kind=diagnosis.kind,
+        node=diagnosis.node,
+        replica=diagnosis.replica,
+        signature=signature,
+        step=diagnosis.step,
+    )
+
+
+def consequence(history: Sequence[Occurrence], *, spare: bool) -> Consequence:
+    """What follows from the newest failure of a history, oldest first.
+
+    Args:
+        history: failures of this job; the last one is to be answered.
+        spare: whether a world can be formed without the node of the last one.
+    """
+    last = history[-1]
+    if _repeats(history):
+        bug = f"{last.signature} failed {SAME_BUG} times at step {last.step}"
+        return Consequence(
+            give_up=f"{bug}; another restart would fail there, too",
+            told="the job ends: the same error came twice at the same step",
+        )
+    if last.kind is FailureKind.NODE:
+        return Consequence(told="the others go on from the last checkpoint")
+    sick = _sick(history)
+    if sick and spare and last.replica is not None:
+        return Consequence(
+            leave=(last.replica,), told=f"{last.node} is left, because {sick}; the others go on"
+        )
+    if sick:
+        return Consequence(told=f"{sick}, but the world cannot do without it: it restarts in place")
+    return Consequence(told="it restarts in place, from the last checkpoint")
+
+
+def _repeats(history: Sequence[Occurrence]) -> bool:
+    """Whether the newest failures are one bug at one step that had been made before."""
+    alike = history[-SAME_BUG:]
+    last = alike[-1]
+    known = last.kind is FailureKind.CODE and last.signature and last.step
+    return bool(known) and len(alike) == SAME_BUG and len({_bug(each) for each in alike}) == 1
+
+
+def _bug(each: Occurrence) -> tuple[str, str, int | None]:
+    return each.kind, each.signature, each.step
+
+
+def _sick(history: Sequence[Occurrence]) -> str:
+    """Why the node of the newest failure is to blame; empty where it is not known to be."""
+    last = history[-1]
+    if last.node is None or last.kind not in _OF_NODES:
+        return ""
+    if last.kind is FailureKind.DEVICE:
+        return "an accelerator of it failed"
+    row = history[-SAME_NODE:]
+    alone = len(row) == SAME_NODE and all(
+        each.node == last.node and each.kind in _OF_NODES for each in row
+    )
+    return f"it failed first {SAME_NODE} times in a row" if alone else ""

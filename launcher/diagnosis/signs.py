@@ -1,0 +1,25 @@
+"""What an agent could find out when one of its workers ended."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """Beside the exit itself; everything is as far as it could be known."""
+
+    #: Optimizer steps that the worker had completed in its world.
+    steps: int = 0
+    #: Seconds between the failure (the exception, by the worker's own clock) and the exit.
+    lag_seconds: float = 0.0
+    #: What the exception said as it left the script, traceback included; its end.
+    traceback: str = ""
+    #: The end of its standard error, where an agent reads that.
+    tail: str = ""
+    #: Processes that the kernel ended for want of memory since the worker was started: in the
+    #: agent's control group, and on the whole machine.
+    oom_kills: int = 0
+    host_oom_kills: int = 0
+    #: NVIDIA Xid errors in the kernel's log since then, as ``79 0000:3b:00``.
+    xids: tuple[str, ...] = ()
+    #: Accelerators that the driver listed at the start and no longer does.
+    lost_cards: tuple[str, ...] = ()

@@ -1,0 +1,97 @@
+"""Nodes that hold the others up, by the step times of their ranks, and whether to leave one. Pure.
+
+In a synchronous job all ranks step together, so the time of a step tells nothing of a rank. Its
+*own* time does: the step, less what the rank waited for the others' gradients. The slow rank is
+the one that does not wait.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from brain.types.resources import NodeName
+
+#: Sampled waits below which a rank's own time is not known well enough.
+_SAMPLES = 8
+#: A node must be slow at so many looks in a row.
+LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTime:
+    """One rank over a stretch of steps."""
+
+    rank: int
+    replica: int
+    node: NodeName
+    step_seconds: float
+    #: Mean wait for the exchange of gradients on sampled steps, and how many those were.
+    wait_seconds: float
+    samples: int
+
+    @property
+    def own_seconds(self) -> float:
+        """Its own share of a step."""
+        return max(0.0, self.step_seconds - self.wait_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """A replica that holds the others up."""
+
+    replica: int
+    node: NodeName
+    #: Its slowest rank's own time against the usual one; 1.3 is 30 % longer.
+    ratio: float
+    usual_seconds: float
+
+
+def slowest(times: Sequence[RankTime], ratio: float) -> Slow | None:
+    """The replica that is ``ratio`` times slower than usual, if there is one.
+
+    Usual is the lower middle of the replicas, each as slow as its slowest rank.
+    """
+    known = [each for each in times if each.samples >= _SAMPLES and each.step_seconds > 0]
+    if len(known) < len(times) or not known:
+        return None
+    worst: dict[int, RankTime] = {}
+    for each in known:
+        if each.replica not in worst or each.own_seconds > worst[each.replica].own_seconds:
+            worst[each.replica] = each
+    if len(worst) < 2:
+        return None
+    ordered = sorted(worst.values(), key=lambda each: each.own_seconds)
+    usual = ordered[(len(ordered) - 1) // 2].own_seconds
+    last = ordered[-1]
+    if usual <= 0 or last.own_seconds < ratio * usual:
+        return None
+    return Slow(
+        replica=last.replica,
+        node=last.node,
+        ratio=last.own_seconds / usual,
+        usual_seconds=usual,
+    )
+
+
+def pays(
+    slow: Slow, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
+) -> bool:
+    """Whether going on without a slow replica ends the job sooner, the restart paid for.
+
+    Work goes as replicas by time of a step: ``replicas`` of them at the slow one's pace against
+    ``left`` of them at the usual one. ``horizon_seconds`` is how long the job would go on as it is.
+
+    >>> slow = Slow(replica=3, node="n", ratio=1.5, usual_seconds=1.0)
+    >>> pays(slow, replicas=8, left=7, restart_seconds=60, horizon_seconds=3600)
+    True
+    >>> pays(slow, replicas=2, left=1, restart_seconds=60, horizon_seconds=3600)
+    False
+    """
+    if left <= 0:
+        return False
+    now, then = replicas / slow.ratio, float(left)
+    return horizon_seconds * (1 - now / then) > restart_seconds
+
+
+def again(before: Mapping[int, int], slow: Slow | None) -> dict[int, int]:
+    """Count looks at which a replica was slow, in a row."""
+    return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

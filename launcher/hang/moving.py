@@ -1,0 +1,103 @@
+"""Whether workers that say nothing stand still, by two looks a few seconds apart. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: A worker that uses more of a processor, or moves more bytes a second, does something.
+_CPU_SHARE, _BYTES_PER_SECOND = 0.1, 1 << 20
+_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
+_SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What an agent saw of one worker and whatever it started, between two looks."""
+
+    rank: int
+    #: All threads, most recent call first; empty where nothing could be had.
+    stacks: str = ""
+    #: How they were had: ``py-spy``, ``faulthandler``, or why they were not.
+    means: str = ""
+    #: The main thread was somewhere else at the second look.
+    moved: bool = False
+    #: Processors used.
+    cpu_share: float = 0.0
+    #: Read and written, sockets and pipes included.
+    bytes_per_second: float = 0.0
+    #: As in /proc/<pid>/stat: S sleeps, D waits for a device, R runs, t is under a debugger.
+    state: str = ""
+    #: Where the kernel holds it, where it says so.
+    kernel: str = ""
+    #: Of torch's flight recorder; empty where it keeps nothing.
+    recorder: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it does something, although it says nothing."""
+        return (
+            self.moved
+            or self.state == "t"
+            or self.cpu_share > _CPU_SHARE
+            or self.bytes_per_second > _BYTES_PER_SECOND
+        )
+
+
+def main_thread(stacks: str) -> tuple[str, ...]:
+    """Frames of the main thread, innermost first, as ``file:line function``.
+
+    >>> main_thread('Thread 0x1 (most recent call first):\\n  File "a.py", line 3 in f')
+    ('a.py:3 f',)
+    """
+    blocks = re.split(r"(?m)^(?=(?:Current thread|Thread) )", stacks)
+    named = [block for block in blocks if "MainThread" in block.partition("\n")[0]]
+    # faulthandler writes the newest thread first.
+    last = named[0] if named else next((b for b in reversed(blocks) if "Thread" in b[:20]), "")
+    last = last or next((block for block in reversed(blocks) if block.strip()), "")
+    frames = []
+    for line in last.splitlines():
+        if match := _FRAME.match(line):
+            frames.append(f"{match[1]}:{match[2]} {match[3]}")
+        elif match := _SPIED.match(line):
+            frames.append(f"{match[2]}:{match[3]} {match[1]}")
+    return tuple(frames)
+
+
+def waits_for_peers(frames: Sequence[str]) -> bool:
+    """Whether a main thread is inside a collective, or a backward pass that ends in one."""
+    return any("torch/distributed/" in frame or "_engine_run_backward" in frame for frame in frames)
+
+
+def culprits(looks: Sequence[Look], suspects: Sequence[int]) -> tuple[int, ...]:
+    """Ranks that the others wait for: those outside of collectives where some are inside, else
+    ``suspects``, else those whose stack is unlike most."""
+    stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
+    waiting = {rank for rank, frames in stacks.items() if waits_for_peers(frames)}
+    outside = sorted(stacks.keys() - waiting)
+    if waiting and outside:
+        return tuple(outside)
+    return tuple(suspects) or _odd(stacks)
+
+
+def place(look: Look | None) -> str:
+    """Where a worker is, in a few words; empty where nobody knows."""
+    frames = main_thread(look.stacks) if look is not None else ()
+    if frames:
+        own = [f for f in frames if "-packages/" not in f and "/lib/python" not in f]
+        at = (own or list(frames))[0]
+        path, _, name = at.partition(" ")
+        inner = frames[0].partition(" ")[2]
+        called = f", which called {inner}" if own and inner != name else ""
+        return f"{path.rpartition('/')[2]} in {name}{called}"
+    if look is not None and look.kernel:
+        return f"{look.kernel} in the kernel"
+    return ""
+
+
+def _odd(stacks: Mapping[int, Sequence[str]]) -> tuple[int, ...]:
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for rank, frames in stacks.items():
+        kinds.setdefault(tuple(frame.partition(" ")[2] for frame in frames), []).append(rank)
+    most = max(kinds.values(), key=len, default=[])
+    others = sorted(rank for ranks in kinds.values() if ranks is not most for rank in ranks)
+    return tuple(others) if len(most) > len(others) else ()

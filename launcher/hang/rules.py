@@ -1,0 +1,177 @@
+"""Whether a world has been quiet for too long. Pure; times are seconds of the coordinator's clock.
+
+Quiet is a *world*: a rank that waits for its peers says nothing, and is as healthy as they are; so
+a world is quiet only when no rank gives a sign of life (a step, a batch, a checkpoint read or
+written). What is too long depends on what the ranks are in the middle of, and on what this very
+world has shown: phases that it came back from are no hangs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """What a world is in the middle of."""
+
+    #: No step was seen yet: imports, compilation, data sets.
+    FIRST_STEP = "the first step"
+    STEPS = "training"
+    SAVING = "a checkpoint"
+    EVALUATING = "an evaluation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a world may be quiet."""
+
+    #: Seconds in training and evaluation at least; 0: nobody looks.
+    seconds: float = 300.0
+    #: The same before the first step, where nothing is known of the script yet.
+    first_seconds: float = 1800.0
+    #: Seconds in a checkpoint, as a multiple of ``seconds``: storage may be slow.
+    saving: float = 4.0
+    #: A world of steps of ``s`` seconds may be quiet for so many times ``s``; evaluations that
+    #: nobody can see and rare long steps are ten times as long.
+    steps: float = 20.0
+    #: So many times the longest quiet that it came back from.
+    longest: float = 3.0
+    #: Workers that compute, or read and write, although they say nothing, get so many times that.
+    busy: float = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeen:
+    """One worker as a heartbeat told of it; instants in the coordinator's clock."""
+
+    rank: int
+    steps: int
+    #: Of its last step and its last other sign of life; None: none.
+    step_at: float | None = None
+    life_at: float | None = None
+    saving: bool = False
+    evaluating: bool = False
+    parked: bool = False
+
+    @property
+    def last_at(self) -> float | None:
+        """Its last sign of life of any kind."""
+        known = [at for at in (self.step_at, self.life_at) if at is not None]
+        return max(known, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What a world has shown so far; ``paced`` folds the next look into it."""
+
+    #: When its workers were told to start.
+    since: float
+    #: The newest sign of life of any rank.
+    moved_at: float
+    steps: int = 0
+    step_at: float | None = None
+    #: Usual seconds of a step; None before two were seen.
+    step_seconds: float | None = None
+    #: The longest time without a sign of life that it came back from, after its first step.
+    longest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """A world that may stand still."""
+
+    phase: Phase
+    seconds: float
+    #: After which it counts as standing still.
+    budget_seconds: float
+    #: Whose last sign of life is oldest, by rank.
+    suspects: tuple[int, ...]
+
+    @property
+    def due(self) -> bool:
+        """Whether it was quiet for too long."""
+        return self.seconds >= self.budget_seconds
+
+
+def begin(since: float) -> Pace:
+    """The pace of a world whose workers were just told to start."""
+    return Pace(since=since, moved_at=since)
+
+
+def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
+    """Fold one look into what is known."""
+    lives = [at for each in ranks if (at := each.last_at) is not None]
+    moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
+    if any(each.parked for each in ranks):  # it is us who hold them
+        moved_at = now
+    stepped = pace.steps > 0
+    gap = moved_at - pace.moved_at
+    ahead = max(ranks, key=lambda each: each.steps, default=None)
+    pace = replace(
+        pace,
+        moved_at=moved_at,
+        longest_seconds=max(pace.longest_seconds, gap if stepped else 0.0),
+    )
+    if ahead is None or ahead.steps <= pace.steps or ahead.step_at is None:
+        return pace
+    if pace.step_at is None:
+        return replace(pace, steps=ahead.steps, step_at=ahead.step_at)
+    took = max(0.0, ahead.step_at - pace.step_at) / (ahead.steps - pace.steps)
+    known = pace.step_seconds
+    # Phases between steps must not make steps look long: shorter ones count at once.
+    usual = took if known is None or took < known else known + (took - known) / 16
+    return replace(pace, steps=ahead.steps, step_at=ahead.step_at, step_seconds=usual)
+
+
+def quiet(pace: Pace, ranks: Sequence[RankSeen], now: float, patience: Patience) -> Quiet | None:
+    """How long the world has been quiet; None where nobody looks, or nobody is there."""
+    if patience.seconds <= 0 or not ranks:
+        return None
+    phase = phase_of(pace, ranks)
+    return Quiet(
+        phase=phase,
+        seconds=max(0.0, now - pace.moved_at),
+        budget_seconds=budget(pace, phase, patience),
+        suspects=suspects(ranks),
+    )
+
+
+def phase_of(pace: Pace, ranks: Sequence[RankSeen]) -> Phase:
+    """What the world is in the middle of: one rank that saves is waited for by all."""
+    if any(each.saving for each in ranks):
+        return Phase.SAVING
+    if pace.steps == 0:
+        return Phase.FIRST_STEP
+    return Phase.EVALUATING if any(each.evaluating for each in ranks) else Phase.STEPS
+
+
+def budget(pace: Pace, phase: Phase, patience: Patience) -> float:
+    """Seconds of quiet after which a world counts as standing still.
+
+    >>> budget(Pace(since=0, moved_at=0, step_seconds=30.0), Phase.STEPS, Patience(seconds=300))
+    600.0
+    """
+    shown = max(patience.longest * pace.longest_seconds, patience.steps * (pace.step_seconds or 0))
+    match phase:
+        case Phase.FIRST_STEP:
+            return max(patience.first_seconds, patience.seconds)
+        case Phase.SAVING:
+            return max(patience.saving * patience.seconds, shown)
+        case _:
+            return max(patience.seconds, shown)
+
+
+def suspects(ranks: Sequence[RankSeen]) -> tuple[int, ...]:
+    """Ranks that stopped first: fewest steps; among those whoever is in the middle of something,
+    else whose last sign of life is oldest by more than a moment."""
+    fewest = min((each.steps for each in ranks), default=0)
+    behind = [each for each in ranks if each.steps == fewest]
+    busy = [each for each in behind if each.saving or each.evaluating]
+    if busy and len(busy) < len(behind):
+        return tuple(sorted(each.rank for each in busy))
+    if len(behind) < len(ranks):
+        return tuple(sorted(each.rank for each in behind))
+    # A batch, a load: whoever has not had its own is the one that the others wait for.
+    oldest = min((each.last_at or 0.0 for each in behind), default=0.0)
+    first = [each for each in behind if (each.last_at or 0.0) <= oldest + 0.001]
+    return tuple(sorted(each.rank for each in first)) if len(first) < len(behind) else ()
