@@ -1,5 +1,6 @@
 """What the server does to an object between a request and the store."""
 
+import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -86,6 +87,15 @@ def _service(obj: Json) -> Json:
     return {**obj, "spec": {"internalTrafficPolicy": "Cluster", **spec}}
 
 
+def _secret(obj: Json) -> Json:
+    """Return a Secret with what was written as text among its data."""
+    if not obj.get("stringData"):
+        return obj
+    told = {k: base64.b64encode(v.encode()).decode() for k, v in obj["stringData"].items()}
+    rest = {key: value for key, value in obj.items() if key != "stringData"}
+    return {**rest, "data": {**(obj.get("data") or {}), **told}}
+
+
 def _definition(obj: Json) -> Json:
     spec = dict(obj["spec"])
     names = {
@@ -100,6 +110,7 @@ _DEFAULTS: Mapping[str, Callable[[Json], Json]] = {
     "pods": _pod,
     "namespaces": _namespace,
     "services": _service,
+    "secrets": _secret,
     "customresourcedefinitions": _definition,
 }
 
