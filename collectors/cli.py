@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 
 from brain.errors import BadInput
 from collectors import loop
@@ -13,6 +14,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the collector, or with ``--status`` print what it last said of itself."""
     parser = loop.parser()
     parser.add_argument("--status", action="store_true", help="print status.json and end")
+    parser.add_argument(
+        "--fresh", type=float, help="with --status: fail if it is older than so many seconds"
+    )
     cluster.arguments(parser)
     given = parser.parse_args(arguments)
     if given.kubernetes and not given.status:
@@ -21,11 +25,21 @@ def main(arguments: list[str] | None = None) -> int:
         return loop.run(given)
     home = Home.at(given.home)
     try:
-        print(json.dumps(read_json(home.status), indent=1))
+        said = read_json(home.status)
     except (OSError, BadInput) as none:
         print(f"no collector has run in {home.root}: {none}", file=sys.stderr)
         return 1
-    return 0
+    print(json.dumps(said, indent=1))
+    return 0 if given.fresh is None or age_seconds(said, datetime.now(UTC)) <= given.fresh else 1
+
+
+def age_seconds(status: dict[str, object], now: datetime) -> float:
+    """How long ago the collector last said how it is.
+
+    >>> age_seconds({"at": "2026-01-01T00:00:00+00:00"}, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    60.0
+    """
+    return (now - datetime.fromisoformat(str(status["at"]))).total_seconds()
 
 
 if __name__ == "__main__":
