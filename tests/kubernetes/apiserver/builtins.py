@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import METADATA, Column, Json, Kind
+from tests.kubernetes.apiserver.kinds import METADATA, Json, Kind
 
 _FREE: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -185,10 +185,7 @@ GROUPED = (
        namespaced=False),
     _k("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
        namespaced=False, short_names=("crd", "crds"), has_status=True, counts_generation=True,
-       schema=_DEFINITION, columns=(
-           Column("Name", format="name"),
-           Column("Created At", type="date", path=".metadata.creationTimestamp"),
-       )),
+       schema=_DEFINITION),
 )  # fmt: skip
 
 #: Questions that are answered and not kept.

@@ -13,6 +13,7 @@ from aiohttp import web
 from tests.kubernetes.apiserver import protobuf
 from tests.kubernetes.apiserver.access import ADMIN, Access
 from tests.kubernetes.apiserver.api import Api
+from tests.kubernetes.apiserver.control import PREFIX, controlled
 from tests.kubernetes.apiserver.documents.discovery import Discovery
 from tests.kubernetes.apiserver.faults import Fault, Faults
 from tests.kubernetes.apiserver.objects.errors import Refused, UnknownPath, bad_request
@@ -32,6 +33,12 @@ class Traffic:
     in_flight: int = 0
     most_in_flight: int = 0
     watches: int = 0
+
+    def reset(self) -> None:
+        """Count from here."""
+        self.counts.clear()
+        self.most_in_flight = self.in_flight
+        self.watches = 0
 
     def writes(self, resource: str) -> int:
         """Return how many writes to ``resource`` went through."""
@@ -72,6 +79,9 @@ class Http:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
+        if request.path.startswith(PREFIX):
+            wish = msgspec.json.decode(await request.read() or b"{}")
+            return web.json_response(controlled(self, request.path, wish))
         agent = request.headers.get("User-Agent", "")
         watch = request.query.get("watch") in ("true", "1")
         if not watch:

@@ -83,7 +83,8 @@ def answered(api: Api, access: Access, asked: Asked) -> Answer:
         case "GET", False:
             return _list(api, asked)
         case "GET", True:
-            return _object(asked, 200, api.get(target.kind, target.namespace, target.name))
+            found = api.get(target.kind, target.namespace, target.name)
+            return _object(asked, 200, found, now=api.seconds())
         case "POST", False:
             ask = asked.ask()
             made = api.create(target.kind, target.namespace, _mapping(asked.body), ask)
@@ -138,13 +139,15 @@ def _list(api: Api, asked: Asked) -> Answer:
     return Answer(200, encoded(kind, page))
 
 
-def _object(asked: Asked, code: int, stored: Stored, ask: Ask | None = None) -> Answer:
+def _object(
+    asked: Asked, code: int, stored: Stored, ask: Ask | None = None, now: float = 0.0
+) -> Answer:
     warnings = tuple(ask.warnings) if ask is not None else ()
     kind = asked.target.kind
     if asked.target.door == "scale":
         return Answer(code, msgspec.json.encode(doors.scale_of(kind, stored)))
     if asked.method == "GET" and "as=Table" in asked.accept:
-        table = tables.of_one(kind, stored, asked.query.get("includeObject", "Metadata"))
+        table = tables.of_one(kind, stored, asked.query.get("includeObject", "Metadata"), now)
         return Answer(code, msgspec.json.encode(table), tables.MEDIA)
     return Answer(code, shown(kind, stored), warnings=warnings)
 

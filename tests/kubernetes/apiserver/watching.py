@@ -142,7 +142,7 @@ class Watch:
     def _told(self, type: str, stored: Stored) -> bytes:
         if not self._table:
             return event_line(type, shown(self._kind, stored))
-        table = of_one(self._kind, stored, "Object", head=not self._headed)
+        table = of_one(self._kind, stored, "Object", self._api.seconds(), head=not self._headed)
         self._headed = True
         return event_line(type, msgspec.json.encode(table))
 

@@ -1,9 +1,12 @@
 """What ``kubectl get`` prints: ``meta.k8s.io/v1 Table``."""
 
+import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
+from tests.kubernetes.apiserver.documents.columns import BY_KIND
 from tests.kubernetes.apiserver.kinds import Column, Json, Kind
 from tests.kubernetes.apiserver.reading import Page
 from tests.kubernetes.apiserver.store import Stored
@@ -21,11 +24,14 @@ _NAME = Column(
     "definition. Cannot be updated. More info: "
     "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
 )
-_AGE = Column("Age", path=".metadata.creationTimestamp", description="CreationTimestamp")
+_AGE = Column("Age", type="date", path=".metadata.creationTimestamp")
 
 
-def table(kind: Kind, page: Page, include: str, _now: Any = None, *, head: bool = True) -> Json:
-    """Return a list as a table; ``include``: ``Object``, ``Metadata`` or ``None``."""
+def table(kind: Kind, page: Page, include: str, now: float, *, head: bool = True) -> Json:
+    """Return a list as a table.
+
+    ``include``: ``Object``, ``Metadata`` or ``None``. ``now``: seconds since the epoch.
+    """
     columns = columns_of(kind)
     metadata: Json = {"resourceVersion": str(page.version)}
     if page.more:
@@ -37,20 +43,20 @@ def table(kind: Kind, page: Page, include: str, _now: Any = None, *, head: bool 
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": [_definition(column) for column in columns] if head else [],
-        "rows": [_row(columns, kind.shown(stored.obj), include) for stored in page.items],
+        "rows": [_row(columns, kind.shown(stored.obj), include, now) for stored in page.items],
     }
 
 
-def of_one(kind: Kind, stored: Stored, include: str, *, head: bool = True) -> Json:
+def of_one(kind: Kind, stored: Stored, include: str, now: float, *, head: bool = True) -> Json:
     """Return one object as a table."""
-    return table(kind, Page([stored], stored.version), include, head=head)
+    return table(kind, Page([stored], stored.version), include, now, head=head)
 
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
     """Return the columns of a kind."""
     if kind.custom:
         return (_NAME, *kind.columns)
-    return kind.columns or (_NAME, _AGE)
+    return BY_KIND.get(kind.plural, (_NAME, _AGE))
 
 
 def _definition(column: Column) -> Json:
@@ -63,17 +69,40 @@ def _definition(column: Column) -> Json:
     }
 
 
-def _row(columns: tuple[Column, ...], obj: Json, include: str) -> Json:
-    cells = [
-        column.cell(obj) if column.cell is not None else cell(obj, column.path)
-        for column in columns
-    ]
+def _row(columns: tuple[Column, ...], obj: Json, include: str, now: float) -> Json:
+    cells = [_told(column, obj, now) for column in columns]
     row: Json = {"cells": cells}
     if include == "Object":
         row["object"] = obj
     elif include != "None":
         row["object"] = partial(obj)
     return row
+
+
+def _told(column: Column, obj: Json, now: float) -> Any:
+    value = column.cell(obj) if column.cell is not None else cell(obj, column.path)
+    if column.type == "date":
+        return age(value, now)
+    if isinstance(value, (dict, list)) or (isinstance(value, bool) and column.type == "string"):
+        return json.dumps(value)
+    return value
+
+
+def age(timestamp: str | None, now: float) -> str:
+    """Return how long ago something was, as people read it: ``45s``, ``3m20s``, ``5h``, ``2d``."""
+    if not timestamp:
+        return "<unknown>"
+    seconds = int(now - datetime.fromisoformat(timestamp).timestamp())
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{max(seconds, 0)}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    return f"{hours}h" if hours < 48 else f"{days}d"
 
 
 def partial(obj: Mapping[str, Any]) -> Json:
