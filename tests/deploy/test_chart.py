@@ -12,6 +12,7 @@ import yaml
 from brain.settings import settings_from, settings_in_environment
 from deploy import render
 from deploy.gotemplate import Chart, TemplateError, merged
+from scaler.cli import _parser
 
 DEPLOY = Path(render.__file__).parent
 Object = dict[str, Any]
@@ -139,6 +140,18 @@ def test_the_brains_environment_is_settings_that_exist(case: str) -> None:
     found = settings_in_environment(literal)
     assert len(found) == len(named)
     assert settings_from(found).host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_the_scalers_arguments_are_ones_that_it_takes(case: str) -> None:
+    scaler = one(case_of(case), "Deployment", "brain-scaler")["spec"]["template"]["spec"]
+    (container,) = scaler["containers"]
+    given = [*container["command"][1:], *container["args"]]
+    options = _parser().parse_args([word for word in given if word != "--verbose"])
+    assert options.kubernetes
+    assert options.mode == "shadow"
+    assert options.metrics == ":8081"
+    assert bool(options.agent_image) == (not case.startswith("without"))
 
 
 def test_probes_use_a_name_that_the_service_answers_to() -> None:

@@ -52,7 +52,8 @@ def step(shipped: Object, stored: Object | None) -> Step:
     """What to do about a kind, as long as nothing is lost by it."""
     if stored is None:
         return Step.CREATE
-    return Step.KEEP if _covers(stored, shipped) else Step.UPDATE
+    same = _covers(stored, shipped) and _schemas(stored) == _schemas(shipped)
+    return Step.KEEP if same else Step.UPDATE
 
 
 def losses(schema: Mapping[str, Any], objects: Sequence[Object]) -> tuple[Loss, ...]:
@@ -166,6 +167,10 @@ def _await(
     raise Unavailable(
         f"{name} is not served after {patience_seconds:g} s; `kubectl describe crd {name}` says why"
     )
+
+
+def _schemas(crd: Object) -> list[object]:
+    return [version.get("schema") for version in crd["spec"]["versions"]]
 
 
 def _covers(stored: Any, shipped: Any) -> bool:

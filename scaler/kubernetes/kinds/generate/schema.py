@@ -22,10 +22,6 @@ _PLAIN: Mapping[Any, Mapping[str, Any]] = {
     datetime: {"type": "string", "format": "date-time"},
 }
 
-#: By which a stored schema is told from an older one; grows with every field that is added.
-SCHEMA_VERSION = 1
-SCHEMA_ANNOTATION = f"{GROUP}/schema-version"
-
 SCALE = {
     "specReplicasPath": ".spec.replicaSpecs.worker.replicas",
     "statusReplicasPath": ".status.replicas",
@@ -44,10 +40,7 @@ def definition(kind: type[ElasticJob] | type[ScalePlan]) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural}.{GROUP}",
-            "annotations": {
-                "helm.sh/resource-policy": "keep",
-                SCHEMA_ANNOTATION: str(SCHEMA_VERSION),
-            },
+            "annotations": {"helm.sh/resource-policy": "keep"},
         },
         "spec": {
             "group": GROUP,
