@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-PROBE = Path(__file__).parents[1] / "collectors" / "probe.py"
+PROBE = Path(__file__).parents[1] / "collectors" / "probe" / "__init__.py"
 STEPS = 10_000
 ROUNDS = 3
 #: Steps of a process that are warm-up to the probe, and to this measurement.

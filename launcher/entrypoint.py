@@ -16,6 +16,7 @@ from typing import Any
 
 from brain.errors import BadInput
 from launcher import flags
+from launcher.torchrun import described
 
 LAUNCHERS = frozenset({"torchrun", "brain-run", "dlrover-run"})
 _LAUNCHER_MODULES = frozenset({"torch.distributed.run", "launcher.cli"})
@@ -93,7 +94,7 @@ def launched(
     Raises:
         BadInput: as ``parse_command``.
     """
-    known = flags.torchrun_of(interpreter, environment)
+    known = described.torchrun_of(interpreter, environment)
     options, script, rest = flags.parse(known, arguments, environment, prog)
     _check(script, options, environment, directory)
     notes = [known.note, *(flags.strange(known, options) if known.digest else ())]

@@ -366,7 +366,7 @@ def _ask(question: list[str], flag: str, interpreter: str, environment: Mapping[
     Raises:
         BadInput: it cannot answer; the message begins with ``flag``.
     """
-    command = [interpreter, str(Path(__file__).parent / "ask_torch.py"), *question]
+    command = [interpreter, str(Path(__file__).parent / "torchrun" / "ask_torch.py"), *question]
     try:
         asked = subprocess.run(
             command, env=dict(environment), capture_output=True, text=True, timeout=_ASK_SECONDS

@@ -24,7 +24,7 @@ def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel:
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in (
         "brain/cycle.py",
-        "collectors/probe.py",
+        "collectors/probe/__init__.py",
         "launcher/cli.py",
         "scaler/loop.py",
         "brain/_ui/index.html",

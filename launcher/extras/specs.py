@@ -1,9 +1,9 @@
 """``--logs-specs``: where the output of workers goes, said by a plug-in of torchrun.
 
 A ``LogsSpecs`` needs torch, so it lives in a Python of the workers' kind that is asked once a
-world; ``launcher/ask_torch.py`` is its other side. It decides the file or the console for each
-stream, which of them are shown, where filtered lines go, the error file, and what it changes in
-the workers' environments.
+world; ``launcher/torchrun/ask_torch.py`` is its other side. It decides the file or the console for
+each stream, which of them are shown, where filtered lines go, the error file, and what it changes
+in the workers' environments.
 """
 
 import functools
@@ -18,7 +18,7 @@ from brain.errors import BadInput
 from launcher.config import LaunchConfig, LogConfig, Std
 from launcher.processes.output import Route, prefix_of
 
-_ASK_TORCH = Path(__file__).parent.parent / "ask_torch.py"
+_ASK_TORCH = Path(__file__).parents[1] / "torchrun" / "ask_torch.py"
 
 
 class Specs:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from brain.errors import Unavailable
-from launcher import flags
 from launcher.config import LaunchConfig
 from launcher.nursery import command as commands
 from launcher.nursery import learned, starting
@@ -19,6 +18,7 @@ from launcher.nursery.learned import Learned
 from launcher.nursery.parking import Parking
 from launcher.processes import process
 from launcher.processes.values import ProbeEvent
+from launcher.torchrun import described
 
 #: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
 TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
@@ -42,7 +42,7 @@ class Nursery:
         self._config, self._say, self._patience_seconds = config, say, patience_seconds
         self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
         python = config.entrypoint.argv[0]
-        torch = None if self._command is None else flags.installed_torch(python)
+        torch = None if self._command is None else described.installed_torch(python)
         self._torch = torch is not None
         about = commands.identity(self._command, config.directory) if self._command else ()
         version = "" if torch is None else torch.version + torch.digest

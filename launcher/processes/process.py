@@ -145,7 +145,7 @@ def probe_path() -> str | None:
     """Path of the probe, found without importing the package that it is in."""
     spec = importlib.util.find_spec("collectors")
     places = (spec.submodule_search_locations if spec else None) or ()
-    paths = [Path(place) / "probe.py" for place in places]
+    paths = [Path(place, "probe", "__init__.py") for place in places]
     return next((str(path) for path in paths if path.is_file()), None)
 
 

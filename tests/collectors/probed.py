@@ -22,7 +22,7 @@ from typing import Any
 from brain import wire
 from brain.types.telemetry import LossSample, Sample, SaveSample, ThroughputSample
 
-PROBE = Path(__file__).parents[2] / "collectors" / "probe.py"
+PROBE = Path(__file__).parents[2] / "collectors" / "probe" / "__init__.py"
 
 #: What an agent's ``sitecustomize`` does, and then the script.
 BOOTSTRAP = """

@@ -23,9 +23,9 @@ import os, sys, time, torch, _brain_probe
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
-_brain_probe.GRADIENT_STEPS = 2
-_brain_probe.GRADIENT_NS = 10**12
-_brain_probe.GRADIENT_PAUSE_NS = 0
+_brain_probe.gradients.GRADIENT_STEPS = 2
+_brain_probe.gradients.GRADIENT_NS = 10**12
+_brain_probe.gradients.GRADIENT_PAUSE_NS = 0
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 store = "file://" + os.environ["STORE"]
 torch.manual_seed(rank)
@@ -392,7 +392,7 @@ assert gone() is None
 def test_sampling_is_as_rare_as_its_cost_demands(cost_ns: int, step_ns: int, every: int) -> None:
     import time
 
-    from collectors.probe import Gradients
+    from collectors.probe.gradients import Gradients
 
     gradients = Gradients(SimpleNamespace(steps=1016))  # type: ignore[arg-type]
     gradients.costs.extend([cost_ns] * 5)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from launcher import flags
+from launcher.torchrun import described
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "launcher.md"
 BEGIN, END = (
@@ -20,7 +21,7 @@ def tables() -> str:
     )
 
 
-def _row(flag: flags.Flag) -> str:
+def _row(flag: described.Flag) -> str:
     told = f"{flag.help} *{flag.idle[0].upper()}{flag.idle[1:]}.*" if flag.idle else flag.help
     variable = flag.environment or ""
     given = f" (`{variable}`)" if variable and not variable.startswith("PET_") else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher import flags
+from launcher.torchrun import described
 from tests.launcher.conformance.cases import CASES
 from tests.launcher.guide import GUIDE, tables
 
@@ -59,7 +60,9 @@ def test_it_counts_the_cases_that_there_are() -> None:
 
 def test_flags_of_torchrun_that_differ_are_flags_of_torchrun() -> None:
     named = set(re.findall(r"^\| `(--[a-z-]+)` \|", TEXT.partition("<!-- flags")[0], re.MULTILINE))
-    known = {name for flag in flags.torchrun_of(sys.executable, {}).flags for name in flag.names}
+    known = {
+        name for flag in described.torchrun_of(sys.executable, {}).flags for name in flag.names
+    }
     assert named <= known
     assert {f"--{dest.replace('_', '-')}" for dest in flags.IDLE_TORCHRUN} <= named
 

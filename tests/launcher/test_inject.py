@@ -107,7 +107,7 @@ def test_a_script_keeps_its_own_packages_of_our_names(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"mine = '{name}'")
     script = "import brain, collectors, launcher, probe\nprint(brain.mine, launcher.mine)"
-    probe = str(PACKAGE.parent / "collectors" / "probe.py")
+    probe = str(PACKAGE.parent / "collectors" / "probe" / "__init__.py")
     assert run(tmp_path, script, probe=probe).stdout == "brain launcher\n"
 
 
@@ -134,7 +134,7 @@ def test_a_lease_that_is_past_ends_the_process(tmp_path: Path) -> None:
         "inject/server.py",
         "inject/become.py",
         "inject/gate.py",
-        "ask_torch.py",
+        "torchrun/ask_torch.py",
     ],
 )
 def test_it_is_python_3_8(file: str) -> None:

@@ -7,8 +7,8 @@ torch is imported by name alone: nothing of the agent may import it, and a machi
     ask_torch.py places           where GPUs are plugged in, as [PCI address, ...]
     ask_torch.py logs NAME        serves a ``torchrun.logs_specs`` entry point, see ``logs``
 
-``launcher/torchrun_flags.json`` is the answer to ``flags`` of the newest torch that was looked at;
-``<python with that torch> launcher/ask_torch.py flags > launcher/torchrun_flags.json`` renews it.
+``launcher/torchrun/flags.json`` is the answer to ``flags`` of the newest torch that was looked at;
+``<python with that torch> ask_torch.py flags > flags.json`` there renews it.
 """
 
 import argparse

@@ -1,0 +1,52 @@
+"""What sees a worker's steps, data waits and saves, from inside the script's own process.
+
+A guest: standard library only, CPython 3.8 on, loaded by absolute path as the package
+``_brain_probe``, whose parts import each other relatively: nothing of ours is on ``sys.path``. It
+never imports torch; it waits until the script does and then hangs itself into the global optimizer
+hooks, the DataLoader's iterator and the save and load functions. It never raises into training and
+never blocks it, except to park a worker when the agent asks.
+What it writes, and to whom, stands in docs/reference/protocols.md.
+
+The hooks only count: they append one tuple per step, and a daemon thread makes samples of them.
+On sampled steps, a few in a hundred or less, the norms of gradients are read as they pass by
+(``Gradients``); no gradient is kept, changed, or exchanged for it.
+No module that scripts like to name their own files after (random, statistics, queue) is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from .observing import Probe
+from .sender import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_probe: Probe | None = None
+
+
+def start(config: dict[str, Any]) -> None:
+    """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
+
+    ``BRAIN_PROBE=0`` switches it off. A child of an observed process is no rank: one that was
+    forked is disarmed, any other does not find BRAIN_WORKER in its environment.
+    """
+    global _probe
+    try:
+        if os.environ.get("BRAIN_PROBE") == "0":
+            return
+        if config.get("v") != VERSION or not hasattr(socket, "AF_UNIX") or _probe is not None:
+            return
+        _probe = Probe(config, os.environ)
+        _probe.install()
+    except Exception:  # noqa: BLE001 - a failing probe costs the telemetry, never the job
+        _probe = None
+
+
+def saved(path: str) -> None:
+    """Say that a checkpoint is complete at ``path``, for scripts that save by unknown means."""
+    if _probe is not None:
+        _probe.wrote(os.fspath(path), 0)

@@ -1,0 +1,193 @@
+"""Where the probe hangs itself into torch and safetensors, once the script imports them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+
+from . import fields
+from .files import Call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .observing import Probe
+
+
+class Finder:
+    """Hangs an action behind the first import of each module that we observe."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.actions = {
+            "torch.optim.optimizer": _hook_optimizers,
+            "torch.nn.parallel.distributed": _remember("DistributedDataParallel", "networks"),
+            "torch.amp.grad_scaler": _remember("GradScaler", "scalers"),
+            "torch.utils.data.dataloader": _hook_loaders,
+            "torch.serialization": _hook_files({"save": _argument(1, "f")}, _argument(0, "f")),
+            "torch.distributed.checkpoint.state_dict_saver": _hook_files({"save": _checkpoint}),
+            "torch.distributed.checkpoint.state_dict_loader": _hook_files({}, _checkpoint),
+            "safetensors.torch": _hook_files(
+                {"save_file": _argument(1, "filename")}, _argument(0, "filename"), "load_file"
+            ),
+        }
+        self.actions["safetensors.numpy"] = self.actions["safetensors.torch"]
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Let the others find it, and act after its code has run."""
+        if name not in self.actions or not self.probe.armed:
+            return None
+        # Those before have been asked; another that acts likewise must not ask us in turn.
+        behind = sys.meta_path.index(self) + 1 if self in sys.meta_path else len(sys.meta_path)
+        for finder in sys.meta_path[behind:]:
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                self._follow(name, spec.loader)
+                return spec
+        return None
+
+    def _follow(self, name: str, loader: Any) -> None:
+        # On the instance, so that the module keeps a loader of its ordinary type.
+        try:
+            execute = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                self.act(name, module)
+
+            loader.exec_module = exec_module
+        except AttributeError as error:
+            self.probe.failed(name, error)
+
+    def act(self, name: str, module: Any) -> None:
+        """Instrument one module that has run."""
+        try:
+            self.actions[name](self.probe, module)
+        except Exception as error:  # noqa: BLE001 - an import must not fail through us
+            self.probe.failed(name, error)
+
+
+def _hook_optimizers(probe: Probe, module: Any) -> None:
+    before, after = probe.before_step, probe.after_step
+
+    def brain_before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        before(optimizer, args, kwargs)
+
+    def brain_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        after(optimizer, args, kwargs)
+
+    for hook in (brain_before_step, brain_after_step):
+        # torch.compile runs such functions as they are instead of tracing them.
+        hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch's mark
+    module.register_optimizer_step_pre_hook(brain_before_step)
+    module.register_optimizer_step_post_hook(brain_after_step)
+
+
+def _hook_loaders(probe: Probe, module: Any) -> None:
+    base = module._BaseDataLoaderIter
+    original = base.__next__
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        began = time.monotonic_ns()
+        data = original(self)
+        if probe.armed:
+            probe.after_next(self, data, began)
+        return data
+
+    base.__next__ = __next__
+
+
+def _remember(name: str, into: str) -> Any:
+    """An action that keeps, weakly, the instances of a class in a set of ``Gradients``."""
+
+    def act(probe: Probe, module: Any) -> None:
+        made = getattr(probe.gradients, into)
+        kind = getattr(module, name)
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            try:
+                made.add(self)
+            except Exception as error:  # noqa: BLE001 - a subclass that cannot be kept
+                probe.failed(name, error)
+
+        kind.__init__ = __init__
+
+    return act
+
+
+def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load") -> Any:
+    """An action that wraps the functions of a module which write and read checkpoints."""
+
+    def act(probe: Probe, module: Any) -> None:
+        for name, written in savers.items():
+            _wrap(probe, module, name, _saving, written)
+        if loaded is not None:
+            _wrap(probe, module, loader, _loading, loaded)
+
+    return act
+
+
+def _wrap(probe: Probe, module: Any, name: str, around: Any, file_of: Any) -> None:
+    original = getattr(module, name)
+    wrapped = around(probe, original, file_of)
+    # Where the module was imported before us, its parent may have taken the name already.
+    for holder in (module, sys.modules.get(module.__name__.rpartition(".")[0])):
+        if getattr(holder, name, None) is original:
+            setattr(holder, name, wrapped)
+
+
+def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        # A checkpoint of many parts is one save: parts are written within its call.
+        if not probe.armed or getattr(probe.nested, "saving", False):
+            return original(*args, **kwargs)
+        probe.check_lease()
+        probe.nested.saving = True
+        probe.writing += 1
+        began = time.monotonic_ns()
+        probe.control[fields.LIFE], probe.control[fields.DOING] = began, 1
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            probe.nested.saving = False
+            probe.writing -= 1
+            probe.control[fields.LIFE], probe.control[fields.DOING] = time.monotonic_ns(), 0
+        probe.wrote(Call(file_of, args, kwargs), time.monotonic_ns() - began)
+        return result
+
+    return save
+
+
+def _loading(probe: Probe, original: Any, file_of: Any) -> Any:
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        probe.read(Call(file_of, args, kwargs))
+        return result
+
+    return load
+
+
+def _argument(index: int, name: str) -> Any:
+    def file_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[index] if len(args) > index else kwargs.get(name)
+
+    return file_of
+
+
+def _checkpoint(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The directory of a call of torch.distributed.checkpoint."""
+    if kwargs.get("checkpoint_id") is not None:
+        return kwargs["checkpoint_id"]
+    storage = kwargs.get("storage_writer") or kwargs.get("storage_reader")
+    if storage is None and len(args) > 1:
+        storage = args[1]
+    return getattr(storage, "path", None)

@@ -1,0 +1,79 @@
+"""Samples of a window of steps."""
+
+from __future__ import annotations
+
+import collections
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: First steps of a process: allocators, autotuners and caches are still filling.
+WARMUP_STEPS = 5
+#: Steps of a window that its medians are taken over; sorting more would hold the interpreter.
+WINDOW_STEPS = 1000
+
+PHASES = ("training", "warmup", "checkpoint", "evaluation")
+TRAINING, WARMUP, CHECKPOINT, EVALUATION = range(4)
+
+
+def samples(measured: tuple[Any, ...]) -> list[Any]:
+    """What was handed over, as (kind, monotonic nanoseconds, fields)."""
+    if measured[0] == "save":
+        return [measured]
+    _, at_ns, step, window, gradients = measured
+    phases: dict[int, list[Any]] = {}
+    for entry in window:
+        phases.setdefault(entry[0], []).append(entry)
+    found = [
+        ("throughput", at_ns, dict(_summary(entries), phase=PHASES[phase], step=step))
+        for phase, entries in sorted(phases.items(), reverse=True)
+    ]
+    # The last one is of training where any is.
+    found[-1][2].update(_compared(*gradients))
+    return found
+
+
+def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[str, Any]:
+    """Means of gradient norms (batch, square, batch, square) of the usual batches, and waits."""
+    fields: dict[str, Any] = {}
+    if waits:
+        fields["exchange_wait_seconds"] = sum(waits) / 1e9 / len(waits)
+    if norms:
+        batches = collections.Counter((small, big) for small, _, big, _ in norms)
+        small_batch, big_batch = batches.most_common(1)[0][0]
+        usual = [each for each in norms if each[0] == small_batch and each[2] == big_batch]
+        fields.update(
+            gns_steps=len(usual),
+            gns_small_batch=small_batch,
+            gns_small_square=sum(each[1] for each in usual) / len(usual),
+            gns_big_batch=big_batch,
+            gns_big_square=sum(each[3] for each in usual) / len(usual),
+        )
+    elif reason is not None:
+        fields["gns_unavailable"] = reason[:200]
+    return fields
+
+
+def _summary(entries: list[Any]) -> dict[str, Any]:
+    """Medians and means of steps (phase, duration, wait, micro-batches, examples, batch)."""
+    steps = len(entries)
+    seconds = sum(entry[1] for entry in entries) / 1e9
+    examples = sum(entry[4] for entry in entries)
+    few = entries[:WINDOW_STEPS]
+    batches = collections.Counter(entry[5] for entry in few if entry[5] is not None)
+    return {
+        "steps": steps,
+        "step_seconds": _median([entry[1] for entry in few]) / 1e9,
+        "step_seconds_mean": seconds / steps,
+        "data_wait_seconds": sum(entry[2] for entry in entries) / 1e9 / steps,
+        "accumulation": max(1, int(_median([entry[3] for entry in few]))),
+        "local_batch": batches.most_common(1)[0][0] if batches else None,
+        "examples_per_second": examples / seconds if examples and seconds else None,
+    }
+
+
+def _median(values: list[int]) -> float:
+    values = sorted(values)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2

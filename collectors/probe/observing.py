@@ -1,0 +1,339 @@
+"""The state of one observed process, and what its hooks do."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import os
+import sys
+import threading
+import time
+import weakref
+
+from . import fields, files, measures
+from .gradients import Gradients
+from .hooks import Finder
+from .sender import Sender
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+#: Nanoseconds that a window of steps lasts at least.
+WINDOW_NS = 1_000_000_000
+#: Errors of our own after which the probe switches itself off.
+FAILURES = 10
+#: Steps of another optimizer without one of the main optimizer after which it takes over.
+SWITCH_STEPS = 50
+#: Exit code of a worker whose lease ran out, as the launcher's watch has it.
+LEASE_OVER = 83
+#: Distinct files whose loading is announced; data sets may be loaded file by file.
+LOADS = 4096
+
+
+class Probe:
+    """The state of one observed process; hooks run on the script's threads."""
+
+    def __init__(self, config: dict[str, Any], environ: Mapping[str, str]) -> None:
+        self.armed = True
+        self.config = config
+        self.rank = int(environ.get("RANK", 0))
+        self.local_rank = int(environ.get("LOCAL_RANK", 0))
+        self.processes = int(environ.get("WORLD_SIZE", 1))
+        self.control = fields.mapped(config.get("control"))
+        self.sender = Sender(self)
+        self.failures = 0
+        self.steps = 0
+        # The step: that of the optimizer with most parameters.
+        self.main = 0
+        self.main_size = -1
+        self.main_alive: Any = None
+        self.others: dict[int, int] = {}  # id -> steps since the main optimizer's last one
+        # The interval since the last step.
+        self.since = 0
+        self.loaders: dict[int, list[Any]] = {}  # loader -> [micro-batches, wait, examples, batch]
+        self.newest_loader = 0
+        # Loader -> steps before which it was read, where several are read for one step.
+        self.rounds: dict[int, int] = {}
+        self.evaluating = False
+        self.saving = False
+        self.thread = 0
+        # The window of steps.
+        self.window: list[tuple[Any, ...]] = []
+        self.opened = 0
+        # Saves that wait for their final name, and what was told already.
+        self.saves: collections.deque[tuple[Any, ...]] = collections.deque()
+        self.loads: set[tuple[str, int]] = set()
+        self.nested = threading.local()
+        self.writing = 0
+        self.gradients = Gradients(self)
+
+    def install(self) -> None:
+        """Wait for the modules that we observe, say hello, and stay out of children."""
+        finder = Finder(self)
+        sys.meta_path.insert(0, finder)
+        for name in list(finder.actions):
+            if name in sys.modules:
+                finder.act(name, sys.modules[name])
+        os.register_at_fork(after_in_child=self.disarm)
+        atexit.register(self.finish)
+        self.sender.tell("started", pid=os.getpid())
+
+    def disarm(self) -> None:
+        """Observe nothing any more; every hook then returns at once."""
+        self.armed = False
+
+    def finish(self) -> None:
+        """The process ends: a boundary for the last save, and the end of the last window."""
+        if not self.armed:
+            return
+        try:
+            self._announce_saves(last=True)
+            self._close_window(time.monotonic_ns())
+            self.armed = False
+            self.sender.flush()
+        except Exception:  # noqa: BLE001 - an exit code is worth more than the last sample
+            self.armed = False
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Count an error of our own, tell the first, and stop observing after too many."""
+        try:
+            self.failures += 1
+            if self.failures >= FAILURES:
+                self.armed = False
+            if self.failures == 1 or not self.armed:
+                said = "%s: %s" % (type(error).__name__, error)
+                self.sender.tell("failing", where=where, error=said[:500], disarmed=not self.armed)
+        except Exception:  # noqa: BLE001 - an error whose text cannot be had, for example
+            self.armed = False
+
+    def check_lease(self) -> None:
+        """End this process if its lease is over: one that was stopped and goes on must neither
+        step nor save beside its successors until the watch gets its turn."""
+        lease = self.control[fields.LEASE]
+        if lease and time.monotonic_ns() > lease:
+            os._exit(LEASE_OVER)
+
+    # -- optimizer steps ----------------------------------------------------------------------
+
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A step boundary: saves have their final names, and a worker may be parked."""
+        if not self.armed:
+            return
+        path, park = None, False
+        try:
+            self.check_lease()
+            if not self.since:
+                self.since = time.monotonic_ns()
+            if self.gradients.handles and id(optimizer) == self.main:
+                self.gradients.close()
+            if self.saves:
+                path = self._announce_saves()
+            if self.control[fields.PARK]:
+                park = path is not None or self.control[fields.PARK] == 2
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("before_step", error)
+        if park:
+            # Not guarded: what a signal handler raises while we wait belongs to the script.
+            self._park(path)
+
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Count a completed step, if it is one of the main optimizer."""
+        if not self.armed:
+            return
+        try:
+            if id(optimizer) == self.main or self._takes_over(optimizer):
+                self._count(time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("after_step", error)
+
+    def _takes_over(self, optimizer: Any) -> bool:
+        """Decide whether this optimizer is the main one from now on, and counts this step."""
+        key = id(optimizer)
+        stepped = self.others.get(key)
+        gone = self.main_alive is not None and self.main_alive() is None
+        size = _parameters(optimizer) if stepped is None or stepped >= SWITCH_STEPS or gone else 0
+        larger = stepped is None and size > self.main_size
+        idle = stepped is not None and stepped >= SWITCH_STEPS
+        if not (larger or idle or gone):
+            self.others[key] = (stepped or 0) + 1
+            return False
+        self.others[self.main] = 0
+        # A larger one that is new closes the round that a smaller one has already counted.
+        counts = self.steps == 0 or idle or gone
+        self.main, self.main_size, self.main_alive = key, size, weakref.ref(optimizer)
+        return counts
+
+    def _count(self, now: int) -> None:
+        micro = wait = examples = 0
+        batch = None
+        if self.loaders:
+            micro, wait, examples, batch = self._read()
+        self.steps = steps = self.steps + 1
+        if self.gradients.closed:
+            self.gradients.conclude(micro, examples, batch)
+        if self.others:
+            self.others = dict.fromkeys(self.others, 0)
+        self.control[fields.STEPS] = steps
+        self.control[fields.LAST] = now
+        self.control[fields.DOING] = 0
+        if steps <= measures.WARMUP_STEPS:
+            phase = measures.WARMUP
+        elif self.saving:
+            phase = measures.CHECKPOINT
+        else:
+            phase = measures.EVALUATION if self.evaluating else measures.TRAINING
+        self.window.append((phase, now - self.since, wait, micro, examples, batch))
+        if steps >= self.gradients.due:
+            self.gradients.open(steps, now)
+        self.since = now
+        self.saving = self.evaluating = False
+        if now - self.opened >= WINDOW_NS:
+            self._close_window(now)
+        if steps == 1:
+            self._first(now)
+
+    def _first(self, now: int) -> None:
+        self.thread = threading.get_ident()
+        self.control[fields.FIRST] = now
+        self.sender.tell("stepping")
+        self.sender.start()
+
+    def _close_window(self, now: int) -> None:
+        if self.window:
+            told = self.gradients.told()
+            self.sender.hand(("steps", now, self.steps, self.window, told))
+            self.window = []
+        self.opened = now
+
+    def _park(self, path: str | None) -> None:
+        control = self.control
+        began = time.monotonic_ns()
+        control[fields.PARKED] = 1
+        try:
+            self.sender.tell("parked", step=self.steps, path=path)
+            while control[fields.PARK]:
+                time.sleep(0.002)
+        finally:
+            control[fields.PARKED] = 0
+            self.since += time.monotonic_ns() - began
+
+    # -- data ---------------------------------------------------------------------------------
+
+    def after_next(self, iterator: Any, data: Any, began: int) -> None:
+        """Count a batch that a loader gave; without gradients it is one of an evaluation."""
+        try:
+            self.control[fields.LIFE] = time.monotonic_ns()
+            if not sys.modules["torch"].is_grad_enabled():
+                self.evaluating = True
+                self.control[fields.DOING] = 2
+                return
+            if not self.since:
+                self.since = began
+            sampler = iterator._index_sampler
+            batch = _batch_size(data)
+            if batch is None:
+                batch = getattr(sampler, "batch_size", None)
+            key = self.newest_loader = id(sampler)
+            read = self.loaders.get(key)
+            if read is None:
+                read = self.loaders[key] = [0, 0, 0, None]
+            read[0] += 1
+            # A thread that reads ahead waits for data, training does not.
+            if not self.thread or threading.get_ident() == self.thread:
+                read[1] += time.monotonic_ns() - began
+            read[2] += batch or 0
+            read[3] = batch
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("after_next", error)
+
+    def _read(self) -> list[Any]:
+        """What was read for this step. Of several loaders the newest one feeds it, ones that are
+        read before most steps as well go along with it, others were an evaluation."""
+        if len(self.loaders) == 1:
+            return self.loaders.popitem()[1]
+        read = self.loaders.pop(self.newest_loader)
+        for key, other in self.loaders.items():
+            self.rounds[key] = self.rounds.get(key, 0) + 1
+            if 2 * self.rounds[key] > self.steps:
+                read[1] += other[1]
+            else:
+                self.evaluating = True
+        self.loaders.clear()
+        return read
+
+    # -- saves and loads ----------------------------------------------------------------------
+
+    def wrote(self, file: Any, seconds_ns: int, step: int | None = None) -> None:
+        """Remember a file or directory that was written, until the next boundary; ``step`` where
+        it is known to have been complete for a while."""
+        try:
+            path = files.path_of(file)
+            if not self.armed or path is None:
+                return
+            here = not self.thread or threading.get_ident() == self.thread
+            self.saving = self.saving or here
+            # Another thread may rename it only after the step that is under way.
+            due = self.steps + (0 if here or step is not None else 1)
+            seconds = seconds_ns / 1e9 if here else 0.0
+            at = self.steps if step is None else step
+            self.saves.append((path, files.identity(path), at, seconds, due))
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("wrote", error)
+
+    def read(self, file: Any) -> None:
+        """Announce a file or directory that was loaded, once."""
+        try:
+            path = files.path_of(file)
+            if not self.armed or path is None or len(self.loads) >= LOADS:
+                return
+            inode = files.inode_of(path)
+            self.control[fields.LIFE] = time.monotonic_ns()
+            if (path, inode) not in self.loads:
+                self.loads.add((path, inode))
+                self.sender.tell("loaded", path=path, inode=inode)
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("read", error)
+
+    def _announce_saves(self, last: bool = False) -> str | None:
+        """Tell the saves that are due under their final names; return the last one's."""
+        told, waiting = None, []
+        while self.saves:
+            save = self.saves.popleft()
+            path, identity, step, seconds, due = save
+            if due > self.steps and not last:
+                waiting.append(save)
+                continue
+            final = files.final_name(path, identity)
+            if final is None:
+                continue
+            told = final
+            size = files.size(final)
+            self.control[fields.SAVED] = step
+            self.sender.told_save(final)
+            said = {"path": final, "step": step}
+            self.sender.tell("saved", seconds=seconds, bytes=size, replaced=final != path, **said)
+            self.sender.hand(
+                ("save", time.monotonic_ns(), dict(said, save_seconds=seconds, size_bytes=size))
+            )
+        self.saves.extend(waiting)
+        return told
+
+
+def _parameters(optimizer: Any) -> int:
+    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+
+
+def _batch_size(data: Any, depth: int = 0) -> int | None:
+    """Examples in what a loader gave: the first dimension of the first tensor in it."""
+    shape = getattr(data, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    if depth == 3 or isinstance(data, (str, bytes)):
+        return None
+    if hasattr(data, "values"):
+        data = data.values()
+    elif not isinstance(data, (tuple, list)):
+        return None
+    sizes = (_batch_size(part, depth + 1) for part in data)
+    return next((size for size in sizes if size is not None), None)
