@@ -6,7 +6,11 @@ import sys
 import click
 
 #: Program -> module that is run in its place.
-PROGRAMS = {"run": "launcher.cli", "migrate": "brain.service"}
+PROGRAMS = {
+    "run": "launcher.cli",
+    "migrate": "brain.service",
+    "crds": "scaler.kubernetes.kinds.upgrade",
+}
 
 
 @click.command(
@@ -19,10 +23,21 @@ def run(arguments: tuple[str, ...]) -> None:
     _become("run", arguments)
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--SETTING VALUE]...")
 def migrate(arguments: tuple[str, ...]) -> None:
-    """Bring the database to this version's schema, contracting steps included."""
+    """Bring the database to this version's schema, contracting steps included.
+
+    \b
+    brain migrate
+    brain migrate --home /var/lib/brain --database-url postgresql://brain@db/brain
+    brain migrate --crds [--dry-run] [--kubeconfig FILE] [--context NAME]
+
+    --crds brings a cluster's kinds to this version instead. The state directory is $BRAIN_HOME, or
+    --home. Every setting of `brain config` is an option.
+    """
+    if "--crds" in arguments:
+        _become("crds", tuple(word for word in arguments if word != "--crds"))
     _become("migrate", ("--migrate-only", *arguments))
 
 

@@ -1,5 +1,7 @@
 """`brain migrate --crds`: kinds come to this version, and no stored field is lost by it."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -84,6 +86,13 @@ def test_the_command_says_what_it_cannot_reach(
 ) -> None:
     assert main(["--kubeconfig", str(tmp_path / "none")]) == 1
     assert capsys.readouterr().err.startswith("brain migrate --crds: ")
+
+
+def test_brain_migrate_crds_is_this_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "brain.cli", "migrate", "--crds", "--kubeconfig"]
+    ended = subprocess.run([*command, tmp_path / "none"], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("brain migrate --crds: ")
 
 
 def test_what_a_server_adds_to_a_definition_is_no_difference() -> None:
