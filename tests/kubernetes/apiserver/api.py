@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.kubernetes.apiserver import admission, removal
 from tests.kubernetes.apiserver.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
+from tests.kubernetes.apiserver.documents.models import modelled
 from tests.kubernetes.apiserver.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.objects import ownership
 from tests.kubernetes.apiserver.objects.errors import (
@@ -57,7 +58,7 @@ class Api:
         self.warming: dict[tuple[str, str], int] = {}
         self.warmup_requests = 0
         for kind in (*CORE, *GROUPED, *REVIEWS):
-            self.kinds.add(kind)
+            self.kinds.add(modelled(kind))
         for name in NAMESPACES:
             self.create(self._core("namespaces"), "", {"metadata": {"name": name}}, Ask())
 
@@ -227,7 +228,7 @@ class Api:
         old = stored.obj
         name = stored.key[1]
         self._check_identity(kind, stored, new.get("metadata") or {})
-        obj = admission.cleaned(kind, new, ask.validation, ask.warnings)
+        obj = admission.cleaned(kind, new, ask.validation, ask.warnings, old)
         metadata = {k: v for k, v in obj["metadata"].items() if k not in _SERVERS}
         metadata |= {k: old["metadata"][k] for k in _SERVERS if k in old["metadata"]}
         obj["metadata"] = metadata

@@ -65,6 +65,13 @@ def pruned(
     return result
 
 
+def without_nulls(value: Any) -> Any:
+    """Return ``value`` without fields that are null: to Go they are absent."""
+    if isinstance(value, Mapping):
+        return {k: without_nulls(below) for k, below in value.items() if below is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
 def defaulted(value: Any, schema: Schema) -> Any:
     """Return ``value`` with the defaults of ``schema`` filled in."""
     if isinstance(value, list):
@@ -128,6 +135,21 @@ def _type_cause(value: Any, schema: Schema, path: str) -> Cause | None:
     kind = _go_type(value)
     message = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
     return Cause("FieldValueTypeInvalid", message, path)
+
+
+def mistyped(value: Any, schema: Schema, path: str) -> Cause | None:
+    """Return the first field of the wrong type."""
+    if (cause := _type_cause(value, schema, path)) is not None:
+        return cause
+    if isinstance(value, list):
+        items = schema.get("items")
+        below = ((f"{path}[{i}]", one, items) for i, one in enumerate(value))
+    elif isinstance(value, Mapping):
+        below = ((f"{path}.{k}".lstrip("."), v, _below(schema, k)) for k, v in value.items())
+    else:
+        return None
+    found = (mistyped(one, known, where) for where, one, known in below if known is not None)
+    return next((cause for cause in found if cause is not None), None)
 
 
 @lru_cache(maxsize=1000)
