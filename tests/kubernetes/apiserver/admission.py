@@ -81,7 +81,8 @@ def cleaned(
         obj = _decoded(kind, obj)
     obj = defaulted(obj, kind.schema)
     metadata = {k: v for k, v in obj["metadata"].items() if v or k not in _OMITTED}
-    obj = {**obj, "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    told = {"kind": kind.kind, "apiVersion": kind.api_version}
+    obj = {**told, **obj, **told, "metadata": metadata}
     special = _DEFAULTS.get(kind.plural)
     return {**(obj if special is None or kind.custom else special(obj)), **same}
 

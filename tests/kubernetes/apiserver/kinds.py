@@ -83,7 +83,8 @@ class Kind:
         """Return a kept object as this version of its kind shows it."""
         back = {kept: own for own, kept in self.renames.items()}
         named = {back.get(key, key): value for key, value in obj.items()}
-        return {**named, "kind": self.kind, "apiVersion": self.api_version}
+        told = {"kind": self.kind, "apiVersion": self.api_version}
+        return {**told, **named, **told}
 
     @cached_property
     def shape(self) -> Shape:
