@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
+	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -72,6 +73,11 @@ bench-resources: $(READY)
 
 bench-allocator: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.allocator
+
+# kopf is the peer; nothing else needs it.
+bench-kubernetes: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.kubernetes
 
 web:
 	cd web && npm ci --no-audit --no-fund && npm run build

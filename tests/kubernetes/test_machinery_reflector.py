@@ -231,6 +231,22 @@ def test_an_answer_does_not_bring_back_what_is_gone() -> None:
     assert A not in store
 
 
+def test_what_was_just_made_is_known_before_the_watch_tells_of_it() -> None:
+    store = Store()
+    store.learn(labelled("a", 2, "red"))
+    assert A in store
+    change = store.put(labelled("a", 2, "red"))
+    assert change is not None
+    assert change.old is None
+
+
+def test_an_answer_from_before_the_list_that_lacks_it_is_of_something_gone() -> None:
+    store = Store()
+    store.listed("10")
+    store.learn(labelled("a", 9, "red"))
+    assert A not in store
+
+
 def test_the_controller_of_an_object_is_the_one_that_says_so() -> None:
     owned = thing("a")
     owner = {"apiVersion": "test.example/v2", "kind": "Thing", "name": "x", "controller": True}

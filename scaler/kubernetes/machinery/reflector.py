@@ -142,6 +142,7 @@ class Reflector:
             continue_ = page.continue_
             if not continue_:
                 break
+        self._store.listed(page.resource_version)
         for key in missing:
             self._drop(key)
         self.trouble, self._listed_at = "", self._clock.elapsed()

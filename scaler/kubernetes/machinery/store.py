@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of, version_of
 
+#: Ended objects that are remembered.
+_REMEMBERED = 4096
 #: The values under which an object is found.
 Index = Callable[[Object], Iterable[str]]
 
@@ -49,7 +51,10 @@ class Store:
         self._objects: dict[Key, Object] = {}
         self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
         #: Known from an answer to us alone: what had been heard before of those objects.
-        self._learned: dict[Key, Object] = {}
+        self._learned: dict[Key, Object | None] = {}
+        #: What is surely gone: an answer that was long on its way must not bring it back.
+        self._ended: dict[str, None] = {}
+        self._listed = ""
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -107,16 +112,26 @@ class Store:
     def learn(self, obj: Object) -> None:
         """Keep the answer to a write of ours until the watch brings it, if it is still news.
 
-        What is not known here (yet, or any more) stays unknown: the watch says so, or has said.
+        So the next look finds what the last one made. What was deleted meanwhile stays away.
         """
         key = key_of(obj)
+        metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}
         with self._lock:
             old = self._objects.get(key)
-            if old is None or old["metadata"].get("uid") != obj["metadata"].get("uid"):
-                return
-            if _newer(obj, old):
+            if not self._over(obj, old):
                 self._learned.setdefault(key, old)
-                self._place(key, old, obj)
+                self._place(key, old, {**obj, "metadata": metadata})
+
+    def _over(self, obj: Object, kept: Object | None) -> bool:
+        """Whether something newer than ``obj`` was heard, its end perhaps."""
+        if _uid(obj) in self._ended or not _later(version_of(obj), self._listed):
+            return True
+        return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
+
+    def listed(self, version: str) -> None:
+        """Everything was listed as of ``version``."""
+        with self._lock:
+            self._listed = version
 
     def drop(self, key: Key) -> Change | None:
         """Forget an object; None if it is not known."""
@@ -126,6 +141,9 @@ class Store:
                 return None
             self._place(key, old, None)
             self._learned.pop(key, None)
+            self._ended[_uid(old)] = None
+            if len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
         return Change(key, old, None)
 
     def _place(self, key: Key, old: Object | None, new: Object | None) -> None:
@@ -152,8 +170,17 @@ class Store:
 
 
 def _newer(obj: Object, known: Object) -> bool:
-    """Whether ``obj`` is news. Versions rise for one object; where they are no numbers, it is."""
+    """Whether ``obj`` is news."""
     version, before = version_of(obj), version_of(known)
+    return _later(version, before) and (version != before or not version)
+
+
+def _later(version: str, before: str) -> bool:
+    """Whether ``version`` is the later one. Versions rise; where they are no numbers, it is."""
     if version.isdecimal() and before.isdecimal():
         return int(version) > int(before)
-    return version != before or not version
+    return True
+
+
+def _uid(obj: Object) -> str:
+    return str(obj["metadata"].get("uid", ""))

@@ -1,0 +1,1 @@
+"""The controller runtime beside kopf, at the emulated API server."""
