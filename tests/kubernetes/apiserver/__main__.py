@@ -5,6 +5,7 @@ For benchmarks, whose operator's memory and CPU must not be mixed with the serve
 """
 
 import argparse
+import gc
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--history", type=int, default=20_000, help="writes a watch may go back")
     options = parser.parse_args()
+    # Objects live long here: looking for cycles among them costs more than it frees.
+    gc.set_threshold(100_000, 50, 100)
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(

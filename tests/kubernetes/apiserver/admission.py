@@ -89,8 +89,11 @@ def cleaned(
 
 def _decoded(kind: Kind, obj: Json) -> Json:
     """Return an object of a built-in kind without nulls; refuses what its Go type cannot hold."""
-    obj = without_nulls(obj)
-    cause = mistyped(obj, kind.schema, "")
+    # What is wrong with metadata is found by its own rules.
+    obj = {"metadata": obj["metadata"]} | {
+        key: without_nulls(value) for key, value in obj.items() if key != "metadata"
+    }
+    cause = mistyped({k: v for k, v in obj.items() if k != "metadata"}, kind.schema, "")
     if cause is not None:
         found, wanted = cause.message.split('"')[1], cause.message.split(" of type ")[1]
         raise bad_request(

@@ -36,7 +36,7 @@ def has_rules(schema: Schema) -> bool:
     below = [*(schema.get("properties") or {}).values(), schema.get("items")]
     below.append(schema.get("additionalProperties"))
     return "x-kubernetes-validations" in schema or any(
-        has_rules(one) for one in below if isinstance(one, Mapping)
+        has_rules(one) for one in below if isinstance(one, dict)
     )
 
 
@@ -56,13 +56,13 @@ def _root(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 def _walk(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Cause]:
     for rule in schema.get("x-kubernetes-validations") or ():
         yield from _judged(value, old, rule, schema, path)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         properties = schema.get("properties") or {}
         more = schema.get("additionalProperties")
-        before = old if isinstance(old, Mapping) else {}
+        before = old if isinstance(old, dict) else {}
         for key, below in value.items():
             known = properties.get(key, more)
-            if isinstance(known, Mapping) and below is not None:
+            if isinstance(known, dict) and below is not None:
                 yield from _walk(below, before.get(key), known, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         keys = schema.get("x-kubernetes-list-map-keys")

@@ -92,7 +92,7 @@ def _claimed(value: Any, shape: Shape) -> Fields:
 
 
 def _below(value: Any, shape: Shape, of: Any) -> Fields:
-    if isinstance(value, Mapping) and not shape.is_atomic_map:
+    if isinstance(value, dict) and not shape.is_atomic_map:
         return {f"f:{key}": of(below, shape.child(key)) for key, below in value.items()}
     if isinstance(value, list) and shape.keys:
         return {key_text(shape, item): {**of(item, shape.item), HERE: {}} for item in value}
@@ -129,7 +129,7 @@ def _nested(key: str, below: Changes, into: Changes) -> None:
 def compared(old: Any, new: Any, shape: Shape) -> Changes:
     """Return what changed between two values that are both there."""
     changes = Changes({}, {}, {})
-    if isinstance(old, Mapping) and isinstance(new, Mapping) and not shape.is_atomic_map:
+    if isinstance(old, dict) and isinstance(new, dict) and not shape.is_atomic_map:
         _compare_maps(old, new, shape, changes)
     elif isinstance(old, list) and isinstance(new, list) and shape.keys:
         before = {key_text(shape, item): item for item in old}

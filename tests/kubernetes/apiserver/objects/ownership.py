@@ -145,7 +145,7 @@ def updated(
 
 def _merge(live: Any, config: Any, shape: Shape) -> Any:
     """Return ``live`` with everything that ``config`` says."""
-    if isinstance(live, Mapping) and isinstance(config, Mapping) and not shape.is_atomic_map:
+    if isinstance(live, dict) and isinstance(config, dict) and not shape.is_atomic_map:
         result = dict(live)
         for key, value in config.items():
             result[key] = _merge(live[key], value, shape.child(key)) if key in live else value
@@ -163,7 +163,7 @@ def _merge(live: Any, config: Any, shape: Shape) -> Any:
 
 def _without(value: Any, gone: Fields, shape: Shape) -> Any:
     """Return ``value`` without the members of ``gone``; a container that empties goes with them."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         result = {}
         for key, below in value.items():
             path = gone.get(f"f:{key}")

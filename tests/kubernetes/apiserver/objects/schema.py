@@ -30,7 +30,7 @@ def _below(schema: Schema, field: str) -> Schema | None:
     more = schema.get("additionalProperties")
     if more is True:
         return {"x-kubernetes-preserve-unknown-fields": True}
-    return more if isinstance(more, Mapping) else None
+    return more if isinstance(more, dict) else None
 
 
 def _free(schema: Schema) -> bool:
@@ -46,7 +46,7 @@ def pruned(
         if items is None:
             return value
         return [pruned(one, items, unknown, f"{path}[{i}]") for i, one in enumerate(value)]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     is_object = root or schema.get("x-kubernetes-embedded-resource")
     result = {}
@@ -67,7 +67,7 @@ def pruned(
 
 def without_nulls(value: Any) -> Any:
     """Return ``value`` without fields that are null: to Go they are absent."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {k: without_nulls(below) for k, below in value.items() if below is not None}
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
 
@@ -77,7 +77,7 @@ def defaulted(value: Any, schema: Schema) -> Any:
     if isinstance(value, list):
         items = schema.get("items")
         return value if items is None else [defaulted(one, items) for one in value]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     result = dict(value)
     for key, known in (schema.get("properties") or {}).items():
@@ -87,7 +87,7 @@ def defaulted(value: Any, schema: Schema) -> Any:
         if key in result:
             result[key] = defaulted(result[key], known)
     more = schema.get("additionalProperties")
-    if isinstance(more, Mapping):
+    if isinstance(more, dict):
         known_fields = schema.get("properties") or {}
         for key in result:
             if key not in known_fields:
@@ -144,7 +144,7 @@ def mistyped(value: Any, schema: Schema, path: str) -> Cause | None:
     if isinstance(value, list):
         items = schema.get("items")
         below = ((f"{path}[{i}]", one, items) for i, one in enumerate(value))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         below = ((f"{path}.{k}".lstrip("."), v, _below(schema, k)) for k, v in value.items())
     else:
         return None
@@ -215,7 +215,7 @@ def _lists(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
         return
     seen = set()
     for i, item in enumerate(value):
-        key = {k: item.get(k) for k in keys} if keys and isinstance(item, Mapping) else item
+        key = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
         text = _told(key)
         if text in seen:
             yield Cause("FieldValueDuplicate", f"Duplicate value: {text}", f"{path}[{i}]")
@@ -255,12 +255,12 @@ def violations(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Caus
         items = schema.get("items")
         for i, one in enumerate(value if items is not None else ()):
             yield from violations(one, None, items, f"{path}[{i}]")
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         yield from _fields(value, old, schema, path)
 
 
 def _fields(value: Mapping[str, Any], old: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    before = old if isinstance(old, Mapping) else {}
+    before = old if isinstance(old, dict) else {}
     for name in schema.get("required") or ():
         if name not in value:
             yield Cause("FieldValueRequired", "Required value", f"{path}.{name}".lstrip("."))
