@@ -11,6 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from brain.api.metrics import Metrics as ServiceMetrics
+from brain.cli import COMMANDS
 from scaler.kubernetes.machinery.metrics import Metrics as OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -129,3 +130,9 @@ def test_a_dashboard_asks_the_chosen_source_and_its_panels_do_not_overlap(path: 
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
     assert len(places) == len(set(places))
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_every_command_that_a_runbook_gives_is_there() -> None:
+    given = set(re.findall(r"`brain ([a-z-]+)", RUNBOOKS.read_text()))
+    assert given
+    assert given <= set(COMMANDS)

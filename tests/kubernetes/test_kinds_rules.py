@@ -132,3 +132,30 @@ def test_a_job_is_scaled_by_its_workers(cluster: Cluster) -> None:
     # More than the maximum is a request like any other: it is clamped, and that is said.
     assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 9
     assert ElasticJob.read(stored).metadata.generation == 2
+
+
+def test_a_job_with_parameter_servers_applies_as_dlrovers_examples_have_it(
+    cluster: Cluster,
+) -> None:
+    container = {"name": "main", "image": "deeprec:11", "command": ["python", "-m", "model"]}
+    role = {
+        "autoScale": False,
+        "restartCount": 3,
+        "priority": "high",
+        "replicas": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+    }
+    master = {"template": {"spec": {"containers": [{"name": "main", "imagePullPolicy": "Always"}]}}}
+    obj = job(
+        spec={
+            "distributionStrategy": "ParameterServerStrategy",
+            "resourceLimits": {"cpu": "15", "memory": "10000Mi"},
+            "envs": {"A": {"name": "A", "value": "1"}},
+            "brainService": "dlrover-brain.dlrover.svc:50001",
+            "enableDynamicSharding": True,
+            "replicaSpecs": {"ps": role, "worker": role, "dlrover-master": master},
+        }
+    )
+    stored = cluster.create(JOBS, obj, dry_run=True)
+    assert stored["spec"]["replicaSpecs"] == obj["spec"]["replicaSpecs"]
+    assert ElasticJob.read(stored).strategy == "ParameterServerStrategy"
