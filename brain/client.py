@@ -85,13 +85,25 @@ def problem(answer: Answer) -> errors.BrainError:
 
 
 class BrainClient:
-    """Blocking client. ``transport`` exists so that tests need neither network nor patching."""
+    """Blocking client. ``transport`` exists so that tests need neither network nor patching.
+
+    ``project`` is where jobs are looked for by name; empty: where the service says.
+    """
 
     def __init__(
-        self, url: str, token: str = "", transport: httpx2.BaseTransport | None = None
+        self,
+        url: str,
+        token: str = "",
+        transport: httpx2.BaseTransport | None = None,
+        *,
+        project: str = "",
     ) -> None:
         self._http = httpx2.Client(
-            base_url=url, headers=_authorization(token), transport=transport, timeout=10.0
+            base_url=url,
+            headers=_authorization(token),
+            params={"project": project} if project else None,
+            transport=transport,
+            timeout=10.0,
         )
 
     def __enter__(self) -> BrainClient:

@@ -106,3 +106,19 @@ def test_the_token_and_a_fresh_key_travel_with_every_action() -> None:
                 client.send(calls.cancel("digits"))
     assert [headers["authorization"] for headers in seen] == ["Bearer brn_x"] * 2
     assert seen[0]["idempotency-key"] != seen[1]["idempotency-key"]
+
+
+def test_names_are_looked_for_in_the_project_that_is_named() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url.query, "ascii"))
+        return httpx2.Response(200, json={"items": []})
+
+    with BrainClient(URL, transport=httpx2.MockTransport(answer), project="team") as client:
+        client.send(calls.plans_of("digits"))
+        client.send(calls.jobs(filter="state:Running"))
+
+    assert asked[0] == "project=team"
+    assert "project=team" in asked[1]
+    assert "filter=state" in asked[1]

@@ -54,8 +54,8 @@ def token() -> str:
 
 
 def connect() -> BrainClient:
-    """A client for the service that this command line means."""
-    return BrainClient(service_url(), token())
+    """A client for the service that this command line means, in the project of BRAIN_PROJECT."""
+    return BrainClient(service_url(), token(), project=os.environ.get("BRAIN_PROJECT", ""))
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
