@@ -66,8 +66,6 @@ def submit(
     return job
 
 
-def admit(
-    tx: Transaction,
 def mirror(
     tx: Transaction,
     document: JobDocument,
@@ -114,6 +112,8 @@ def _following(known: JobDocument, said: JobDocument) -> JobDocument:
     )
 
 
+def admit(
+    tx: Transaction,
     queue: Iterable[Job],
     *,
     now: datetime,
