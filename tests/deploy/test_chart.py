@@ -24,7 +24,7 @@ VALUES: dict[str, Object] = {
     "everything": {
         "monitoring": {"enabled": True},
         "image": {"digest": "sha256:" + "0" * 64, "pullSecrets": ["registry"]},
-        "brain": {"settings": {"tick_seconds": 1}, "allowedHosts": ["brain.example"]},
+        "brain": {"settings": {"tick_seconds": "1"}, "allowedHosts": ["brain.example"]},
         "scaler": {"arguments": ["--verbose"], "nodeSelector": {"pool": "infra"}},
         "database": {"kind": "bundled", "bundled": {"storageClass": "fast"}},
     },
@@ -196,11 +196,11 @@ def holds(schema: Object, value: Any, path: str = "values") -> Iterator[str]:
     if "enum" in schema and value not in schema["enum"]:
         yield f"{path} {value!r} is none of {schema['enum']}"
     if isinstance(value, dict):
-        known = schema.get("properties", {})
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
         for key, inner in value.items():
-            if key in known:
-                yield from holds(known[key], inner, f"{path}.{key}")
-            elif schema.get("additionalProperties") is False:
+            if key in known or isinstance(others, dict):
+                yield from holds(known.get(key, others), inner, f"{path}.{key}")
+            elif others is False:
                 yield f"{path}.{key} is unknown"
     if isinstance(value, int) and value < schema.get("minimum", value):
         yield f"{path} {value} is too small"
@@ -214,7 +214,13 @@ def test_the_charts_own_values_keep_its_schema_and_each_is_in_it() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"mode": "always"}, {"databse": {}}, {"scaler": {"replicas": 0}}, {"database": {"kind": "x"}}],
+    [
+        {"mode": "always"},
+        {"brain": {"settings": {"body_limit_bytes": 16777216}}},
+        {"databse": {}},
+        {"scaler": {"replicas": 0}},
+        {"database": {"kind": "x"}},
+    ],
 )
 def test_values_that_cannot_be_are_refused_by_the_schema(values: Object) -> None:
     assert list(holds(CHART.schema, merged(CHART.values, values))) != []
