@@ -37,7 +37,8 @@ class Look:
         """Whether it does something, although it says nothing."""
         return (
             self.moved
-            or self.state == "t"
+            # A debugger holds it; or it would run, and the machine has no processor for it.
+            or self.state in ("t", "R")
             or self.cpu_share > _CPU_SHARE
             or self.bytes_per_second > _BYTES_PER_SECOND
         )
@@ -52,7 +53,7 @@ def main_thread(stacks: str) -> tuple[str, ...]:
     blocks = re.split(r"(?m)^(?=(?:Current thread|Thread) )", stacks)
     named = [block for block in blocks if "MainThread" in block.partition("\n")[0]]
     # faulthandler writes the newest thread first.
-    last = named[0] if named else next((b for b in reversed(blocks) if "Thread" in b[:20]), "")
+    last = named[0] if named else next((b for b in reversed(blocks) if "hread " in b[:16]), "")
     last = last or next((block for block in reversed(blocks) if block.strip()), "")
     frames = []
     for line in last.splitlines():

@@ -158,8 +158,8 @@ def verdicts(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) 
 
 
 def remembered(rounds: Sequence[Round], usual: Mapping[str, Usual]) -> dict[str, Usual]:
-    """What is usual from now on: the middle of what is now, where that is far better at once, where
-    it is better soon, where it is worse slowly."""
+    """What is usual from now on: the lower third of what is now, where that is far better at once,
+    where it is better soon, where it is worse slowly."""
     found = dict(usual)
     speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
     for kind, (compute, exchange) in _references(speeds, {}).items():
@@ -320,7 +320,7 @@ def _speed(tried: _Tried) -> _Speed:
 def _references(
     speeds: Mapping[int, _Speed], usual: Mapping[str, Usual]
 ) -> dict[str, tuple[_Time, _Time]]:
-    """What good nodes of each kind take: the lower middle of all, or what is usual here."""
+    """What good nodes of each kind take: the lower third of all, or what is usual here."""
     kinds: dict[str, list[_Speed]] = {}
     for speed in speeds.values():
         if speed.kind:
@@ -358,9 +358,10 @@ def _lesser(middle: _Time, ever: float) -> _Time:
 
 
 def _middle(times: Iterable[_Time]) -> _Time:
-    """The lower median: of two nodes the faster one, of a half-slow cluster one of the fast."""
+    """The lower third: of two nodes the faster one, of a half-slow cluster one of the fast, of five
+    nodes one that was not in the slow one's group of three."""
     ordered = sorted((each for each in times if each.seconds > 0), key=lambda each: each.seconds)
-    return ordered[(len(ordered) - 1) // 2] if ordered else _Time(0.0, 0.0)
+    return ordered[(len(ordered) - 1) // 3] if ordered else _Time(0.0, 0.0)
 
 
 def _moved(before: float, now: float) -> float:

@@ -206,7 +206,8 @@ class Standing:
             found = self.follow(found)
         elif found is not None:
             found = then(found, "the others go on from the last checkpoint")
-        self.books.tell(WorldEvent.LOST, watch, cause=cause, detail=detail, diagnosis=found)
+        if not self.books.ledger.hopeless:  # else the job's end is told, with the same
+            self.books.tell(WorldEvent.LOST, watch, cause=cause, detail=detail, diagnosis=found)
 
     def _layout(self, watch: Watch) -> str:
         wish, rules, members = self.wish, self.terms.rules, watch.document.members

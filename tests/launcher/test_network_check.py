@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def checked(
             bad = any(not seen[replica].ok for replica in group)
             slowest = max(seen[replica].exchange_seconds for replica in group)
             for replica in group:
-                alone = Measured(ok=True, compute_seconds=seen[replica].compute_seconds)
-                good = fine(seen[replica].compute_seconds, slowest) if len(group) > 1 else alone
+                shown = slowest if len(group) > 1 else 0.0
+                good = replace(seen[replica], exchange_seconds=shown)
                 measured[replica] = BROKEN if bad else good
         return Round(groups=groups, measured=measured)
 

@@ -1,0 +1,119 @@
+"""Hang detection on simulated worlds, in virtual time: the very rules, heartbeats twice a second.
+
+A world of eight ranks steps every ``STEP_SECONDS``, with noise. Every hundred steps or so it
+evaluates or saves for ten times as long, sometimes where the probe can see it and sometimes not.
+Then, in some worlds, one rank stops for ever, in the middle of any of these.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from launcher.hang import rules
+
+STEP_SECONDS, PHASE = 1.0, 10
+RANKS, BEAT_SECONDS = 8, 0.5
+PATIENCE = rules.Patience(seconds=15.0, first_seconds=120.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """A stretch of a world in which nobody steps."""
+
+    seconds: float
+    phase: rules.Phase
+    #: The probe sees it: signs of life, or that a save has begun.
+    seen: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was said of a world."""
+
+    #: When it stopped for ever, and when that was found; None: it did not, or was not.
+    stopped_at: float | None
+    found_at: float | None
+    budget_seconds: float
+    phase: rules.Phase | None = None
+    blamed: tuple[int, ...] = ()
+
+
+def acts(random: np.random.Generator, stops_in: rules.Phase | None) -> Iterator[Act]:
+    """First imports, then steps with phases between; the last one never ends."""
+    first = rules.Phase.FIRST_STEP
+    yield Act(seconds=float(random.uniform(5, 60)), phase=first)
+    if stops_in is first:
+        return
+    for _ in range(int(random.integers(3, 9))):
+        for _ in range(int(random.integers(20, 200))):
+            noisy = STEP_SECONDS * (1 + 0.05 * float(random.standard_normal()))
+            yield Act(seconds=max(0.5, noisy), phase=rules.Phase.STEPS)
+        kind = rules.Phase.SAVING if random.random() < 0.5 else rules.Phase.EVALUATING
+        took = PHASE * STEP_SECONDS * float(random.uniform(0.8, 1.2))
+        yield Act(seconds=took, phase=kind, seen=bool(random.random() < 0.5))
+
+
+def world(seed: int, stops_in: rules.Phase | None) -> Outcome:
+    """Play one world to its end, or until a hang is found."""
+    random = np.random.default_rng([seed, 5])
+    script = list(acts(random, stops_in))
+    if stops_in is rules.Phase.FIRST_STEP:
+        script = [Act(seconds=float("inf"), phase=stops_in)]
+    elif stops_in is not None:
+        script.append(Act(seconds=float("inf"), phase=stops_in))
+    blamed = int(random.integers(RANKS))
+    pace, now, steps, step_at = rules.begin(0.0), 0.0, 0, None
+    stopped_at, life_at = None, None
+    beat = BEAT_SECONDS
+    for act in script:
+        if act.seconds == float("inf"):
+            stopped_at = now
+        end = now + act.seconds
+        visible = act.seen and act.phase in (rules.Phase.SAVING, rules.Phase.EVALUATING)
+        if visible:
+            life_at = now
+        while beat < end:
+            if visible and stopped_at is None and act.phase is rules.Phase.EVALUATING:
+                life_at = beat  # a batch at a time
+            ranks = _ranks(act, visible, steps, step_at, life_at, stopped_at, blamed)
+            pace = rules.paced(pace, ranks, beat)
+            quiet = rules.quiet(pace, ranks, beat, PATIENCE)
+            if quiet is not None and quiet.due:
+                return Outcome(
+                    stopped_at=stopped_at,
+                    found_at=beat,
+                    budget_seconds=quiet.budget_seconds,
+                    phase=quiet.phase,
+                    blamed=(blamed,) if blamed in quiet.suspects else quiet.suspects,
+                )
+            beat += BEAT_SECONDS
+        now = end
+        if act.phase is rules.Phase.STEPS:
+            steps, step_at = steps + 1, now
+    return Outcome(stopped_at=stopped_at, found_at=None, budget_seconds=0.0)
+
+
+def _ranks(
+    act: Act,
+    visible: bool,
+    steps: int,
+    step_at: float | None,
+    life_at: float | None,
+    stopped_at: float | None,
+    blamed: int,
+) -> list[rules.RankSeen]:
+    saving = visible and act.phase is rules.Phase.SAVING
+    evaluating = visible and act.phase is rules.Phase.EVALUATING
+    return [
+        rules.RankSeen(
+            rank=rank,
+            steps=steps,
+            step_at=step_at,
+            life_at=life_at,
+            # Where the world stops in a phase, the one that stopped is in the middle of it.
+            saving=saving and (stopped_at is None or rank == blamed),
+            evaluating=evaluating and (stopped_at is None or rank == blamed),
+        )
+        for rank in range(RANKS)
+    ]

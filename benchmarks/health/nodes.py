@@ -1,0 +1,142 @@
+"""The check before training on simulated nodes: the very rules, noisy times.
+
+A timing is what it takes times a normal deviate of 5 %; a node measures medians of 40 and their
+standard errors, as ``launcher/network_check/script.py`` does. A pair is as slow as its slower node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from launcher.network_check.rules import (
+    Group,
+    Measured,
+    Round,
+    Usual,
+    Verdicts,
+    Work,
+    first_round,
+    next_round,
+    remembered,
+    verdicts,
+)
+
+NOISE = 0.05
+RATIO = 1.15
+COMPUTE_SECONDS, EXCHANGE_SECONDS = 0.02, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What is wrong with a node."""
+
+    compute: float = 1.0
+    exchange: float = 1.0
+    #: It fails alone, too; its link fails, whoever is at the other end.
+    broken: bool = False
+    unlinked: bool = False
+
+
+GOOD = Node()
+
+
+class Cluster:
+    """Nodes that can be asked to measure."""
+
+    def __init__(self, nodes: Sequence[Node], random: np.random.Generator) -> None:
+        self.nodes, self._random = list(nodes), random
+        self.rounds = 0
+
+    def check(self, usual: Mapping[str, Usual]) -> tuple[Verdicts, dict[str, Usual]]:
+        """A whole check; what is found, and what is usual from then on."""
+        rounds = [self._round(first_round(range(len(self.nodes))))]
+        while again := next_round(rounds, usual, RATIO):
+            rounds.append(self._round(again))
+        self.rounds = len(rounds)
+        return verdicts(rounds, usual, RATIO), remembered(rounds, usual)
+
+    def _round(self, groups: tuple[Group, ...]) -> Round:
+        found: dict[int, Measured] = {}
+        for group in groups:
+            here = [self.nodes[each] for each in group]
+            cut = len(group) > 1 and any(node.unlinked or node.broken for node in here)
+            slowest = max(node.exchange for node in here)
+            exchange = self._timed(EXCHANGE_SECONDS * slowest) if len(group) > 1 else (0.0, 0.0)
+            for each, node in zip(group, here, strict=True):
+                compute = self._timed(COMPUTE_SECONDS * node.compute)
+                found[each] = Measured(
+                    ok=True,
+                    compute_seconds=compute[0],
+                    compute_error=compute[1],
+                    exchange_seconds=exchange[0],
+                    exchange_error=exchange[1],
+                )
+                if node.broken or cut:
+                    found[each] = Measured(ok=False, reason="no link")
+        return Round(groups=groups, measured=found)
+
+    def _timed(self, seconds: float) -> tuple[float, float]:
+        count = Work().repeats
+        times = np.sort(seconds * (1 + NOISE * self._random.standard_normal(count)))
+        spread = (times[3 * count // 4] - times[count // 4]) / 1.349
+        return float(times[count // 2]), float(1.2533 * spread / count**0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """How a set of trials came out."""
+
+    trials: int
+    #: The one that was wrong was named, and nobody else.
+    right: int
+    rounds: int
+
+
+FAULTS = {
+    "broken": replace(GOOD, broken=True),
+    "without a link": replace(GOOD, unlinked=True),
+    "slow at arithmetic (1.15 ×)": replace(GOOD, compute=RATIO),
+    "slow at exchanges (1.15 ×)": replace(GOOD, exchange=RATIO),
+}
+
+
+def faults(size: int, name: str, fault: Node, times: int) -> Found:
+    """Every single node of ``size`` with a fault, ``times`` over."""
+    random = np.random.default_rng([size, len(name)])
+    right, rounds = 0, 0
+    for _ in range(times):
+        for bad in range(size):
+            nodes = [fault if each == bad else GOOD for each in range(size)]
+            cluster = Cluster(nodes, random)
+            found, _ = cluster.check({})
+            named = set(found.failed if fault.broken or fault.unlinked else found.slow)
+            right += named == {bad} and len(found.failed) + len(found.slow) == 1
+            rounds = max(rounds, cluster.rounds)
+    return Found(trials=times * size, right=right, rounds=rounds)
+
+
+def half_slow(size: int, times: int) -> Found:
+    """Half of the nodes, and then all but one, are slow; what is usual is known."""
+    random = np.random.default_rng([size, 7])
+    usual = {"cpu": Usual(compute_seconds=COMPUTE_SECONDS, exchange_seconds=EXCHANGE_SECONDS)}
+    right = 0
+    for turn in range(times):
+        count = size // 2 if turn % 2 else size - 1
+        slow = set(random.permutation(size)[:count].tolist())
+        nodes = [replace(GOOD, compute=RATIO) if each in slow else GOOD for each in range(size)]
+        found, _ = Cluster(nodes, random).check(usual)
+        right += set(found.slow) == slow and not found.failed
+    return Found(trials=times, right=right, rounds=0)
+
+
+def alarms(size: int, times: int) -> int:
+    """False alarms in so many healthy checks in a row, with what is remembered from one to the
+    next."""
+    random = np.random.default_rng([size, 3])
+    usual: dict[str, Usual] = {}
+    count = 0
+    for _ in range(times):
+        found, usual = Cluster([GOOD] * size, random).check(usual)
+        count += bool(found.slow or found.failed)
+    return count

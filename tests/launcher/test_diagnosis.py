@@ -1,0 +1,208 @@
+"""Who failed first, of what, and what follows."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks.health.staged import CASES, machine, play, signs
+from brain.types.diagnosis import FailureKind
+from brain.types.resources import NodeName
+from launcher.diagnosis import slowness
+from launcher.diagnosis.first import Failed, Gone, diagnose
+from launcher.diagnosis.kinds import cause, exception_in, place_in
+from launcher.diagnosis.policy import Occurrence, consequence
+from launcher.diagnosis.signs import Signs
+from launcher.processes import evidence
+
+RESET = (
+    'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n'
+    "RuntimeError: Connection closed by peer [10.0.0.2]:3\n"
+)
+BUG = 'Traceback (most recent call last):\n  File "/job/train.py", line 17, in step\nKeyError: 3\n'
+
+
+def failed(rank: int, *, code: int = 1, at: float = 10.0, said: str = "", **more: object) -> Failed:
+    made = Signs(traceback=said, **more)  # type: ignore[arg-type]
+    return Failed(
+        rank=rank, replica=rank, node=NodeName("n"), code=code, message="", signs=made, heard_at=at
+    )
+
+
+def bug(step: int | None, **changes: object) -> Occurrence:
+    known = {"kind": FailureKind.CODE, "node": NodeName("n"), "signature": "KeyError at t.py:1"}
+    return Occurrence(**(known | {"step": step, "replica": 1} | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.real], ids=lambda case: case.name)
+def test_what_was_recorded_is_named(case: object) -> None:
+    told = play(case)  # type: ignore[arg-type]
+    assert told is not None
+    assert (told.kind, told.rank) == (case.kind, case.rank)  # type: ignore[attr-defined]
+
+
+def test_a_rank_that_lost_its_peer_is_not_the_first_although_it_was_heard_first() -> None:
+    found = diagnose([failed(0, at=9, said=RESET), failed(1, at=11, said=BUG)])
+    assert found is not None
+    assert (found.rank, found.kind) == (1, FailureKind.CODE)
+    assert found.sentence == (
+        "rank 1 ended with 1: KeyError: 3 (train.py:17); it failed first, on n: "
+        "an error in the script"
+    )
+
+
+def test_of_two_bugs_the_one_that_was_raised_first_counts() -> None:
+    late = failed(0, at=10, said=BUG)
+    early = failed(1, at=12, said=BUG, lag_seconds=5.0)
+    found = diagnose([late, early])
+    assert found is not None
+    assert found.rank == 1
+
+
+def test_a_rank_that_was_ended_while_its_error_was_on_its_way_out_is_the_first() -> None:
+    victim = failed(0, at=10, said=RESET)
+    culprit = Failed(
+        rank=1,
+        replica=1,
+        node=NodeName("n"),
+        code=-signal.SIGKILL,
+        message="",
+        signs=Signs(traceback=BUG, lag_seconds=2.0),
+        heard_at=11,
+        stopped=True,
+    )
+    found = diagnose([victim, culprit])
+    assert found is not None
+    assert (found.rank, found.kind, found.exit_code) == (1, FailureKind.CODE, 1)
+
+
+def test_ranks_that_were_asked_to_end_are_no_failures() -> None:
+    asked = Failed(
+        rank=0,
+        replica=0,
+        node=NodeName("n"),
+        code=-signal.SIGTERM,
+        message="",
+        signs=Signs(),
+        heard_at=1,
+        stopped=True,
+    )
+    assert diagnose([asked]) is None
+
+
+def test_a_bug_counts_before_a_node_that_went_with_it() -> None:
+    gone = [Gone(replica=2, node=NodeName("m"))]
+    found = diagnose([failed(1, said=BUG)], gone=gone)
+    assert found is not None
+    assert found.kind is FailureKind.CODE
+
+
+def test_the_innermost_frame_of_the_script_is_the_place() -> None:
+    text = BUG.replace(
+        "KeyError: 3",
+        '  File "/env/lib/python3.11/site-packages/torch/x.py", line 5, in f\nKeyError',
+    )
+    assert (place_in(text), exception_in(text)) == ("train.py:17", "KeyError")
+
+
+def test_ranks_in_front_of_lines_are_looked_through() -> None:
+    text = "".join(f"[rank1]: {line}\n" for line in BUG.splitlines())
+    assert exception_in(text) == "KeyError: 3"
+
+
+def test_a_kill_is_no_want_of_memory_where_the_kernel_counted_none(tmp_path: Path) -> None:
+    machine(tmp_path, oom_kill=3, host_oom_kill=3)
+    before = evidence.baseline(tmp_path)
+    assert cause(-9, "", signs(tmp_path, -9, before)).kind is FailureKind.KILLED
+
+
+def test_a_want_of_memory_elsewhere_is_not_ours(tmp_path: Path) -> None:
+    machine(tmp_path, oom_kill=3, host_oom_kill=3)
+    before = evidence.baseline(tmp_path)
+    machine(tmp_path, oom_kill=3, host_oom_kill=4)
+    assert signs(tmp_path, -9, before).host_oom_kills == 0
+
+
+def test_an_xid_of_before_is_an_old_one(tmp_path: Path) -> None:
+    said = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus."
+    machine(tmp_path, log=f"4,1,1000000,-;{said}\n4,2,9000000,-;{said.replace('79', '31')}\n")
+    assert evidence.xids(2.0, tmp_path) == ("31 0000:3b:00",)
+
+
+def test_an_xid_that_scripts_make_is_no_broken_card() -> None:
+    found = cause(1, "", Signs(traceback=BUG, xids=("31 0000:3b:00",)))
+    assert found.kind is FailureKind.CODE
+
+
+def test_a_bug_at_its_step_again_ends_the_job() -> None:
+    told = consequence([bug(12), bug(12)], spare=True)
+    assert told.give_up.startswith("KeyError at t.py:1 failed 2 times at step 12")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        bug(11),
+        bug(12, signature="ValueError at t.py:1"),
+        bug(12, kind=FailureKind.NETWORK),
+        bug(None),
+    ],
+)
+def test_another_bug_or_another_step_is_tried_again(before: Occurrence) -> None:
+    assert consequence([before, bug(12)], spare=True).give_up == ""
+
+
+def test_what_never_stepped_is_tried_as_often_as_is_allowed() -> None:
+    assert consequence([bug(None)] * 5, spare=True).give_up == ""
+
+
+def test_a_broken_card_is_left_at_once_where_the_others_are_enough() -> None:
+    card = bug(3, kind=FailureKind.DEVICE)
+    assert consequence([card], spare=True).leave == (1,)
+    assert consequence([card], spare=False).leave == ()
+
+
+def test_a_node_that_fails_first_three_times_in_a_row_is_left() -> None:
+    crash = bug(3, kind=FailureKind.CRASH)
+    other = bug(4, kind=FailureKind.CRASH, node=NodeName("m"))
+    assert consequence([crash, crash, crash], spare=True).leave == (1,)
+    assert consequence([crash, other, crash], spare=True).leave == ()
+
+
+def test_transient_faults_restart_in_place() -> None:
+    told = consequence([bug(3, kind=FailureKind.NETWORK)], spare=True)
+    assert (told.leave, told.give_up, told.told) == (
+        (),
+        "",
+        "it restarts in place, from the last checkpoint",
+    )
+
+
+def a_time(replica: int, own: float, samples: int = 20) -> slowness.RankTime:
+    return slowness.RankTime(
+        rank=replica,
+        replica=replica,
+        node=NodeName(f"n{replica}"),
+        step_seconds=1.5,
+        wait_seconds=1.5 - own,
+        samples=samples,
+    )
+
+
+def test_the_rank_that_does_not_wait_is_the_slow_one() -> None:
+    found = slowness.slowest([a_time(0, 1.0), a_time(1, 1.0), a_time(2, 1.45)], 1.15)
+    assert found is not None
+    assert (found.replica, found.ratio) == (2, pytest.approx(1.45))
+
+
+def test_without_waits_nobody_is_called_slow() -> None:
+    assert slowness.slowest([a_time(0, 1.0), a_time(1, 1.45, samples=0)], 1.15) is None
+
+
+def test_a_little_slower_is_not_worth_a_replica() -> None:
+    slow = slowness.Slow(replica=1, node=NodeName("n"), ratio=1.15, usual_seconds=1.0)
+    left = {"replicas": 4, "left": 3, "restart_seconds": 30.0}
+    assert not slowness.pays(slow, horizon_seconds=1e6, **left)  # type: ignore[arg-type]
+    eight = {"replicas": 8, "left": 7, "restart_seconds": 30.0}
+    assert slowness.pays(slow, horizon_seconds=1e6, **eight)  # type: ignore[arg-type]
+    assert not slowness.pays(slow, horizon_seconds=60.0, **eight)  # type: ignore[arg-type]

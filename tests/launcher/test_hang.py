@@ -1,0 +1,160 @@
+"""Worlds that stand still are found, those that are only busy are not."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.health import hangs, nodes
+from launcher.hang import dumps, rules
+from launcher.hang.moving import Look, culprits, main_thread, place
+from launcher.processes import process
+from tests.launcher.building import a_config, running
+
+C10D = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+WAITING = f"""Thread 0x02 (most recent call first):
+  File "/brain/bootstrap.py", line 9 in watching
+
+Current thread 0x01 (most recent call first):
+  File "{C10D}", line 9 in all_reduce
+  File "/job/train.py", line 4 in main
+"""
+STUCK = """Thread 0x01 (most recent call first):
+  File "/env/lib/python3.11/site-packages/x/locks.py", line 3 in acquire
+  File "/job/data.py", line 40 in read
+  File "/job/train.py", line 4 in main
+"""
+SPIED = """Process 7: python train.py
+Thread 9 (idle): "brain"
+    run (threading.py:1)
+Thread 7 (idle): "MainThread"
+    read (data.py:40)
+    main (train.py:4)
+"""
+
+
+def a_rank(rank: int, steps: int, at: float, **changes: object) -> rules.RankSeen:
+    return rules.RankSeen(rank=rank, steps=steps, step_at=at, **changes)  # type: ignore[arg-type]
+
+
+def after(*looks: tuple[float, list[rules.RankSeen]]) -> rules.Pace:
+    """The pace of a world that was looked at then."""
+    pace = rules.begin(0.0)
+    for now, ranks in looks:
+        pace = rules.paced(pace, ranks, now)
+    return pace
+
+
+STEADY = [(float(n), [a_rank(0, n, n), a_rank(1, n, n)]) for n in range(1, 11)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_phases_of_ten_steps_are_no_hangs(seed: int) -> None:
+    assert hangs.world(seed, None).found_at is None
+
+
+@pytest.mark.parametrize("phase", list(rules.Phase))
+def test_a_world_that_stops_is_found_within_its_budget(phase: rules.Phase) -> None:
+    told = hangs.world(1, phase)
+    assert told.stopped_at is not None
+    assert told.found_at is not None
+    assert 0 < told.found_at - told.stopped_at <= told.budget_seconds + 2 * hangs.BEAT_SECONDS
+
+
+def test_the_budget_grows_with_steps_and_with_what_a_world_came_back_from() -> None:
+    patience = rules.Patience(seconds=15)
+    pace = after(*STEADY)
+    assert rules.budget(pace, rules.Phase.STEPS, patience) == 20.0
+    pace = rules.paced(pace, [a_rank(0, 11, 50.0)], 50.0)
+    assert rules.budget(pace, rules.Phase.STEPS, patience) == pytest.approx(120.0)
+
+
+def test_a_rank_that_waits_is_no_hang_while_another_moves() -> None:
+    pace = after(*STEADY, (500.0, [a_rank(0, 10, 10.0), a_rank(1, 10, 10.0, life_at=499.0)]))
+    quiet = rules.quiet(pace, [a_rank(0, 10, 10.0)], 500.0, rules.Patience())
+    assert quiet is not None
+    assert quiet.seconds == 1.0
+
+
+def test_parked_workers_are_ours() -> None:
+    pace = after(*STEADY, (900.0, [a_rank(0, 10, 10.0, parked=True)]))
+    assert pace.moved_at == 900.0
+
+
+def test_who_saves_is_who_the_others_wait_for() -> None:
+    ranks = [a_rank(0, 10, 10.0, saving=True), a_rank(1, 10, 10.0), a_rank(2, 10, 10.0)]
+    assert rules.suspects(ranks) == (0,)
+    assert rules.suspects([a_rank(0, 11, 10.0), a_rank(1, 10, 10.0)]) == (1,)
+    assert rules.suspects([a_rank(0, 10, 10.0), a_rank(1, 10, 10.0)]) == ()
+
+
+def test_nobody_looks_where_none_is_to() -> None:
+    ranks = [a_rank(0, 1, 1.0)]
+    assert rules.quiet(after((1.0, ranks)), ranks, 1e6, rules.Patience(seconds=0)) is None
+
+
+def test_who_is_in_no_collective_is_to_blame() -> None:
+    looks = [Look(rank=0, stacks=WAITING), Look(rank=1, stacks=STUCK), Look(rank=2, stacks=WAITING)]
+    assert culprits(looks, ()) == (1,)
+    assert place(looks[1]) == "data.py:40 in read, which called acquire"
+
+
+def test_both_ways_to_have_stacks_name_the_main_thread() -> None:
+    assert main_thread(SPIED) == ("data.py:40 read", "train.py:4 main")
+    assert main_thread(WAITING)[1] == "/job/train.py:4 main"
+
+
+STANDS = """
+import os, sys, threading
+def stand_still():
+    held = threading.Lock(); held.acquire()
+    os.close(os.open("stands", os.O_CREAT))
+    held.acquire()
+stand_still()
+"""
+WORKS = "import os\nos.close(os.open('stands', os.O_CREAT))\nn = 0\nwhile True:\n    n += 1\n"
+
+
+def looked_at(place: Path, script: str) -> Look:
+    """What is seen of a worker that has come to where it stays."""
+    (place / "train.py").write_text(script)
+
+    async def story() -> Look:
+        async with running(a_config(place, (sys.executable, str(place / "train.py")))) as watched:
+            async with asyncio.timeout(60):
+                while not (place / "stands").exists():
+                    await asyncio.sleep(0.02)
+            (look,) = await asyncio.to_thread(dumps.look, watched.workers.targets, 0.5)
+            return look
+
+    return asyncio.run(story())
+
+
+def test_a_worker_that_stands_still_shows_where(tmp_path: Path) -> None:
+    look = looked_at(tmp_path, STANDS)
+    assert look.means in ("faulthandler", "py-spy")
+    assert "stand_still" in main_thread(look.stacks)[0]
+    assert not look.busy
+
+
+def test_a_worker_that_computes_is_busy(tmp_path: Path) -> None:
+    assert looked_at(tmp_path, WORKS).busy
+
+
+def test_a_process_without_our_handler_is_not_signalled() -> None:
+    assert not process.catches(os.getpid(), dumps.STACKS_SIGNAL)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("name", list(nodes.FAULTS))
+def test_every_single_bad_node_is_found_in_three_rounds(size: int, name: str) -> None:
+    if size == 2 and ("exchanges" in name or "link" in name):
+        pytest.skip("which end of one link is bad cannot be told by the two of them")
+    came = nodes.faults(size, name, nodes.FAULTS[name], 2)
+    assert (came.right, came.rounds <= 3) == (came.trials, True)
+
+
+def test_healthy_nodes_are_not_named() -> None:
+    assert nodes.alarms(8, 20) == 0
