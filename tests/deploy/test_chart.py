@@ -274,7 +274,7 @@ def kustomized(name: str) -> list[Object]:
     """What the real kubectl makes of a kustomization."""
     command = ["kubectl", "kustomize", str(DEPLOY / "kustomize" / name)]
     try:
-        printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
     except FileNotFoundError:
         pytest.skip("kubectl is not installed here")
     return [obj for obj in yaml.load_all(printed.stdout, Loader=yaml.CSafeLoader) if obj]
