@@ -339,9 +339,6 @@ def check_name(field: str, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One training run with an owner, bounds and a policy mode."""
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobCopy:
     """A job whose truth is an object of a cluster, as its scaler brings it to Brain."""
 
@@ -352,6 +349,9 @@ class JobCopy:
     owner: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run with an owner, bounds and a policy mode."""
 
     id: JobId
     #: As submitted; values of ``environment`` are blanked, the secret store has them.
