@@ -70,7 +70,10 @@ def tried(prefix: Path) -> None:
     shutil.rmtree(moved, ignore_errors=True)
     # The original is taken away: whatever still points there fails.
     (prefix / "opt/brain").rename(moved)
-    agent = "import ssl, ctypes, sqlite3, httpx2, msgspec, psutil, launcher.agent, collectors.loop"
+    agent = (
+        "import ssl, ctypes, sqlite3, httpx2, msgspec, psutil, launcher.agent, launcher.pod.program"
+        "; import collectors.loop"
+    )
     command = ["env", "-i", moved / "bin/python3", "-P", "-c", agent]
     subprocess.run(command, check=True)
     subprocess.run(
