@@ -1,7 +1,7 @@
 """What this collector lacks in a cluster, for ``brain doctor --cluster``: one finding a line, JSON.
 
-Rights are asked of the API server itself (SelfSubjectAccessReview), so the answer is that of the
-account that asks: run it where the collector runs.
+Rights are asked of the API server itself (access reviews): the answer is that of the account that
+asks, or of the one that is named. Kinds and nodes are the operator's to look at.
 """
 
 import json
@@ -13,7 +13,7 @@ import httpx2
 
 from brain.errors import BrainError, NotFound
 from collectors.pods.door import Door
-from collectors.pods.sources import JOB_KINDS, METRICS, REMEDIES, prometheus_query
+from collectors.pods.sources import METRICS, REMEDIES, prometheus_query
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 #: verb, group, resource, source that needs it, and whether anything is to be had without.
@@ -52,8 +52,7 @@ async def examine(
     found: list[Finding] = []
     try:
         found += await _rights(door, namespaces, user)
-        found += await _installed(door)
-        found += await _labels(door)
+        found += await _metrics(door)
     except BrainError as why:
         found.append(Finding("bad", "the API server does not answer", str(why)))
     found += await _gpus(prometheus)
@@ -97,23 +96,10 @@ async def _may(door: Door, wanted: Mapping[str, str], user: str | None) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def _installed(door: Door) -> list[Finding]:
-    found = []
-    for group, plural, kind in JOB_KINDS:
-        there = await _serves(door, f"/{group}", plural)
-        if kind == "ElasticJob":
-            found.append(
-                Finding("ok", "ElasticJob is installed")
-                if there
-                else Finding("bad", "ElasticJob is not installed", "`brain migrate --crds`")
-            )
-        elif there:
-            found.append(Finding("ok", f"{kind} is installed"))
+async def _metrics(door: Door) -> list[Finding]:
     if await _serves(door, f"/{METRICS}", "pods"):
-        found.append(Finding("ok", "metrics-server answers"))
-    else:
-        found.append(Finding("note", "there is no metrics.k8s.io", REMEDIES["usage"]))
-    return found
+        return [Finding("ok", "metrics-server answers")]
+    return [Finding("note", "there is no metrics.k8s.io", REMEDIES["usage"])]
 
 
 async def _serves(door: Door, path: str, resource: str) -> bool:
@@ -122,32 +108,6 @@ async def _serves(door: Door, path: str, resource: str) -> bool:
     except NotFound:
         return False
     return any(each.get("name") == resource for each in said.get("resources") or ())
-
-
-async def _labels(door: Door) -> list[Finding]:
-    """Labels of nodes without which GPUs have no name and ranks no neighbours."""
-    nodes = (await door.get("/api/v1/nodes", limit="500")).get("items") or []
-    found = []
-    with_gpus = [each for each in nodes if "nvidia.com/gpu" in _allocatable(each)]
-    nameless = [_name(n) for n in with_gpus if "nvidia.com/gpu.product" not in _labels_of(n)]
-    if nameless:
-        found.append(
-            Finding(
-                "note",
-                f"{_some(nameless)} have no label nvidia.com/gpu.product",
-                "run NVIDIA's gpu-feature-discovery; their accelerator is called `gpu` meanwhile",
-            )
-        )
-    zoneless = [_name(n) for n in nodes if "topology.kubernetes.io/zone" not in _labels_of(n)]
-    if len(nodes) > 1 and zoneless:
-        found.append(
-            Finding(
-                "note",
-                f"{_some(zoneless)} have no label topology.kubernetes.io/zone",
-                "label nodes with zone and switch; ranks follow the order of node names meanwhile",
-            )
-        )
-    return found
 
 
 async def _gpus(prometheus: httpx2.AsyncClient | None) -> list[Finding]:
@@ -171,22 +131,3 @@ async def _gpus(prometheus: httpx2.AsyncClient | None) -> list[Finding]:
             "/var/lib/kubelet/pod-resources into it",
         )
     ]
-
-
-def _allocatable(node: dict[str, dict[str, object]]) -> dict[str, object]:
-    found = (node.get("status") or {}).get("allocatable") or {}
-    return found if isinstance(found, dict) else {}
-
-
-def _labels_of(node: dict[str, dict[str, object]]) -> dict[str, object]:
-    found = (node.get("metadata") or {}).get("labels") or {}
-    return found if isinstance(found, dict) else {}
-
-
-def _name(node: dict[str, dict[str, object]]) -> str:
-    return str((node.get("metadata") or {}).get("name"))
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{len(names)} nodes ({shown}{', …' if len(names) > 3 else ''})"

@@ -188,11 +188,7 @@ def test_lists_are_read_page_by_page(tmp_path: Path):
 
 # What the doctor says.
 
-INSTALLED = {
-    "/apis/elastic.iml.github.io/v1alpha1": {"resources": [{"name": "elasticjobs"}]},
-    METRICS: {"resources": [{"name": "pods"}]},
-    "/api/v1/nodes": [node(gpus=1)],
-}
+INSTALLED = {METRICS: {"resources": [{"name": "pods"}]}}
 
 
 def found(listing: Listing, prometheus: Listing | None = None) -> dict[str, tuple[str, str]]:
@@ -209,21 +205,10 @@ def test_the_check_names_a_missing_right_and_its_remedy():
     assert (level, "grant `list` on pods" in remedy) == ("bad", True)
 
 
-def test_the_check_names_a_missing_kind():
-    without = {k: v for k, v in INSTALLED.items() if "elastic" not in k}
+def test_the_check_names_missing_metrics():
+    level, remedy = found(Listing({}))["there is no metrics.k8s.io"]
 
-    assert found(Listing(without))["ElasticJob is not installed"] == (
-        "bad",
-        "`brain migrate --crds`",
-    )
-
-
-def test_the_check_names_missing_labels_of_nodes():
-    bare = node("n1", gpus=1) | {"metadata": {"name": "n1"}}
-
-    said = found(Listing(INSTALLED | {"/api/v1/nodes": [bare]}))
-
-    assert "1 nodes (n1) have no label nvidia.com/gpu.product" in said
+    assert (level, "install metrics-server" in remedy) == ("note", True)
 
 
 def test_the_check_names_an_exporter_without_pods():

@@ -41,7 +41,7 @@ def nodes(found: Sequence[Object]) -> Iterator[Finding]:
     if bare:
         yield Finding(
             "note",
-            f"{_some(bare)} with GPUs have no label {ACCELERATOR_LABELS[0]}",
+            f"{_some(bare)} with GPUs: no label {ACCELERATOR_LABELS[0]}",
             "run NVIDIA's gpu-feature-discovery, or label them by hand; meanwhile kinds of GPU "
             "cannot be told apart",
         )
@@ -49,12 +49,12 @@ def nodes(found: Sequence[Object]) -> Iterator[Finding]:
     if zoneless and len(found) > 1:
         yield Finding(
             "note",
-            f"{_some(zoneless)} have no label {_ZONE}",
+            f"{_some(zoneless)}: no label {_ZONE}",
             f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; ranks follow node names meanwhile",
         )
     idle = [_name(each) for each in found if not _ready(each)]
     if idle:
-        yield Finding("note", f"{_some(idle)} are not ready", "kubectl describe node " + idle[0])
+        yield Finding("note", f"{_some(idle)}: not ready", "kubectl describe node " + idle[0])
     if not (bare or zoneless or idle):
         yield Finding("ok", f"{len(found)} nodes are ready and labelled")
 
@@ -119,4 +119,5 @@ def _name(node: Object) -> str:
 
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:3])
-    return f"{len(names)} nodes ({shown}{', …' if len(names) > 3 else ''})"
+    noun = "node" if len(names) == 1 else "nodes"
+    return f"{len(names)} {noun} ({shown}{', …' if len(names) > 3 else ''})"
