@@ -5,11 +5,11 @@ from typing import Any
 
 from tests.kubernetes import kubelet_status as podstatus
 from tests.kubernetes.apiserver import Server
-from tests.kubernetes.apiserver.api import Ask
-from tests.kubernetes.apiserver.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.api import Ask
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.removal import Deletion, delete
+from tests.kubernetes.apiserver.core.store import Change, Key, Stored
 from tests.kubernetes.apiserver.objects.errors import Refused
-from tests.kubernetes.apiserver.removal import Deletion, delete
-from tests.kubernetes.apiserver.store import Change, Key, Stored
 
 _PODS, _NODES = ("", "pods"), ("", "nodes")
 #: What tests may write on a pod: ``0``, ``3``, ``OOMKilled``, ``Evicted``.

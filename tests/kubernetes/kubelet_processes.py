@@ -20,8 +20,8 @@ from typing import Any
 
 from tests.kubernetes import kubelet_status
 from tests.kubernetes.apiserver import Server
-from tests.kubernetes.apiserver.kinds import Json
-from tests.kubernetes.apiserver.store import Change, Key, Stored
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Change, Key, Stored
 from tests.kubernetes.kubelet import Hands, node
 from tests.kubernetes.kubelet_volumes import Mounts, environment, prepared, refresh
 
@@ -165,7 +165,10 @@ class ProcessKubelet:
         self._next_address += 1
         number = self._next_address
         host = stored.obj["spec"].get("hostNetwork")
-        address = "127.0.0.1" if host else f"127.77.{number // 250}.{number % 250 + 2}"
+        # Kubelets of tests that run at the same time must not share addresses.
+        high, low = divmod(os.getpid(), 250)
+        network = f"127.{low + 1}.{(high + number // 250) % 250 + 1}"
+        address = "127.0.0.1" if host else f"{network}.{number % 250 + 2}"
         namespace, name = stored.key
         directory = self._directory / namespace / f"{name}-{stored.uid[:8]}"
         run = _Run(stored.key, stored.uid, address, directory)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.apiserver.api import Api
-from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.core.api import Api
+from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.quantities import parsed
 
 

@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from tests.kubernetes.apiserver import Server
-from tests.kubernetes.apiserver.doors import bind
-from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.core.doors import bind
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Change, Key
 from tests.kubernetes.apiserver.objects.quantities import parsed
-from tests.kubernetes.apiserver.store import Change, Key
 
 Amounts = dict[str, Decimal]
 

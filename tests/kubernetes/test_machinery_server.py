@@ -27,8 +27,8 @@ from scaler.kubernetes.machinery.cluster import (
 )
 from scaler.kubernetes.machinery.store import meant
 from tests.kubernetes.apiserver import Server, serving
-from tests.kubernetes.apiserver.api import Ask
-from tests.kubernetes.apiserver.removal import Deletion, delete
+from tests.kubernetes.apiserver.core.api import Ask
+from tests.kubernetes.apiserver.core.removal import Deletion, delete
 
 PLAN = Kind("elastic.iml.github.io", "v1alpha1", "scaleplans", "ScalePlan")
 JOB = Kind("elastic.iml.github.io", "v1alpha1", "elasticjobs", "ElasticJob")

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import yaml
 from aiohttp import web
 
-from tests.kubernetes.apiserver.access import Access
-from tests.kubernetes.apiserver.api import Api, Ask
-from tests.kubernetes.apiserver.faults import Faults
-from tests.kubernetes.apiserver.http import Http, Traffic
-from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.core.access import Access
+from tests.kubernetes.apiserver.core.api import Api, Ask
+from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.patches import strategic
+from tests.kubernetes.apiserver.wire.faults import Faults
+from tests.kubernetes.apiserver.wire.http import Http, Traffic
 
 T = TypeVar("T")
 

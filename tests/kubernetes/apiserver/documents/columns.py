@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import Column, Json
+from tests.kubernetes.apiserver.core.kinds import Column, Json
 
 _AGE = Column("Age", type="date", path=".metadata.creationTimestamp")
 _NAME = Column("Name", format="name", path=".metadata.name")

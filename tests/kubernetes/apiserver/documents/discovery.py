@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds
 from tests.kubernetes.apiserver.documents.openapi import OpenApi
-from tests.kubernetes.apiserver.kinds import Json, Kind, Kinds
 from tests.kubernetes.apiserver.objects.errors import UnknownPath
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import METADATA, Json, Kind
+from tests.kubernetes.apiserver.core.kinds import METADATA, Json, Kind
 
 _SCALARS: Mapping[str, Json] = {
     "str": {"type": "string"},

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import APPLY, Json, Kind, Kinds
+from tests.kubernetes.apiserver.core.kinds import APPLY, Json, Kind, Kinds
 
 _METADATA: Json = {
     "description": "ObjectMeta is metadata that all persisted resources must have, which includes "

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from tests.kubernetes.apiserver.core.kinds import Column, Json, Kind
+from tests.kubernetes.apiserver.core.reading import Page
+from tests.kubernetes.apiserver.core.store import Stored
 from tests.kubernetes.apiserver.documents.columns import BY_KIND
-from tests.kubernetes.apiserver.kinds import Column, Json, Kind
-from tests.kubernetes.apiserver.reading import Page
-from tests.kubernetes.apiserver.store import Stored
 
 MEDIA = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL_MEDIA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

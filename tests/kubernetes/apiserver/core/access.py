@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import Json
-from tests.kubernetes.apiserver.store import Store
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Store
 
 ADMIN = "kubernetes-admin"
 _RBAC = "rbac.authorization.k8s.io"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.kubernetes.apiserver.http import Http
+    from tests.kubernetes.apiserver.wire.http import Http
 
 PREFIX = "/_control/"
 

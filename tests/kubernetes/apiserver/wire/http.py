@@ -10,16 +10,16 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from tests.kubernetes.apiserver import protobuf
-from tests.kubernetes.apiserver.access import ADMIN, Access
-from tests.kubernetes.apiserver.api import Api
-from tests.kubernetes.apiserver.control import PREFIX, controlled
+from tests.kubernetes.apiserver.core.access import ADMIN, Access
+from tests.kubernetes.apiserver.core.api import Api
 from tests.kubernetes.apiserver.documents.discovery import Discovery
-from tests.kubernetes.apiserver.faults import Fault, Faults
 from tests.kubernetes.apiserver.objects.errors import Refused, UnknownPath, bad_request
-from tests.kubernetes.apiserver.requests import Answer, Asked, answered
-from tests.kubernetes.apiserver.routes import Target, routed
-from tests.kubernetes.apiserver.watching import Watch, gone
+from tests.kubernetes.apiserver.wire import protobuf
+from tests.kubernetes.apiserver.wire.control import PREFIX, controlled
+from tests.kubernetes.apiserver.wire.faults import Fault, Faults
+from tests.kubernetes.apiserver.wire.requests import Answer, Asked, answered
+from tests.kubernetes.apiserver.wire.routes import Target, routed
+from tests.kubernetes.apiserver.wire.watching import Watch, gone
 
 _JSON = "application/json"
 

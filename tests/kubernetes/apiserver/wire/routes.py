@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.kubernetes.apiserver.kinds import Kind, Kinds
+from tests.kubernetes.apiserver.core.kinds import Kind, Kinds
 from tests.kubernetes.apiserver.objects.errors import UnknownPath
 
 

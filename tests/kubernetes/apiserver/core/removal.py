@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.kubernetes.apiserver import pods
-from tests.kubernetes.apiserver.kinds import Json, Kind
+from tests.kubernetes.apiserver.core import pods
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.store import Key, Resource, Stored
 from tests.kubernetes.apiserver.objects.errors import Refused, conflict
-from tests.kubernetes.apiserver.store import Key, Resource, Stored
 
 if TYPE_CHECKING:
-    from tests.kubernetes.apiserver.api import Api
+    from tests.kubernetes.apiserver.core.api import Api
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import METADATA, Json, Kind
+from tests.kubernetes.apiserver.core.kinds import METADATA, Json, Kind
 
 _FREE: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

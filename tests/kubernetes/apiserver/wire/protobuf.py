@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.errors import unsupported_media
 
 _MAGIC = b"k8s\x00"

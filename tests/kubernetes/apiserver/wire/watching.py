@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from tests.kubernetes.apiserver.api import Api
+from tests.kubernetes.apiserver.core.api import Api
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.reading import selection, shown, version_of
+from tests.kubernetes.apiserver.core.store import Change, Stored, event_line
 from tests.kubernetes.apiserver.documents.tables import of_one
-from tests.kubernetes.apiserver.kinds import Json, Kind
 from tests.kubernetes.apiserver.objects.errors import Refused, bad_request, expired
-from tests.kubernetes.apiserver.reading import selection, shown, version_of
-from tests.kubernetes.apiserver.store import Change, Stored, event_line
 
 _BOOKMARKS_END = {"k8s.io/initial-events-end": "true"}
 

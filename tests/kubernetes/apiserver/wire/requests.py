@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 
-from tests.kubernetes.apiserver import doors, removal
-from tests.kubernetes.apiserver.access import Access, Attributes
-from tests.kubernetes.apiserver.api import Api, Ask
+from tests.kubernetes.apiserver.core import doors, removal
+from tests.kubernetes.apiserver.core.access import Access, Attributes
+from tests.kubernetes.apiserver.core.api import Api, Ask
+from tests.kubernetes.apiserver.core.kinds import APPLY, JSON_PATCH, MERGE, STRATEGIC, Json
+from tests.kubernetes.apiserver.core.reading import encoded, listed, selection, shown
+from tests.kubernetes.apiserver.core.removal import Deletion
+from tests.kubernetes.apiserver.core.store import Stored
 from tests.kubernetes.apiserver.documents import tables
-from tests.kubernetes.apiserver.kinds import APPLY, JSON_PATCH, MERGE, STRATEGIC, Json
 from tests.kubernetes.apiserver.objects import ownership
 from tests.kubernetes.apiserver.objects.errors import (
     Refused,
@@ -19,10 +22,7 @@ from tests.kubernetes.apiserver.objects.errors import (
     unsupported_media,
 )
 from tests.kubernetes.apiserver.objects.patches import json_patched, merged, strategic
-from tests.kubernetes.apiserver.reading import encoded, listed, selection, shown
-from tests.kubernetes.apiserver.removal import Deletion
-from tests.kubernetes.apiserver.routes import Target
-from tests.kubernetes.apiserver.store import Stored
+from tests.kubernetes.apiserver.wire.routes import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.api import Api, Ask
-from tests.kubernetes.apiserver.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.api import Api, Ask
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.apiserver.core.removal import Deletion, delete
+from tests.kubernetes.apiserver.core.store import Stored
 from tests.kubernetes.apiserver.objects.errors import Refused, bad_request, conflict
 from tests.kubernetes.apiserver.objects.fieldsets import Fields, leaf, minus, union
 from tests.kubernetes.apiserver.objects.ownership import Entry, Manager, entries_of
 from tests.kubernetes.apiserver.objects.selectors import selected
-from tests.kubernetes.apiserver.removal import Deletion, delete
-from tests.kubernetes.apiserver.store import Stored
 
 
 def _at(obj: Mapping[str, Any], path: str) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver.kinds import Json
+from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
 from tests.kubernetes.apiserver.objects.names import generated
 from tests.kubernetes.apiserver.objects.quantities import canonical, parsed

@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.kubernetes.apiserver.api import Api
-from tests.kubernetes.apiserver.kinds import Kind
+from tests.kubernetes.apiserver.core.api import Api
+from tests.kubernetes.apiserver.core.kinds import Kind
+from tests.kubernetes.apiserver.core.store import Stored
 from tests.kubernetes.apiserver.objects.errors import Refused, bad_request, too_large
 from tests.kubernetes.apiserver.objects.selectors import Matches, both, by_fields, by_labels
-from tests.kubernetes.apiserver.store import Stored
 
 
 @dataclass(frozen=True, slots=True)

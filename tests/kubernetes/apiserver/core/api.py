@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kubernetes.apiserver import admission, removal
-from tests.kubernetes.apiserver.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
+from tests.kubernetes.apiserver.core import admission, removal
+from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
+from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
+from tests.kubernetes.apiserver.core.store import Key, Store, Stored
 from tests.kubernetes.apiserver.documents.models import modelled
-from tests.kubernetes.apiserver.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.objects import ownership
 from tests.kubernetes.apiserver.objects.errors import (
     Cause,
@@ -25,7 +26,6 @@ from tests.kubernetes.apiserver.objects.errors import (
 )
 from tests.kubernetes.apiserver.objects.names import generated
 from tests.kubernetes.apiserver.objects.ownership import Entries, Manager
-from tests.kubernetes.apiserver.store import Key, Store, Stored
 
 #: Metadata that only the server writes.
 _SERVERS = ("uid", "creationTimestamp", "generation", "selfLink", "managedFields",

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.kubernetes.apiserver import pods
-from tests.kubernetes.apiserver.kinds import Json, Kind
+from tests.kubernetes.apiserver.core import pods
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
 from tests.kubernetes.apiserver.objects import cel
 from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
 from tests.kubernetes.apiserver.objects.names import (
