@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kubernetes import workload
-from tests.kubernetes.apiserver import Server, serving
-from tests.kubernetes.apiserver.api import Ask
+from benchmarks.kubernetes.tls import TlsServer
+from tests.kubernetes.apiserver import Server
+from tests.kubernetes.apiserver.core.api import Ask
+from tests.kubernetes.apiserver.server import SHIPPED
 
 _PLANS = (workload.GROUP, "scaleplans")
 _ASK = Ask(manager="kubectl")
@@ -97,19 +99,21 @@ class Told:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
-    with serving(parser.parse_args().directory) as server:
+    server = TlsServer(parser.parse_args().directory)
+    server.start()
+    server.install(*sorted(SHIPPED.glob("*.yaml")))
 
-        def namespace() -> None:
-            kind = server.api.kinds.find("", "v1", "namespaces")
-            assert kind is not None, "every server has namespaces"
-            server.api.create(kind, "", {"metadata": {"name": workload.NAMESPACE}}, _ASK)
+    def namespace() -> None:
+        kind = server.api.kinds.find("", "v1", "namespaces")
+        assert kind is not None, "every server has namespaces"
+        server.api.create(kind, "", {"metadata": {"name": workload.NAMESPACE}}, _ASK)
 
-        server.call(namespace)
-        told = Told(server)
-        print(json.dumps({"url": server.url, "kubeconfig": str(server.kubeconfig)}), flush=True)
-        for line in sys.stdin:
-            asked = json.loads(line)
-            print(json.dumps(getattr(told, asked.pop("do"))(**asked)), flush=True)
+    server.call(namespace)
+    told = Told(server)
+    print(json.dumps({"url": server.url, "kubeconfig": str(server.kubeconfig)}), flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(getattr(told, asked.pop("do"))(**asked)), flush=True)
 
 
 if __name__ == "__main__":

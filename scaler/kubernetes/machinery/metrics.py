@@ -121,11 +121,21 @@ class RequestSight:
 
     def __init__(self, metrics: Metrics, host: str) -> None:
         self._metrics, self._host = metrics, host
+        # Looking a series up by its labels costs more than counting.
+        self._sent: dict[tuple[str, int], Counter] = {}
+        self._latency: dict[str, Histogram] = {}
 
     def __call__(self, verb: str, code: int, seconds: float) -> None:
-        said = str(code) if code else "<error>"
-        self._metrics.sent.labels(said, _METHODS.get(verb, "GET"), self._host).inc()
-        self._metrics.latency.labels(verb.upper(), self._host).observe(seconds)
+        sent, latency = self._sent.get((verb, code)), self._latency.get(verb)
+        if sent is None:
+            said = str(code) if code else "<error>"
+            sent = self._metrics.sent.labels(said, _METHODS.get(verb, "GET"), self._host)
+            self._sent[verb, code] = sent
+        if latency is None:
+            latency = self._metrics.latency.labels(verb.upper(), self._host)
+            self._latency[verb] = latency
+        sent.inc()
+        latency.observe(seconds)
 
 
 class QueueSight:
@@ -158,9 +168,13 @@ class ControllerSight:
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._metrics, self._name = metrics, name
         self._seconds, self._active = metrics.seconds.labels(name), metrics.active.labels(name)
+        self._ends = {
+            outcome: metrics.reconciles.labels(name, outcome)
+            for outcome in ("success", "requeue_after", "requeue", "error")
+        }
 
     def reconciled(self, outcome: str, seconds: float) -> None:
-        self._metrics.reconciles.labels(self._name, outcome).inc()
+        self._ends[outcome].inc()
         self._seconds.observe(seconds)
         if outcome == "error":
             self._metrics.errors.labels(self._name).inc()

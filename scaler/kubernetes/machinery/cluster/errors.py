@@ -100,10 +100,14 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
+#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+_STATUS = msgspec.json.Decoder(Status)
+
+
 def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
     """The error that an answer stands for. ``asked`` is the request in words."""
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = _STATUS.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
         # A proxy in between answers with a page of its own.
         status = Status(message=body[:200].decode(errors="replace").strip())
