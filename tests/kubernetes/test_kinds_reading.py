@@ -1,6 +1,8 @@
 """Objects are read, or refused with field, value and remedy."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from scaler.kubernetes.kinds import ElasticJob, ScalePlan, Strategy
 from scaler.kubernetes.kinds.quantities import quantity, resources
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
+ROOT = Path(__file__).parents[2]
 Edit = Callable[[Object], Any]
 
 
@@ -202,6 +205,32 @@ def test_a_plan_of_which_nothing_can_come_is_refused(spec: Object, field: str) -
 def test_what_the_api_server_takes_for_no_quantity_is_none_here(text: object) -> None:
     with pytest.raises(BadInput):
         quantity(text, "cpu")
+
+
+#: Eight threads that read a kind, and a message, for the first time.
+AT_ONCE = """
+import sys, threading
+from brain import wire
+from brain.views import JobWish
+from scaler.kubernetes.kinds import ElasticJob
+from tests.kubernetes.jobs import seed
+sys.setswitchinterval(1e-6)
+together, obj = threading.Barrier(8), seed()
+def read():
+    together.wait()
+    for _ in range(5):
+        ElasticJob.read(obj)
+        try: wire.convert({}, JobWish)
+        except wire.BadInput: pass
+threads = [threading.Thread(target=read) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_threads_that_read_for_the_first_time_at_once_do_not_kill_the_process() -> None:
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", AT_ONCE], check=True, cwd=ROOT)
 
 
 def test_amounts_become_our_units() -> None:

@@ -19,6 +19,11 @@ from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 T = TypeVar("T")
 
+# msgspec builds what it knows of a class at its first use, and shows other threads what is half
+# built, whereupon the process dies (0.22): so it is built here, while an import lets nobody in.
+for _kind in (ElasticJob, ScalePlan):
+    msgspec.json.Decoder(_kind)
+
 
 def elastic_job(obj: Mapping[str, Any]) -> ElasticJob:
     """Read an ElasticJob.
