@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
+	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -70,6 +71,9 @@ bench-jct: $(READY)
 
 bench-resources: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources
+
+bench-health: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.health
 
 bench-allocator: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.allocator

@@ -73,6 +73,8 @@ def culprits(looks: Sequence[Look], suspects: Sequence[int]) -> tuple[int, ...]:
     """Ranks that the others wait for: those outside of collectives where some are inside, else
     ``suspects``, else those whose stack is unlike most."""
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
+    if len(looks) == 1:
+        return (looks[0].rank,)
     waiting = {rank for rank, frames in stacks.items() if waits_for_peers(frames)}
     outside = sorted(stacks.keys() - waiting)
     if waiting and outside:
