@@ -9,6 +9,7 @@
     ├── NotFound                a name that means nothing here
     │   ├── UnknownJob
     │   ├── UnknownPlan
+    │   ├── UnknownReplica
     │   ├── UnknownNode
     │   └── UnknownPool
     ├── Conflict                true a moment ago, not now
@@ -67,6 +68,10 @@ class UnknownJob(NotFound):
 
 class UnknownPlan(NotFound):
     """The job has no plan of this generation."""
+
+
+class UnknownReplica(NotFound):
+    """The job never had a replica of this id; the message names those that it had."""
 
 
 class UnknownNode(NotFound):

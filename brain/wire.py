@@ -37,6 +37,8 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
 }
 #: No line without this holds what a store cannot; looking at each value costs as much as parsing.
 _SUSPECT = re.compile(rb"\\u0000|[0-9]{19}")
+#: Characters of a value that are shown where it is refused.
+_SHOWN = 60
 _building, _built = Lock(), set[object]()
 _KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
 
@@ -219,7 +221,55 @@ def document(data: object, kind: type[T]) -> T:
         UnknownField: a key that is none, with the nearest known one.
         BadInput: a value is missing or of another type; the message names the field.
     """
-    return convert(_snake(data, kind, ""), kind)
+    found = _snake(data, kind, "")
+    try:
+        return convert(found, kind)
+    except BadInput as bad:
+        raise _of_another_type(found, kind, "") or bad from bad
+
+
+#: What a person writes where a value is of another type.
+_WRITE: Mapping[Any, str] = {
+    int: "no whole number; write for example 4",
+    float: "no number; write for example 1.5",
+    bool: "neither true nor false; write one of them without quotes",
+    str: "no text; put it in quotes",
+}
+
+
+def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
+    """The first value that is of another type than its field; None where that is not what is wrong.
+
+    Messages of the parser name neither keys of mappings nor a remedy.
+    """
+    inner, values = _dataclass_in(kind), None
+    if isinstance(data, Mapping) and inner is not None:
+        hints = get_type_hints(inner)
+        parts = [(camel(name), value, hints.get(name, Any)) for name, value in data.items()]
+    elif isinstance(data, Mapping) and (values := _values_of(kind)) is not None:
+        parts = [(str(key), value, values) for key, value in data.items()]
+    else:
+        return _no_value_of(data, kind, path)
+    for name, value, expected in parts:
+        try:
+            msgspec.convert(value, type=expected)
+        except msgspec.ValidationError:
+            return _of_another_type(value, expected, f"{path}.{name}" if path else name)
+    return None
+
+
+def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
+    options = [one for one in get_args(kind) if one is not type(None)] or [kind]
+    said = next((_WRITE[one] for one in options if one in _WRITE), None)
+    if said is None and (inner := _dataclass_in(kind)) is not None:
+        first = camel(fields(inner)[0].name)
+        said = f"no group of fields; write them below it, {first} for example"
+    if said is None or not path:
+        return None
+    shown = repr(data) if len(repr(data)) <= _SHOWN else f"{repr(data)[:_SHOWN]}…"
+    if path.startswith("environment"):  # its values are nobody's business
+        shown = "that was given"
+    return BadInput(f"{path} {shown} is {said}", field=path)
 
 
 def _refuse_shorthand(data: object) -> None:
@@ -286,10 +336,12 @@ def _camel(data: object, kind: Any) -> Any:
 
 def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
     """Apply ``act`` to the values of a mapping whose keys are the user's own."""
-    values = (
-        get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
-    )
-    return {key: act(value, values, key) for key, value in data.items()}
+    return {key: act(value, _values_of(kind), key) for key, value in data.items()}
+
+
+def _values_of(kind: Any) -> Any:
+    """Of a mapping whose keys are the user's own; None for what is none."""
+    return get_args(kind)[1] if get_origin(kind) is not None and len(get_args(kind)) == 2 else None
 
 
 def _dataclass_in(kind: Any) -> Any:

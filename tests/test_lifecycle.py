@@ -208,6 +208,12 @@ class TestRequests:
             (Bounds(min=2, max=4), 1, 2, "its bounds allow 2 to 4, so 2 it is"),
             (Bounds(min=2, max=4, unit=2), 3, 2, "in steps of 2, so 2 it is"),
             (Bounds(min=1, max=9), 8, 4, "4 fit the pool now, so 4 it is"),
+            (
+                Bounds(min=1, max=9),
+                99,
+                4,
+                "its bounds allow 1 to 9 and 4 fit the pool now, so 4 it is",
+            ),
         ],
     )
     def test_a_size_that_cannot_be_is_clamped_and_says_why(

@@ -51,10 +51,34 @@ def plans(client: BrainClient, job: str | None, filter: str, form: str) -> None:
         found = list(client.send(calls.plans_of(job)).items)
     else:
         found = list(pages(client, lambda token: calls.plans(filter=filter, page_token=token)))
+    if not found and form in ("table", "wide"):
+        click.echo(no_plan(job, filter))
+        return
     _show(found, form)
 
 
-@click.command()
+def no_plan(job: str | None, filter: str) -> str:
+    """What there is to see where there is no plan."""
+    if filter and not job:
+        return f"No plan matches {filter!r}; without --filter all are listed."
+    whose = f"{job} has no plan" if job else "There is no plan"
+    return (
+        f"{whose} yet: Brain makes one where another size is worth a restart. "
+        f"`brain explain {job or 'JOB'}` says what it waits for."
+    )
+
+
+class _Signed(click.Command):
+    """Takes a negative number for what it is, not for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        numbers = [arg for arg in args if arg[:1] == "-" and arg[1:].isdigit()]
+        if numbers and "--" not in args:
+            args = [*(arg for arg in args if arg not in numbers), "--", *numbers]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Signed)
 @click.argument("job")
 @click.argument("replicas", type=int)
 @click.option("--why", default="", help="For the audit log.")
@@ -121,7 +145,8 @@ def explain(client: BrainClient, job: str, form: str) -> None:
     if form != "text":
         output.dump(client.send(calls.recommendation(job)), form)
         return
-    seen = client.send(calls.job(job)).job
+    detail = client.send(calls.job(job))
+    seen = detail.job
     if seen.finished_at is not None:
         click.echo(f"{seen.name} {seen.state}: {seen.reason}")
     elif seen.plan is not None and seen.plan.active:
@@ -130,6 +155,8 @@ def explain(client: BrainClient, job: str, form: str) -> None:
         click.echo("Brain has not looked at this job yet; it does within a few seconds.")
     else:
         click.echo(_text(seen.decision, seen.unit_of_throughput))
+    for line in output.finding(detail.worlds, whole=True):
+        click.echo(line)
 
 
 @click.command("what-if")

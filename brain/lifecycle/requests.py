@@ -101,11 +101,14 @@ def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
     size = max((size for size in possible if size <= replicas), default=possible[0])
     if size == replicas:
         return size, ""
-    if size == possible[-1] and size != sizes[-1] and replicas > fits:
-        return size, f"{fits} fit the pool now, so {size} it is"
     bounds = job.document.replicas
     limits = f"{sizes[0]} to {sizes[-1]}" + (f" in steps of {bounds.unit}" * (bounds.unit > 1))
-    return size, f"its bounds allow {limits}, so {size} it is"
+    reasons = []
+    if not bounds.allow(replicas):
+        reasons.append(f"its bounds allow {limits}")
+    if size == possible[-1] and size != sizes[-1] and replicas > fits:
+        reasons.append(f"{fits} fit the pool now")
+    return size, f"{' and '.join(reasons)}, so {size} it is"
 
 
 def approve(

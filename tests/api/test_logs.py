@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from brain import calls
+from brain import calls, errors
 from brain.api.routes.logs import Reader
 from tests.api.app import Api, digits
 
@@ -37,6 +37,13 @@ def test_logs_are_those_of_all_replicas(api: Api, job: str) -> None:
 def test_logs_of_one_replica(api: Api, job: str) -> None:
     with api.client() as client:
         assert client.send(calls.logs(job, replica=1)).decode().startswith("[worker1]")
+
+
+def test_a_replica_that_never_was_is_not_found_and_those_that_were_are_named(
+    api: Api, job: str
+) -> None:
+    with api.client() as client, pytest.raises(errors.NotFound, match="its replicas: none yet"):
+        client.send(calls.logs(job, replica=7))
 
 
 def test_the_tail_is_whole_lines(api: Api, job: str) -> None:

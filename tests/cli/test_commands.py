@@ -12,6 +12,7 @@ from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
 from brain.cli.jobs import check_script, document_of, read_document
 from brain.cli.output import number, percent, rate, seconds
+from brain.cli.plans import no_plan, resize
 from brain.types.recommendation import Prediction
 from brain.wire import job_document
 
@@ -89,6 +90,24 @@ def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):
 def test_numbers_below_what_there_is_are_refused_by_their_option(words: list[str], says: str):
     done = CliRunner().invoke(cli, words)
     assert (done.exit_code, says in done.output, words[-2] in done.output) == (2, True, True)
+
+
+def test_a_size_below_zero_is_asked_for_as_what_it_is():
+    read = resize.make_context("resize", ["digits", "-1", "--why", "to see"]).params
+
+    assert (read["job"], read["replicas"], read["why"]) == ("digits", -1, "to see")
+
+
+def test_a_list_without_a_plan_says_what_is_waited_for():
+    assert "`brain explain digits`" in no_plan("digits", "")
+    assert no_plan(None, "state:Proposed").startswith("No plan matches 'state:Proposed'")
+
+
+def test_migrating_is_explained_by_brain_and_not_by_the_service():
+    done = CliRunner().invoke(cli, ["migrate", "--help"])
+
+    assert done.exit_code == 0
+    assert "brain migrate --home" in done.output
 
 
 def test_a_document_that_is_no_text_is_refused(tmp_path: Path):

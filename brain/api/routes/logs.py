@@ -69,7 +69,8 @@ class Reader:
 @router.get(
     "/jobs/{job}/logs",
     response_class=StreamingResponse,
-    responses=problems(errors.UnknownJob) | {200: {"content": {"text/plain": {}}}},
+    responses=problems(errors.UnknownJob, errors.UnknownReplica)
+    | {200: {"content": {"text/plain": {}}}},
 )
 async def job_logs(
     about: AboutJob,
@@ -82,6 +83,8 @@ async def job_logs(
     ``follow`` goes on with new lines until the job has finished.
     """
     job = await run_in_threadpool(_job, about)
+    if replica is not None:
+        await run_in_threadpool(_expect_replica, about, job, replica)
     reader = Reader(about.here.home / "replicas" / job.id, replica, tail)
     return StreamingResponse(_lines(about, job, reader, follow), media_type="text/plain")
 
@@ -101,6 +104,17 @@ async def _lines(about: Asking, job: Job, reader: Reader, follow: bool) -> Async
 def _job(about: Asking) -> Job:
     with about.here.stores.transaction(read_only=True) as tx:
         return about.job(tx)
+
+
+def _expect_replica(about: Asking, job: Job, replica: int) -> None:
+    with about.here.stores.transaction(read_only=True) as tx:
+        ids = sorted(one.id for one in tx.worlds.replicas(job.id))
+    if replica in ids or (about.here.home / "replicas" / job.id / str(replica)).is_dir():
+        return
+    had = ", ".join(map(str, ids)) if ids else "none yet"
+    raise errors.UnknownReplica(
+        f"replica {replica}: {job.document.name} had no such one; its replicas: {had}"
+    )
 
 
 def _start_of_tail(path: Path, lines: int) -> int:
