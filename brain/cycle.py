@@ -11,15 +11,17 @@ It reads stores and a clock that are given to it, and changes nothing but the st
 change because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
 
 Admission is one transaction, each job another, a round one more. A short one holds up no ingest,
-and what goes wrong with one job (another Brain stored a plan first: ``Conflict``) undoes nothing
-of the others. Calling ``turn`` again, at any time and from any number of Brains, is safe.
+and what goes wrong with one job (another Brain stored a plan first: ``Conflict``; a bug that only
+its telemetry brings out) undoes nothing of the others. Calling ``turn`` again, at any time and
+from any number of Brains, is safe.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from brain import estimates, lifecycle, sharing
-from brain.errors import Conflict, Undetermined
+from brain.errors import Conflict, Unavailable, Undetermined
 from brain.lifecycle.scores import score
 from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
@@ -60,6 +62,16 @@ class Turn:
     round: PoolRound | None = None
     #: Jobs that another Brain, or a person, changed meanwhile; the next turn looks at them.
     conflicts: tuple[JobId, ...] = ()
+    #: Bugs, by the job that brought them out: it is left as it is, and says so. For the log.
+    undecided: Mapping[JobId, Exception] = field(default_factory=dict)
+    #: A bug in the round, or in admission, that no single job could be blamed for.
+    bugs: tuple[Exception, ...] = ()
+
+    def checked(self) -> "Turn":
+        """The same, for those who would rather stop at a bug: simulations, replays and tests."""
+        for bug in (*self.undecided.values(), *self.bugs):
+            raise bug
+        return self
 
 
 @dataclass(slots=True)
@@ -69,6 +81,8 @@ class _Made:
     plans: list[ScalePlan] = field(default_factory=list)
     decisions: dict[JobId, Recommendation] = field(default_factory=dict)
     conflicts: list[JobId] = field(default_factory=list)
+    undecided: dict[JobId, Exception] = field(default_factory=dict)
+    bugs: list[Exception] = field(default_factory=list)
 
 
 def turn(
@@ -91,7 +105,7 @@ def turn(
     memo, made = memo or Memo(pool), _Made()
     with stores.transaction(read_only=True) as tx:
         memo.read(tx)
-    admitted = admit(stores, memo, now)
+    admitted = admit(stores, memo, made, settings, now)
     for job in [id for id in memo.marks if memo.due(id, now)]:
         try:
             with stores.transaction() as tx:
@@ -101,6 +115,13 @@ def turn(
         except Conflict:
             memo.undone(job)
             made.conflicts.append(job)
+            continue
+        except Unavailable:
+            raise
+        except Exception as bug:  # noqa: BLE001 - a bug with one job must not end deciding for others
+            memo.undone(job)
+            made.undecided[job] = bug
+            sharing.undecided(stores, job, bug, now)
             continue
         made.plans += moved
         if decision is not None:
@@ -114,29 +135,44 @@ def turn(
         decisions=made.decisions,
         round=divided,
         conflicts=tuple(made.conflicts),
+        undecided=made.undecided,
+        bugs=tuple(made.bugs),
     )
 
 
-def admit(stores: Stores, memo: Memo, now: datetime) -> tuple[JobId, ...]:
+def admit(
+    stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
+) -> tuple[JobId, ...]:
     """Start the queued jobs that fit; none where somebody else changed one of them meanwhile."""
     if not memo.queued():
         return ()
     try:
-        with stores.transaction() as tx:
-            memo.catch_up(tx)
-            queue = [tx.jobs.get(job.id) for job in memo.queued()]
-            started = lifecycle.admit(
-                tx,
-                queue,
-                now=now,
-                room=memo.room,
-                barred=sharing.Limits(tx, memo).take,
-                begun=memo.wrote,
-            )
-            return tuple(job.id for job in started)
+        return _admitted(stores, memo, [job.id for job in memo.queued()], settings, now)
     except Conflict:
         memo.undone()
-        return ()
+    except Unavailable:
+        raise
+    except Exception as bug:  # noqa: BLE001 - those that run are looked after all the same
+        memo.undone()
+        made.bugs.append(bug)
+    return ()
+
+
+def _admitted(
+    stores: Stores, memo: Memo, ids: Sequence[JobId], settings: Settings, now: datetime
+) -> tuple[JobId, ...]:
+    with stores.transaction() as tx:
+        memo.catch_up(tx)
+        started = lifecycle.admit(
+            tx,
+            [tx.jobs.get(id) for id in ids],
+            now=now,
+            room=memo.room,
+            barred=sharing.Limits(tx, memo).take,
+            first=sharing.Starts(len(ids), settings).first,
+            begun=memo.wrote,
+        )
+        return tuple(job.id for job in started)
 
 
 def divide(
@@ -148,8 +184,15 @@ def divide(
     except Conflict:
         memo.undone()
         return None
+    except Unavailable:
+        raise
+    except Exception as bug:  # noqa: BLE001 - plans that are under way are followed all the same
+        memo.undone()
+        made.bugs.append(bug)
+        return None
     made.plans += shared.plans
     made.decisions |= shared.decisions
+    made.undecided |= shared.undecided
     return shared.round
 
 
@@ -161,6 +204,9 @@ def attend(
     One that shares its pool is only made ready for the round.
     """
     before = {plan.generation: plan for plan in tx.plans.of(job.id)}
+    if lifecycle.requeue(tx, job, now):
+        memo.wrote(tx, [job.id])
+        job = tx.jobs.get(job.id)
     sight = look(tx, job, settings=settings, now=now)
     follow(tx, job, sight, memo, settings, now)
     remember(tx, job, sight, now)
@@ -170,7 +216,8 @@ def attend(
     estimates.remember(tx, job, sight, now)
     job, decision, member = tx.jobs.get(job.id), None, None
     if job.state in _DECIDED and shares(job):
-        member = sharing.joined(tx, job, sight, memo, settings, now)
+        uses = estimates.uses_of(tx, job)
+        member = sharing.joined(tx, job, sight, memo, settings, now, uses=uses)
     elif job.state in _DECIDED:
         decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
@@ -264,7 +311,9 @@ def decide(
     tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
 ) -> Recommendation:
     """Choose a size for a job and store the choice: a plan, or a hold with its reason."""
-    decision = recommend(situate(tx, job, sight, settings=settings, now=now, room=memo.room))
+    uses = estimates.uses_of(tx, job)
+    situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
+    decision = recommend(situation)
     last = tx.plans.decision(job.id)
     tx.plans.decide(job.id, decision)
     code, reason = decision.explanation.code, decision.explanation.reason

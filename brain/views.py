@@ -88,7 +88,8 @@ class JobView:
     generation: int
     #: ``examples/s``, or ``steps/s`` where the probe saw no batch size.
     unit_of_throughput: str
-    #: Measured over the last minute in the present world; None when nothing is known.
+    #: Of the present world, measured as decisions measure it: over the last minute, over a quarter
+    #: of an hour where that has too few steps. None when nothing is known.
     throughput: Prediction | None
     #: What the standing plan promised at this size, where one did.
     promised: Prediction | None

@@ -210,7 +210,20 @@ def test_two_changes_do_not_overlap_in_the_measurements():
 
     laptop.live(60)
 
-    assert laptop.plans[0].state is PlanState.VERIFIED
+    first, second = laptop.plans[-1], laptop.plans[-2]
+    assert first.state is PlanState.VERIFIED
+    assert second.created_at >= first.updated_at
+
+
+def test_a_change_that_only_a_person_asked_for_is_left_alone_for_long():
+    settings = replace(QUICK, dwell_seconds=60)
+    laptop = Laptop(scaling_by(0.95), cpus=4, settings=settings).start().train(12)
+    with laptop.transaction() as (tx, job):
+        lifecycle.request(tx, job, 2, by="ada", why="", settings=settings, now=laptop.now)
+
+    laptop.live(40)
+
+    assert laptop.size == 2
     assert laptop.decision.explanation.code == "dwell"
 
 

@@ -37,7 +37,7 @@ def test_redeploy_changes_nothing():
 
 
 def test_upgrade_forgets_nothing_points_of_an_earlier_release_are_read_on():
-    laptop = Laptop(scaling_by(0.9), cpus=4).start()
+    laptop = Laptop(scaling_by(0.9), cpus=2).start()
     laptop.live(60)
     gained = ("nodes", "accumulation", "compute_seconds", "noise_scale", "foretold")
     with laptop.transaction() as (tx, job):

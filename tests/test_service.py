@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from brain import calls
+from brain import calls, cycle
 from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
 from brain.client import BrainClient
@@ -27,7 +27,7 @@ from brain.ports import Stores
 from brain.service.start import main
 from brain.service.tick import Ticker, Turn
 from brain.settings import Settings
-from brain.types.job import JobState
+from brain.types.job import JobId, JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from tests.api.app import Api, digits
@@ -300,6 +300,16 @@ def test_a_turn_that_fails_is_told_and_the_others_go_on(ticking: Ticking) -> Non
     assert b'brain_ticks_total{outcome="failed",pool="one"} 1.0' in ticking.metrics.text()
     ticking.ticker().tick()
     assert ticking.condition.degraded() == ()
+
+
+def test_a_job_that_a_turn_went_on_without_is_told(ticking: Ticking) -> None:
+    def partly(stores: Stores, pool: PoolName, settings: Settings, now: datetime) -> cycle.Turn:
+        return cycle.Turn(pool=pool, at=now, undecided={JobId("j1"): ZeroDivisionError("no steps")})
+
+    ticking.ticker(partly).tick()
+    assert "job j1: ZeroDivisionError: no steps" in ticking.condition.degraded()[0]
+    assert b'brain_jobs_undecided{pool="one"} 1.0' in ticking.metrics.text()
+    assert b'brain_ticks_total{outcome="partly",pool="one"} 1.0' in ticking.metrics.text()
 
 
 def test_a_database_that_goes_and_comes_is_told_and_mended(ticking: Ticking) -> None:

@@ -86,7 +86,7 @@ class Laptop:
 
     def turn(self) -> cycle.Turn:
         """One turn of the pool."""
-        return cycle.turn(self.stores, POOL, self.settings, self.now)
+        return cycle.turn(self.stores, POOL, self.settings, self.now).checked()
 
     def start(self) -> "Laptop":
         """Have the job admitted, and its first world formed."""

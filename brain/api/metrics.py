@@ -49,6 +49,9 @@ class Metrics:
         self.pool_shares = self._gauge(
             "pool_shares", "Jobs that share a pool by what the round meant", ["pool", "outcome"]
         )
+        self.undecided = self._gauge(
+            "jobs_undecided", "Jobs that a bug keeps from being decided about", ["pool"]
+        )
         self.database_bytes = self._gauge("database_bytes", "Bytes the stores take")
         self.lease_held = self._gauge("lease_held", "1 while this process decides", ["pool"])
         self.degraded = self._gauge("degraded", "1 while something is degraded", ["what"])

@@ -6,6 +6,6 @@ asking     document and question -> answer
 """
 
 from brain.estimates.asking import ask, market_of
-from brain.estimates.usage import remember
+from brain.estimates.usage import remember, uses_of
 
-__all__ = ["ask", "market_of", "remember"]
+__all__ = ["ask", "market_of", "remember", "uses_of"]

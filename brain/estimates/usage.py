@@ -58,6 +58,13 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
 
 
+def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
+    """What a job's replicas used in its worlds; nothing of one that reserves no accelerators."""
+    if job.document.resources.gpus == 0:
+        return ()
+    return used_by(tx.fits.get(job.id, KIND)).uses
+
+
 def used_by(stored: StoredFit | None) -> Used:
     """What was kept; nothing where nothing was."""
     return wire.decode(stored.parameters, Used) if stored is not None else Used()

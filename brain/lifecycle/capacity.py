@@ -36,6 +36,8 @@ class Holding:
     live: Mapping[NodeName, int]
     #: Replicas that it is to have.
     wished: int
+    #: Replicas that it would have if it ran.
+    target: int = 0
     #: Kind of node that it needs; None: any.
     accelerator: str | None = None
     #: Replicas by node as they were chosen; empty: wherever they fit.
@@ -56,6 +58,7 @@ def holding(tx: Transaction, job: Job) -> Holding:
         each=job.document.resources,
         live=Counter(replica.node for replica in live),
         wished=0 if job.state in _IDLE else target.replicas,
+        target=target.replicas,
         accelerator=job.document.accelerator,
         chosen=dict(target.nodes),
     )

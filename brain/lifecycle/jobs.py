@@ -7,11 +7,11 @@ from datetime import datetime
 from brain.errors import BadInput, Conflict, UnknownJob
 from brain.lifecycle.capacity import Room, compared, largest, room
 from brain.lifecycle.plans import close
-from brain.lifecycle.records import acted, happened, move_job
+from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
 from brain.lifecycle.wishes import wished
 from brain.lifecycle.work import check_limits, hand_on, teach
-from brain.ports import Transaction
+from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobDocument, JobId, JobState, Secret
 from brain.types.pool import Freeze
@@ -19,6 +19,10 @@ from brain.types.resources import PoolName
 from brain.types.world import ReplicaState
 from brain.typeset import count
 
+#: Kind of what is kept of a job whose first size Brain chose.
+BEGINS = "first-size/1"
+#: Kind of what is kept of a job that was stopped for another: for whom.
+PREEMPTED = "preempted/1"
 #: States in which nothing of a job runs, so that an intent is fulfilled at once.
 _STILL = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
@@ -119,16 +123,18 @@ def admit(
     now: datetime,
     room: Room = room,
     barred: Callable[[Job, int], str | None] = lambda job, replicas: None,
+    first: Callable[[Job, int], int | None] = lambda job, fits: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
     """Start what fits of ``queue``, by priority, then age; what does not fit says why.
 
-    ``barred`` says why a job that fits may not begin with so many replicas; ``begun`` is told of
-    each that starts: whoever keeps count for ``room``. Returns the started, as they were before.
+    ``barred`` says why a job that fits may not begin with so many replicas; ``first`` with how many
+    one begins whose owner left that open, of those that fit (None: the fewest); ``begun`` is told
+    of each that starts: whoever keeps count for ``room``. Returns the started, as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room, barred):
+        if _admitted(tx, job, now, room, barred, first):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -143,9 +149,35 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     if job.finished or job.intent is Intent.CANCEL:
         raise Conflict(f"job {job.document.name} is {_standing(job)}; it cannot be suspended")
     job = _intend(tx, job, Intent.SUSPEND, by, now)
+    _note_preemption(tx, job, "", now)
     if job.state in _STILL:
         return move_job(tx, job, JobState.SUSPENDED, f"suspended by {by}", now)
     return move_job(tx, job, job.state, f"{by} asked to suspend it at its next safe point", now)
+
+
+def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
+    """Have a job stopped at its next safe point for one that waits; ``requeue`` queues it again."""
+    job = suspend(tx, job, by=BRAIN, now=now)
+    _note_preemption(tx, job, why, now)
+    return move_job(tx, job, job.state, f"it makes room: {why}", now)
+
+
+def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
+    """Let a job that was stopped for another queue again; False where it was not."""
+    if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
+        return False
+    noted = tx.fits.get(job.id, PREEMPTED)
+    if noted is None or not noted.parameters:
+        return False
+    _note_preemption(tx, job, "", now)
+    resume(tx, job, by=BRAIN, now=now)
+    return True
+
+
+def _note_preemption(tx: Transaction, job: Job, why: str, now: datetime) -> None:
+    """Keep why a job was stopped for another; a person who suspends it meanwhile keeps it so."""
+    if why or tx.fits.get(job.id, PREEMPTED) is not None:
+        tx.fits.put(StoredFit(job=job.id, kind=PREEMPTED, parameters=why, fitted_at=now))
 
 
 def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
@@ -230,14 +262,41 @@ def _admitted(
     now: datetime,
     room: Room,
     barred: Callable[[Job, int], str | None],
+    first: Callable[[Job, int], int | None],
 ) -> bool:
-    size = wished(tx.plans.of(job.id), job)[1].replicas
-    why_not = _unfit(tx, job, size, room(tx, job)) or barred(job, size)
-    if why_not is None:
-        move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
-    else:
-        move_job(tx, job, JobState.QUEUED, why_not, now)
-    return why_not is None
+    fits, bounds = room(tx, job), job.document.replicas
+    sizes = [wished(tx.plans.of(job.id), job)[1].replicas]
+    if left_open := _left_open(tx, job):
+        sizes = [first(job, fits) or bounds.min, bounds.min]
+    why_not = ""
+    for size in dict.fromkeys(sizes):
+        why_not = _unfit(tx, job, size, fits) or barred(job, size) or ""
+        if not why_not:
+            job = _beginning(tx, job, size, now) if left_open else job
+            move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
+            return True
+    move_job(tx, job, JobState.QUEUED, why_not, now)
+    return False
+
+
+def _left_open(tx: Transaction, job: Job) -> bool:
+    """Whether Brain may choose the first size: its owner did not, and nothing changed it since."""
+    start = job.document.replicas.start
+    mine = start is None or tx.fits.get(job.id, BEGINS) is not None
+    return (
+        mine and job.document.replicas.allow(job.document.replicas.min) and not tx.plans.of(job.id)
+    )
+
+
+def _beginning(tx: Transaction, job: Job, size: int, now: datetime) -> Job:
+    """The job with the first size that Brain chose; it is chosen anew if it queues again."""
+    bounds = job.document.replicas
+    start = None if size == bounds.min else size
+    if start == bounds.start:
+        return job
+    tx.fits.put(StoredFit(job=job.id, kind=BEGINS, parameters=str(size), fitted_at=now))
+    document = replace(job.document, replicas=replace(bounds, start=start))
+    return tx.jobs.put(replace(job, document=document, updated_at=now))
 
 
 def _unfit(tx: Transaction, job: Job, size: int, fits: int) -> str | None:

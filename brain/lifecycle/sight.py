@@ -110,12 +110,7 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
         return Sight(world=None, present=Undetermined("no world has formed yet"))
     stored, terms = points(tx, job), terms_of(job.document)
     earlier = tuple(point for point in stored if point.epoch != world.epoch)
-    for seconds in WINDOWS_SECONDS:
-        since = now - timedelta(seconds=seconds)
-        samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
-        present = _measured(samples, settings)
-        if isinstance(present, Point) or since <= world.formed_at:
-            break
+    samples, present = of_world(tx, job, world, settings=settings, now=now)
     sums = gradients(tx, job).with_samples(samples)
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
     if not isinstance(present, Point):
@@ -133,6 +128,19 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
         return replace(sight, present=unusable)
 
 
+def of_world(
+    tx: Transaction, job: Job, world: World, *, settings: Settings, now: datetime
+) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
+    """The newest samples of a world, as few as suffice, and what it achieves by them."""
+    for seconds in WINDOWS_SECONDS:
+        since = now - timedelta(seconds=seconds)
+        samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
+        found = achieved(samples, settings)
+        if isinstance(found, Point) or since <= world.formed_at:
+            break
+    return samples, found
+
+
 def _foretold(
     present: Point, stored: Sequence[Point], terms: Terms, taught: History | None
 ) -> Prediction | None:
@@ -141,7 +149,8 @@ def _foretold(
     return kept[0] if kept else foretell(present, stored, terms=terms, history=taught)
 
 
-def _measured(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:
+def achieved(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:
+    """What a world achieves by samples of it, or why that cannot be said."""
     try:
         return measure(
             samples, minimum_steps=settings.minimum_steps, spread_limit=settings.spread_limit

@@ -1,8 +1,10 @@
 """From the stores to the situation that a policy decides in."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -10,15 +12,20 @@ from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
-from brain.lifecycle.work import limits, ratios, still_to_come
+from brain.lifecycle.work import earlier_runs, limits, still_to_come
+from brain.models.estimate.past import WorldUse
+from brain.models.fitting import Point
 from brain.models.job import Size
+from brain.models.resources.gpu_memory import safe_batch
 from brain.models.restart import restart_cost
+from brain.models.terms import local_batch
 from brain.optimizer import Situation
 from brain.optimizer.guards import RETURNED
+from brain.optimizer.situation import SlowNode
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
-from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Recommendation
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
 from brain.types.world import Cause, World
@@ -34,6 +41,9 @@ _DISAPPOINTED_SECONDS = 6 * 3600.0
 _SAVES_SECONDS = 24 * 3600.0
 #: Step time above its peers' median from which a rank is a straggler.
 _STRAGGLER = 0.2
+#: A node is left for it once the same rank was the slowest, by this much, in each of so many
+#: slices of so many seconds (models.md section 4.4).
+_SLOW, _SLOW_SLICES, _SLICE_SECONDS = 0.15, 5, 60.0
 
 
 def situate(
@@ -44,13 +54,14 @@ def situate(
     settings: Settings,
     now: datetime,
     room: Room = room,
+    uses: Sequence[WorldUse] = (),
 ) -> Situation:
-    """Gather what a policy may know of a job."""
+    """Gather what a policy may know of a job; ``uses`` is what its replicas used so far."""
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
     saves = _saves(tx, job, now)
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
-    rest = still_to_come(job, sight, worlds, elapsed=elapsed, ratios=ratios(tx, job))
+    rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=earlier_runs(tx, job))
     sizes = tuple(job.document.replicas.sizes())
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
@@ -76,6 +87,8 @@ def situate(
         remaining_basis=rest.basis,
         limits=limits(job, sight, worlds, settings, now),
         straggler=_straggler(sight.samples),
+        slow=_slow_node(tx, job, sight, now),
+        device_examples=_device_examples(sight, uses),
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
         settings=settings,
@@ -95,11 +108,15 @@ def _changes(
     ]
     restart = restart_cost(downtimes, assumed_seconds=settings.restart_seconds)
     changed, lately = changed_at(worlds, plans), _own_changes(plans, now)
+    newest = next((plan for plan in plans if reached(plan)), None)
+    moved = next((plan for plan in plans if reached(plan) and _moved(plan)), None)
     return {
         "restart_seconds": restart.seconds,
         "restarts_measured": restart.measured,
         "since_change_seconds": None if changed is None else _since(changed, now),
-        "changes_lately": len(lately),
+        "changes_lately": _turns(lately),
+        "since_move_seconds": None if moved is None else _since(moved.updated_at, now),
+        "ramping": newest is not None and _grew(newest) and newest.outcome.verdict is Verdict.KEPT,
         "left_lately": frozenset(plan.current.replicas for plan in lately),
         "disappointed": _disappointed(plans, now),
     }
@@ -141,6 +158,25 @@ def _own_changes(plans: Sequence[ScalePlan], now: datetime) -> list[ScalePlan]:
     ]
 
 
+def _grew(plan: ScalePlan) -> bool:
+    """Whether a plan was Brain's advice to grow."""
+    larger = plan.target.replicas > plan.current.replicas
+    return larger and plan.kind is PlanKind.RESIZE and plan.proposed_by == BRAIN
+
+
+def _moved(plan: ScalePlan) -> bool:
+    """Whether a plan left nodes without giving replicas up."""
+    before, after = dict(plan.current.nodes), dict(plan.target.nodes)
+    left = any(after.get(node, 0) < count for node, count in before.items())
+    return bool(after) and left and plan.target.replicas >= plan.current.replicas
+
+
+def _turns(changes: Sequence[ScalePlan]) -> int:
+    """Changes, newest first; one growth after the other is one way up, not a job that flaps."""
+    climbed = sum(_grew(one) and _grew(other) for one, other in pairwise(changes))
+    return len(changes) - climbed
+
+
 def _disappointed(plans: Sequence[ScalePlan], now: datetime) -> frozenset[int]:
     return frozenset(
         plan.target.replicas
@@ -152,6 +188,20 @@ def _disappointed(plans: Sequence[ScalePlan], now: datetime) -> frozenset[int]:
 
 
 def _straggler(samples: Sequence[ThroughputSample]) -> str | None:
+    found = _slowest(samples)
+    if found is None:
+        return None
+    rank, seconds, usual = found
+    if seconds <= usual * (1 + _STRAGGLER):
+        return None
+    return (
+        f"rank {rank} needs {duration(seconds)} a step, "
+        f"{change(seconds / usual - 1)} against the median of its peers"
+    )
+
+
+def _slowest(samples: Sequence[ThroughputSample]) -> tuple[int, float, float] | None:
+    """The slowest rank, its step seconds, and the median of all; None where there is one rank."""
     ranks: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
         if sample.phase is Phase.TRAINING:
@@ -160,13 +210,41 @@ def _straggler(samples: Sequence[ThroughputSample]) -> str | None:
         return None
     medians = {rank: median(values) for rank, values in ranks.items()}
     slowest = max(medians, key=lambda rank: medians[rank])
-    usual = median(medians.values())
-    if medians[slowest] <= usual * (1 + _STRAGGLER):
+    return slowest, medians[slowest], median(medians.values())
+
+
+def _slow_node(tx: Transaction, job: Job, sight: Sight, now: datetime) -> SlowNode | None:
+    """The node of a rank that was the slowest for minutes on end, where others are elsewhere."""
+    world = sight.world
+    if world is None or _straggler(sight.samples) is None:
         return None
-    return (
-        f"rank {slowest} needs {duration(medians[slowest])} a step, "
-        f"{change(medians[slowest] / usual - 1)} against the median of its peers"
+    long = timedelta(seconds=_SLOW_SLICES * _SLICE_SECONDS)
+    samples = tx.telemetry.throughput(job.id, since=now - long, epoch=world.epoch)
+    slices: dict[int, list[ThroughputSample]] = defaultdict(list)
+    for sample in samples:
+        slices[int(_since(sample.measured_at, now) // _SLICE_SECONDS)].append(sample)
+    found = [_slowest(some) for some in slices.values()]
+    seen = [one for one in found if one is not None and one[1] > one[2] * (1 + _SLOW)]
+    if len(seen) < _SLOW_SLICES or len({rank for rank, _, _ in seen}) > 1:
+        return None
+    replica = {sample.place.rank: sample.place.replica for sample in samples}[seen[0][0]]
+    nodes = {member.replica: member.node for member in world.members}
+    if replica not in nodes or len(set(nodes.values())) < 2:
+        return None
+    return SlowNode(node=nodes[replica], factor=min(one[1] / one[2] for one in seen))
+
+
+def _device_examples(sight: Sight, uses: Sequence[WorldUse]) -> float | None:
+    """Most examples that a device surely holds, by what was read of its memory in each world."""
+    read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
+    points = [*sight.earlier, sight.present]
+    peaks = tuple(
+        (local_batch(point), read[point.epoch].device_bytes or 0.0)
+        for point in points
+        if isinstance(point, Point) and point.examples_per_step and point.epoch in read
     )
+    capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
+    return safe_batch(peaks, capacity)
 
 
 def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:

@@ -1,11 +1,10 @@
 """How much a run has left to do, what it may still use for it, and what it learns from others.
 
-Declared steps are believed once earlier runs of the job's name kept to theirs; until then they
-only shorten what is expected. Each run hands what it learned of its name on to the next, and what
-it taught about jobs to all that come.
+Declared steps and epochs are believed once earlier runs of the job's name kept to theirs; until
+then they only shorten what is expected. How long an epoch is only those runs can tell. Each run
+hands what it learned of its name on to the next, and what it taught about jobs to all that come.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from brain.errors import BadInput, UnknownJob
 from brain.lifecycle.sight import HISTORY, Sight, points
 from brain.models.fitting import Point
 from brain.models.lessons import MOST_APPLICATIONS, Taught, learned, taught
-from brain.models.remaining import Remaining, remaining
+from brain.models.remaining import Declared, Finished, Remaining, declared, remaining
 from brain.models.step_time.history import APPLICATIONS
 from brain.models.terms import terms_of
 from brain.optimizer.situation import Limits
@@ -25,8 +24,8 @@ from brain.settings import Settings, prices_of
 from brain.types.job import Job, JobDocument, JobState
 from brain.types.world import World
 
-#: Kind of the stored list of declared over actual steps of earlier runs, oldest first.
-KIND = "declarations/1"
+#: Kind of the stored list of what earlier runs declared and came to, oldest first.
+KIND = "finished-runs/1"
 #: Kind of the stored lesson of a finished job.
 LESSON = "lesson/1"
 #: Runs that are handed on.
@@ -53,9 +52,10 @@ def hand_on(tx: Transaction, job: Job, now: datetime) -> None:
         return
     if not before.finished:
         return
-    known = [*ratios(tx, before), *_proved(tx, before)][-_HANDED_ON:]
+    known = [*earlier_runs(tx, before), *_came_to(tx, before)][-_HANDED_ON:]
     if known:
-        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=json.dumps(known), fitted_at=now))
+        parameters = wire.encode(known).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
 
 
 def teach(tx: Transaction, job: Job, now: datetime) -> None:
@@ -85,18 +85,27 @@ def _application(job: Job) -> str:
     return document.script_hash or f"{document.project}/{document.name}"
 
 
-def ratios(tx: Transaction, job: Job) -> tuple[float, ...]:
-    """Declared over actual steps of earlier runs of the job's name, oldest first."""
+def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:
+    """Runs of the job's name that ended well and had declared something, oldest first."""
     stored = tx.fits.get(job.id, KIND)
-    return tuple(json.loads(stored.parameters)) if stored else ()
+    return tuple(wire.decode(stored.parameters, list[Finished])) if stored else ()
 
 
-def _proved(tx: Transaction, run: Job) -> list[float]:
-    """Declared over actual steps of a run that came to its end."""
-    if run.state is not JobState.SUCCEEDED or run.document.steps is None:
+def promised_work(job: Job, past: Sequence[Finished]) -> Declared | None:
+    """What the job's document says of its work, in what can be counted."""
+    return declared(job.document.steps, job.document.epochs, past)
+
+
+def _came_to(tx: Transaction, run: Job) -> list[Finished]:
+    """A run that came to its end, where it had declared something."""
+    steps, epochs = run.document.steps, run.document.epochs
+    if run.state is not JobState.SUCCEEDED or (steps is None and epochs is None):
         return []
-    made = steps_made(points(tx, run), tx.worlds.of(run.id))
-    return [run.document.steps / made] if made > 0 else []
+    seen, worlds = points(tx, run), tx.worlds.of(run.id)
+    made = steps_made(seen, worlds)
+    examples = examples_made(seen, worlds)
+    known = Finished(steps=made, examples=examples, declared_steps=steps, declared_epochs=epochs)
+    return [known] if made > 0 else []
 
 
 def steps_made(seen: Sequence[Point], worlds: Sequence[World]) -> int:
@@ -104,8 +113,24 @@ def steps_made(seen: Sequence[Point], worlds: Sequence[World]) -> int:
     return sum(p.last_step for p in seen) - sum(world.steps_redone or 0 for world in worlds)
 
 
+def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
+    """The same in examples; None where a batch was not seen."""
+    batches = {point.epoch: point.examples_per_step for point in seen}
+    if not seen or not all(batches.values()):
+        return None
+    made = sum(point.last_step * (point.examples_per_step or 0.0) for point in seen)
+    # Steps are made again by the world after the one that lost them, with its batch.
+    redone = sum((world.steps_redone or 0) * (batches.get(world.epoch) or 0.0) for world in worlds)
+    return made - redone
+
+
 def still_to_come(
-    job: Job, sight: Sight, worlds: Sequence[World], *, elapsed: float, ratios: Sequence[float]
+    job: Job,
+    sight: Sight,
+    worlds: Sequence[World],
+    *,
+    elapsed: float,
+    past: Sequence[Finished],
 ) -> Remaining:
     """Training time to come at the present pace.
 
@@ -113,18 +138,28 @@ def still_to_come(
     and what the job's age says: neither is worth a restart that only the other one pays for.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
-    if job.document.steps is None or not isinstance(sight.present, Point):
+    said, present = promised_work(job, past), sight.present
+    if said is None or not isinstance(present, Point):
+        if job.document.epochs is not None and said is None:
+            return replace(by_age, basis="as long as so far: no run told how long an epoch is")
         return by_age
-    declared = remaining(
-        done=steps_made([*sight.earlier, sight.present], worlds),
-        declared=job.document.steps,
-        work_per_second=1 / sight.present.step_seconds,
+    seen = [*sight.earlier, present]
+    done, pace = float(steps_made(seen, worlds)), 1 / present.step_seconds
+    if said.in_examples:
+        examples = examples_made(seen, worlds)
+        if examples is None or present.examples_per_step is None:
+            return replace(by_age, basis="as long as so far: its batch was not seen")
+        done, pace = examples, pace * present.examples_per_step
+    found = remaining(
+        done=done,
+        declared=said.expected,
+        work_per_second=pace,
         elapsed_seconds=elapsed,
-        ratios=ratios,
-        trusted=not ratios,
+        ratios=said.ratios,
+        trusted=not said.ratios,
     )
-    if ratios or declared.seconds <= by_age.seconds:
-        return declared
+    if said.ratios or found.seconds <= by_age.seconds:
+        return found
     return replace(by_age, basis="as long as so far: no declaration was tested")
 
 

@@ -228,6 +228,15 @@ class JobModel:
         batch = local * self._copies(replicas)
         return float(efficiency(batch, first_batch=first, noise=noise))
 
+    def local_batch(self, replicas: int) -> float | None:
+        """Examples of a worker's micro-batch at a size; None where nobody knows how it follows."""
+        if self.batching is Batching.UNKNOWN or self.present.examples_per_step is None:
+            return None
+        asked = self._configurations(
+            self.present.accelerator, [Size(replicas=replicas)], self.batching
+        )
+        return asked[0].local_batch
+
     def trial(self, size: Size) -> Trial | None:
         """The micro-batch at the present size that would tell most about ``size``.
 

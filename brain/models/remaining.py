@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 #: A declaration this far off disproves those that come after it: half or twice.
 _WRONG = math.log(2.0)
@@ -33,6 +33,73 @@ class Remaining:
     declared: bool
     #: In one sentence, why.
     basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a run that came to its end had declared, and what it came to."""
+
+    #: Optimizer steps, those made again once.
+    steps: float
+    #: The same in examples; None where a batch was not seen.
+    examples: float | None = None
+    declared_steps: int | None = None
+    declared_epochs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a run says of its work, with what became of such words before."""
+
+    #: Of the whole run.
+    work: float
+    #: Whether that is examples, or optimizer steps.
+    in_examples: bool = False
+    #: Declared and actual work of runs that ended, oldest first.
+    finished: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Declared over actual work of those, as ``proved`` takes them."""
+        return tuple(said / did for said, did in self.finished if did > 0)
+
+    @property
+    def expected(self) -> float:
+        """The work of this run: as declared, or by habit where declarations miss it."""
+        misses = [math.log(ratio) ** 2 for ratio in self.ratios if ratio > 0]
+        exact = not misses or fmean(misses) <= _EXACT**2
+        return self.work if exact else expected(self.work, self.finished)
+
+
+def declared(steps: int | None, epochs: int | None, past: Sequence[Finished]) -> Declared | None:
+    """Return what steps or epochs mean as work; None where nothing is said that anybody can count.
+
+    An epoch is as long as those of earlier runs were: in examples where all of them saw their
+    batch, so that it stays the same when batches change, else in steps. How long it is was what
+    the first run taught, so that it tests no declaration.
+
+    >>> run = Finished(steps=1000, declared_epochs=10)
+    >>> declared(None, 20, [run]).work, declared(None, 20, [run, run]).ratios
+    (2000.0, (1.0,))
+    >>> declared(None, 20, []) is None
+    True
+    """
+    if steps is not None:
+        pairs = [(float(run.declared_steps), run.steps) for run in past if run.declared_steps]
+        return Declared(work=float(steps), finished=tuple(pairs))
+    known = [run for run in past if run.declared_epochs]
+    if epochs is None or not known:
+        return None
+    in_examples = all(run.examples for run in known)
+    did = [run.examples if in_examples and run.examples else run.steps for run in known]
+    said = [run.declared_epochs or 1 for run in known]
+    each = [work / epoch for work, epoch in zip(did, said, strict=True)]
+    finished = [
+        (said[i] * median(each[max(0, i - _RECENT) : i]), did[i]) for i in range(1, len(known))
+    ]
+    return Declared(
+        work=epochs * median(each[-_RECENT:]), in_examples=in_examples, finished=tuple(finished)
+    )
 
 
 def proved(ratios: Sequence[float]) -> bool:

@@ -15,8 +15,10 @@ from brain.typeset import count, duration, resize
 MOST_CHANGES = 4
 #: Code of the hold that only looks, because nobody looked for long.
 RETURNED = "returned"
-#: Restarts' worth of time for which a job is left alone after a change.
-DWELL_RESTARTS = 10.0
+#: Restarts' worth of time for which a job is left alone after a change; on its way up it only
+#: waits until the last step has paid for itself, which one of ten per cent does not, a doubling
+#: does.
+DWELL_RESTARTS, RAMP_RESTARTS = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,16 +173,35 @@ def flapping(situation: Situation) -> Hold | None:
     )
 
 
+def dwell_seconds(situation: Situation) -> float:
+    """How long a job is left alone after a change."""
+    dwell = max(situation.settings.dwell_seconds, DWELL_RESTARTS * situation.restart_seconds)
+    return dwell * 2.0 ** max(0, situation.changes_lately - 1)
+
+
+def climbs(situation: Situation) -> bool:
+    """Whether a job that would be left alone may grow all the same, and only that.
+
+    A job that begins small and doubles would else spend its first hour on the way to its size.
+    """
+    since = situation.since_change_seconds
+    if since is None or not situation.ramping:
+        return False
+    return RAMP_RESTARTS * situation.restart_seconds <= since < dwell_seconds(situation)
+
+
 def dwelling(situation: Situation) -> Hold | None:
     """Two changes must not overlap in the measurements, and each is to pay before the next.
 
-    Twice as long after each further change within the hour.
+    Twice as long after each further change within the hour. One that grew and kept its promise may
+    go on growing sooner: ``climbs`` says until when it may only grow.
     """
     since = situation.since_change_seconds
-    dwell = max(situation.settings.dwell_seconds, DWELL_RESTARTS * situation.restart_seconds)
-    dwell *= 2 ** max(0, situation.changes_lately - 1)
-    if since is None or since >= dwell:
+    dwell = dwell_seconds(situation)
+    if since is None or since >= dwell or climbs(situation):
         return None
+    if situation.ramping:
+        dwell = RAMP_RESTARTS * situation.restart_seconds
     return Hold(
         code="dwell",
         reason=f"its world changed {duration(since)} ago, it is left alone for {duration(dwell)}",

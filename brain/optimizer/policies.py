@@ -131,6 +131,16 @@ class Fed:
 
 
 @dataclass(frozen=True, slots=True)
+class FitsDevices:
+    """No smaller size at which the batch of a worker would not surely fit its device."""
+
+    base: Policy
+
+    def choose(self, situation: Situation) -> Choice:
+        return self.base.choose(situation.without_each(Situation.overflows))
+
+
+@dataclass(frozen=True, slots=True)
 class NotInVain:
     """Not a size that fell short lately."""
 
@@ -139,6 +149,19 @@ class NotInVain:
     def choose(self, situation: Situation) -> Choice:
         why = "it fell short of its promise within the last 6 h"
         return self.base.choose(situation.without(situation.disappointed, why))
+
+
+@dataclass(frozen=True, slots=True)
+class UpOnly:
+    """Only larger sizes on the way up, as long as the last change would else be too recent."""
+
+    base: Policy
+
+    def choose(self, situation: Situation) -> Choice:
+        if not guards.climbs(situation):
+            return self.base.choose(situation)
+        smaller = [size for size in situation.sizes if size < situation.replicas]
+        return self.base.choose(situation.without(smaller, "it grew lately"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +247,8 @@ class Guarded:
 
 #: What Brain does for a job that is a pool of its own.
 SINGLE_JOB: Policy = Guarded(
-    WorthARestart(WithinBounds(NotInVain(Fed(WithinLimits(NotBack(Efficient())))))),
+    WorthARestart(
+        WithinBounds(FitsDevices(NotInVain(Fed(UpOnly(WithinLimits(NotBack(Efficient())))))))
+    ),
     by=guards.ALL,
 )

@@ -14,6 +14,10 @@ from brain.types.allocation import Allocation
 from brain.types.job import Job, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
+from brain.types.resources import NodeName
+
+#: Batches are shares of others: equal ones differ in the last digits.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,15 @@ class Limits:
     deadline_seconds: float | None = None
     #: Replicas times seconds that the budget still allows; None where there is none.
     replica_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowNode:
+    """A node that slowed a job down for minutes on end."""
+
+    node: NodeName
+    #: Step time there over the median of the others.
+    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +76,14 @@ class Situation:
     restarts_measured: int = 0
     #: Since a plan last changed the world; None where none ever did.
     since_change_seconds: float | None = None
-    #: Changes by Brain's own advice within the last hour, and the sizes that they left.
+    #: Changes by Brain's own advice within the last hour, growths in a row as one, and the sizes
+    #: that they left.
     changes_lately: int = 0
     left_lately: frozenset[int] = frozenset()
+    #: Since it was last moved to other nodes without need; None where it never was.
+    since_move_seconds: float | None = None
+    #: Whether the last change was a growth of Brain's that kept its promise: on the way up.
+    ramping: bool = False
     #: Since the last decision about this job; None before the first.
     since_decision_seconds: float | None = None
     #: Trained so far, and expected to come.
@@ -80,6 +98,10 @@ class Situation:
     disappointed: frozenset[int] = frozenset()
     #: A rank that is slower than its peers, in one sentence.
     straggler: str | None = None
+    #: The node of that rank, where it was the slowest for minutes on end.
+    slow: SlowNode | None = None
+    #: Most examples of a micro-batch that a device surely holds; None where no memory was read.
+    device_examples: float | None = None
     #: Share of the step time that workers wait for data, and of its node's CPUs that are busy.
     data_wait_share: float | None = None
     cpu_share: float | None = None
@@ -115,6 +137,18 @@ class Situation:
         """
         rate = self.predict(replicas).examples_per_second
         return rate * (self.model.worth(replicas) if self.model else 1.0)
+
+    def overflows(self, replicas: int) -> str | None:
+        """Why a worker would not surely fit its device at a size: fewer of them hold more each."""
+        if self.device_examples is None or self.model is None or replicas >= self.replicas:
+            return None
+        held = self.model.local_batch(replicas)
+        if held is None or held <= self.device_examples * (1 + _ROUNDING):
+            return None
+        return (
+            f"each worker would hold {held:.0f} examples there, and {self.device_examples:.0f} "
+            "surely fit its device"
+        )
 
     def gain(self, replicas: int) -> float | None:
         """Predicted change of throughput against the present; None where it is undetermined."""

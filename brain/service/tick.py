@@ -61,6 +61,8 @@ class Ticker:
         # directory at once, whatever the clock did meanwhile.
         self._holder = f"{socket.gethostname()}:{home.absolute()}"
         self._held: set[PoolName] = set()
+        # Bugs of each pool as they were last told in the log: not every two seconds anew.
+        self._told: dict[PoolName, frozenset[str]] = {}
         self._hurry, self._stopping = threading.Event(), threading.Event()
         # When the last tick ended, and how long it took.
         self._ended = self._lasted = 0.0
@@ -132,13 +134,14 @@ class Ticker:
             return
         before = last_event_id(self._stores)
         try:
-            self._decide(self._stores, pool, self._settings, self._clock())
+            done = self._decide(self._stores, pool, self._settings, self._clock())
         except Unavailable:
             raise
         except Exception as bug:  # noqa: BLE001 - one pool's bug must not end deciding for the others
             self._failed(pool, bug)
             return
-        self._metrics.ticks.labels(pool, "ok").inc()
+        bugs = self._tell_bugs(pool, done) if isinstance(done, cycle.Turn) else 0
+        self._metrics.ticks.labels(pool, "partly" if bugs else "ok").inc()
         self._metrics.turn_seconds.observe(time.monotonic() - began)
         self._condition.mend(f"turn:{pool}")
         if last_event_id(self._stores) != before:
@@ -155,6 +158,27 @@ class Ticker:
             # What the turn at hand noted may not have been kept.
             self._memos.pop(pool, None)
             raise
+
+    def _tell_bugs(self, pool: PoolName, done: cycle.Turn) -> int:
+        """Tell of bugs that a turn went on without: each once in the log, as long as it lasts."""
+        bugs = {f"job {job}": bug for job, bug in done.undecided.items()}
+        bugs |= {f"what its jobs share ({n})": bug for n, bug in enumerate(done.bugs, 1)}
+        told = {what: f"{what}: {type(bug).__name__}: {bug}" for what, bug in bugs.items()}
+        for what, sentence in told.items():
+            if sentence not in self._told.get(pool, frozenset()):
+                _log.error("the turn of pool %s failed for %s", pool, what, exc_info=bugs[what])
+        self._told[pool] = frozenset(told.values())
+        self._metrics.undecided.labels(pool).set(len(done.undecided))
+        if told:
+            more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+            self._condition.worsen(
+                f"jobs:{pool}",
+                f"in pool {pool} this is not being decided: {next(iter(told.values()))}{more}; it "
+                "goes on as it is, the service's log has more",
+            )
+        else:
+            self._condition.mend(f"jobs:{pool}")
+        return len(told)
 
     def _failed(self, pool: PoolName, bug: Exception) -> None:
         _log.error("the turn of pool %s failed", pool, exc_info=bug)

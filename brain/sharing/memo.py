@@ -90,6 +90,10 @@ class Memo:
         last = self.looked.get(id)
         return last is None or last.mark != self.marks[id] or now >= last.again_at
 
+    def size(self, id: JobId) -> int:
+        """Replicas that a job would have if it ran."""
+        return self._holdings[id].target
+
     def room(self, tx: Transaction, job: Job) -> int:
         """``lifecycle.capacity.room``, from what is known here."""
         return self.ledger.room(job)

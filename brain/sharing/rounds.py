@@ -1,6 +1,6 @@
 """One round of a pool: its members from the stores, a division, its plans."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -8,12 +8,15 @@ from brain import lifecycle
 from brain.errors import Conflict
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.surroundings import situate
+from brain.models.estimate.past import WorldUse
 from brain.optimizer.cluster import Placement, Prices
 from brain.optimizer.guards import Hold
 from brain.optimizer.sharing import Division, Member, advise, divide, facts, member, shares, waiting
-from brain.optimizer.sharing.market import Floor, kind_of, kinds_of
+from brain.optimizer.sharing.market import Floor, giving_way, kind_of, kinds_of
+from brain.optimizer.sharing.members import beside_slow
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
+from brain.sharing.findings import undecided
 from brain.sharing.memo import Memo
 from brain.types.job import Intent, Job, JobId
 from brain.types.plan import PlanState, ScalePlan
@@ -31,10 +34,17 @@ _STORED_AGAIN = 0.3
 
 
 def joined(
-    tx: Transaction, job: Job, sight: Sight, memo: Memo, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    sight: Sight,
+    memo: Memo,
+    settings: Settings,
+    now: datetime,
+    *,
+    uses: Sequence[WorldUse] = (),
 ) -> Member:
-    """A job that runs, as one of those that share its pool."""
-    situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room)
+    """A job that runs, as one of those that share its pool; ``uses``: what its replicas used."""
+    situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     current, hold = _placed(memo, job)
     hold = _refused(tx, job, settings, now) or hold
     kind = current.accelerator if current else None
@@ -48,6 +58,8 @@ class Shared:
     def __init__(self) -> None:
         self.plans: list[ScalePlan] = []
         self.decisions: dict[JobId, Recommendation] = {}
+        #: Bugs, by the job that brought them out; the others were decided about without it.
+        self.undecided: dict[JobId, Exception] = {}
         #: None where there was none.
         self.round: PoolRound | None = None
 
@@ -62,23 +74,63 @@ def share(
     Raises:
         Conflict: somebody changed one of the jobs meanwhile; nothing was stored.
     """
-    members = _members(memo)
     with stores.transaction(read_only=True) as tx:
         policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
+    written = policy.policy if policy else PoolPolicy()
+    members = beside_slow(giving_way(_members(memo), written))
     rests_on = _rests_on(members, memo, policy.version if policy else 0)
     done = Shared()
     if not members or not _time(memo, rests_on, settings, now):
         return done
-    written = policy.policy if policy else PoolPolicy()
     prices = _prices(last)
-    floor = _floor(members, memo)
-    division = divide(members, floor, written, prices=prices, settings=settings, now=now)
+
+    def divided(these: Sequence[Member]) -> Division:
+        floor = _floor(these, memo)
+        return divide(these, floor, written, prices=prices, settings=settings, now=now)
+
+    try:
+        division = divided(members)
+    except Exception:  # One member's bug must not end deciding for the others.
+        done.undecided |= _blamed(members, divided)
+        if not done.undecided:
+            raise
+        members = _set_aside(stores, memo, members, done.undecided, now)
+        division = divided(members)
     with stores.transaction() as tx:
         _expect_unchanged(tx, memo, division)
         _store(tx, memo, members, division, last, settings, now, done, observe=observe)
         memo.wrote(tx, [plan.job for plan in done.plans])
     memo.round_at, memo.rested_on = now, rests_on
     return done
+
+
+def _blamed(
+    members: Sequence[Member], divided: Callable[[Sequence[Member]], Division]
+) -> dict[JobId, Exception]:
+    """Those that a pool of their own cannot be divided for either, each with what went wrong."""
+    found: dict[JobId, Exception] = {}
+    for one in members:
+        try:
+            advise(one, divided([one]))
+        except Exception as bug:  # noqa: BLE001 - kept for the log, by the job that brought it out
+            found[one.job.id] = bug
+    return found
+
+
+def _set_aside(
+    stores: Stores,
+    memo: Memo,
+    members: Sequence[Member],
+    bugs: Mapping[JobId, Exception],
+    now: datetime,
+) -> list[Member]:
+    """The others; those at fault say so and are left alone until they are looked at again."""
+    for id, bug in bugs.items():
+        undecided(stores, id, bug, now)
+        known = memo.looked.get(id)
+        if known is not None:
+            memo.looked[id] = replace(known, member=None)
+    return [one for one in members if one.job.id not in bugs]
 
 
 def _members(memo: Memo) -> list[Member]:
@@ -90,7 +142,8 @@ def _members(memo: Memo) -> list[Member]:
         if id in queue:
             job = memo.job(id)
             if shares(job) and job.intent is Intent.RUN:
-                found.append(waiting(job, kinds_of(job, memo.nodes, None, migrate=True)))
+                kinds = kinds_of(job, memo.nodes, None, migrate=True)
+                found.append(waiting(job, kinds, memo.size(id)))
         elif known is not None and known.member is not None:
             found.append(known.member)
     return found
@@ -194,8 +247,12 @@ def _store(
     by_key = {one.key: one for one in members}
     plans: dict[str, int] = {}
     for key, made in division.changes.items() if not observe else ():
-        after = tuple((JobId(other), plans[other]) for other in made.after)
         job = tx.jobs.get(made.member.job.id)
+        if made.grant.placement is None:
+            lifecycle.preempt(tx, job, advice[key].explanation.reason, now)
+            memo.wrote(tx, [job.id])
+            continue
+        after = tuple((JobId(other), plans[other]) for other in made.after if other in plans)
         plan = lifecycle.propose(
             tx, job, advice[key], settings=settings, now=now, after=after, room=memo.room
         )

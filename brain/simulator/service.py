@@ -105,7 +105,7 @@ class Service:
             self._forget(tx)
         self._told_at = self._world.now
         began = stopwatch()
-        cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo)
+        cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo).checked()
         took = stopwatch() - began
         return took, self._carry_out()
 

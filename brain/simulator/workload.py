@@ -25,7 +25,7 @@ COLUMNS: Mapping[str, str] = {
     "batch_size": "global batch that its script keeps",
     "min_replicas": "fewest that an elastic policy may give it",
     "max_replicas": "most that an elastic policy may give it",
-    "start_replicas": "how many Brain lets it begin with; the fewest unless said",
+    "start_replicas": "how many Brain lets it begin with; it chooses unless said",
     "unit": "how many come or go together",
     "priority": "jobs of a higher one come first",
     "project": "whose quota it counts in",
@@ -235,7 +235,7 @@ def _bounds(row: _Row, spec: Spec, document: JobDocument | None) -> Bounds:
         )
     start = given.start if not row.text("min_replicas") else None
     start = row.whole("start_replicas", start or low)
-    first = None if start == low else start
+    first = start if row.text("start_replicas") or start != low else None
     bounds = Bounds(min=low, max=min(high, spec.largest), unit=unit, start=first)
     if start != low and not bounds.allow(start):
         raise row.bad("start_replicas", f"is no multiple of {unit} from {low} to {bounds.max}")

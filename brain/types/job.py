@@ -183,6 +183,9 @@ class JobDocument:
     deadline: datetime | None = None
     restarts: Restarts = Restarts()
     priority: int = 0
+    #: Whether it may be suspended for one of higher priority that waits to start; it queues again
+    #: at once, and goes on from its checkpoint.
+    preemptible: bool = False
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
     policy: Policy = Policy()
     #: Write-only: answers show the names.

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brain import calls, lifecycle
+from brain.lifecycle.sight import look
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, Verdict
 from brain.types.recommendation import Prediction
@@ -161,6 +162,19 @@ def test_a_hold_is_shown_with_its_reason(api: Api, running: JobId) -> None:
         tx.plans.decide(running, hold)
     shown = view(api, running)
     assert ("Holding", hold.explanation.reason) in [(c.kind, c.reason) for c in shown.conditions]
+
+
+def test_a_job_that_is_not_being_decided_about_is_shown_as_such(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        tx.plans.decide(running, recommendation(1, explanation=explanation("undecided")))
+    assert "Undecided" in [one.kind for one in view(api, running).conditions]
+
+
+def test_a_list_shows_the_throughput_that_decisions_rest_on(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        found = look(tx, tx.jobs.get(running), settings=api.settings, now=api.now)
+    assert found.now is not None
+    assert view(api, running).throughput == found.now
 
 
 def test_the_promise_shown_is_of_the_plan_that_stands(api: Api, running: JobId) -> None:

@@ -8,7 +8,7 @@ import pytest
 from brain import lifecycle, wire
 from brain.errors import BadInput
 from brain.lifecycle.sight import KIND as POINTS
-from brain.lifecycle.work import KIND, limits, ratios, spent_replica_seconds
+from brain.lifecycle.work import KIND, earlier_runs, limits, promised_work, spent_replica_seconds
 from brain.ports import StoredFit
 from brain.settings import Settings
 from brain.types.allocation import Bounds
@@ -45,23 +45,49 @@ def rest(laptop: Laptop) -> str:
     return {e.label: e.value for e in laptop.decision.explanation.evidence}["still to come"]
 
 
-def second_run(steps: int) -> Laptop:
+def second_run(**declared: int) -> Laptop:
     """A job of which one run took about 200 steps, before its second run begins."""
-    laptop = Laptop(scaling_by(0.9), steps=steps, cpus=1).start()
-    laptop.live(40)
+    return again(Laptop(scaling_by(0.9), cpus=1, **declared), 2)
+
+
+def again(laptop: Laptop, number: int) -> Laptop:
+    """Let a run of about 200 steps come to its end, and the next one be submitted."""
+    laptop.start().live(40)
     with laptop.transaction() as (tx, job):
         lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", laptop.now)
-    laptop.id = laptop.submit(laptop.document, id="0197f000-0000-7000-8000-000000000002")
+    laptop.id = laptop.submit(laptop.document, id=f"0197f000-0000-7000-8000-{number:012}")
     return laptop
+
+
+def test_epochs_mean_nothing_before_a_run_told_how_long_they_are():
+    laptop = Laptop(scaling_by(0.9), epochs=10, cpus=1).start().train(12)
+
+    laptop.turn()
+
+    assert "no run told how long an epoch is" in rest(laptop)
+
+
+def test_epochs_are_believed_once_two_runs_agreed_how_long_they_are():
+    laptop = again(second_run(epochs=10), 3).start().train(12)
+
+    laptop.turn()
+
+    assert "earlier declarations were true" in rest(laptop)
+    with laptop.transaction() as (tx, job):
+        said = promised_work(job, earlier_runs(tx, job))
+    assert said is not None
+    assert said.in_examples
+    assert said.work == pytest.approx(200 * 64, rel=0.1)
 
 
 def test_a_run_hands_on_how_true_its_declaration_was():
     laptop = second_run(steps=200)
 
     with laptop.transaction() as (tx, job):
-        (ratio,) = ratios(tx, job)
+        said = promised_work(job, earlier_runs(tx, job))
 
-    assert ratio == pytest.approx(1.0, rel=0.3)
+    assert said is not None
+    assert said.ratios == pytest.approx((1.0,), rel=0.3)
 
 
 def test_a_name_whose_declarations_proved_true_is_believed():

@@ -131,3 +131,29 @@ def test_a_decision_tells_of_the_nearest_hundred_sizes_however_many_a_job_may_ha
 
     told = [alternative.replicas for alternative in decision.explanation.alternatives]
     assert (len(told), told == sorted(told), 4999 in told) == (100, True, False)
+
+
+def test_a_job_on_its_way_up_grows_on_before_the_rest_that_others_take():
+    scales = {1: 100.0, 2: 195.0, 4: 380.0}
+    resting = {"since_change_seconds": 70.0, "restart_seconds": 30.0}
+
+    up = recommend(situation(scales, at=2, ramping=True, **resting))
+    other = recommend(situation(scales, at=2, **resting))
+
+    assert up.target.replicas > 2
+    assert other.explanation.code == "dwell"
+
+
+def test_a_job_on_its_way_up_gives_nothing_up_before_it_has_rested():
+    up = situation(WASTEFUL, at=4, ramping=True, since_change_seconds=70.0, restart_seconds=30.0)
+
+    assert recommend(up).hold
+
+
+def test_a_step_on_the_way_up_pays_for_itself_before_the_next():
+    up = situation(WASTEFUL, at=4, ramping=True, since_change_seconds=59.0, restart_seconds=30.0)
+
+    hold = dwelling(up)
+
+    assert hold is not None
+    assert "left alone for 1\u202fmin" in hold.reason

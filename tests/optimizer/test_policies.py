@@ -313,3 +313,15 @@ def test_what_is_not_measured_is_held_with_the_reason(unknown: Undetermined):
 
     assert held.hold
     assert str(unknown) in held.explanation.reason
+
+
+def test_a_size_at_which_a_workers_batch_would_not_surely_fit_its_device_is_not_taken():
+    wasteful = {1: 100.0, 2: 100.0, 4: 100.0}
+
+    tight = situation(wasteful, at=4, device_examples=32.0)
+    unread = situation(wasteful, at=4)
+
+    assert recommend(tight).target.replicas == 2
+    refused = {one.replicas: one.why_not for one in recommend(tight).explanation.alternatives}
+    assert "64 examples there, and 32 surely fit" in refused[1]
+    assert recommend(unread).target.replicas == 1

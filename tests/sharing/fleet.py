@@ -71,6 +71,8 @@ class Fleet:
         self.jobs: dict[str, Running] = {}
         #: None: every turn looks at everything.
         self.memo: Memo | None = None
+        #: How much longer steps take on some nodes.
+        self.slow: dict[str, float] = {}
         self._random, self._sequence = Random(seed), 0
         with self.stores.transaction() as tx:
             for name, cpus in nodes.items():
@@ -109,6 +111,10 @@ class Fleet:
 
     def turn(self) -> cycle.Turn:
         """One turn of the pool."""
+        return self.turn_with_bugs().checked()
+
+    def turn_with_bugs(self) -> cycle.Turn:
+        """The same where bugs are what is looked for."""
         return cycle.turn(self.stores, POOL, self.settings, self.now, memo=self.memo)
 
     def live(self, seconds: int, *, every: int = 2) -> list[cycle.Turn]:
@@ -288,14 +294,16 @@ class Fleet:
                 local_batch=64 // size,
                 steps=steps,
                 step=running.step,
-                step_seconds=truth,
-                step_seconds_mean=truth,
+                step_seconds=truth * self.slow.get(replica.node, 1.0),
+                step_seconds_mean=truth * self.slow.get(replica.node, 1.0),
                 examples_per_second=64 / size / truth,
             )
-            for rank in range(size)
+            for rank, replica in enumerate(running.replicas.values())
         ]
+        ids = list(running.replicas)
+        placed = [replace(s, place=replace(s.place, replica=ids[s.place.rank])) for s in samples]
         with self.stores.transaction() as tx:
-            tx.telemetry.add(samples, received_at=self.now)
+            tx.telemetry.add(placed, received_at=self.now)
 
 
 def scaling_by(exponent: float, *, first: float = 0.2) -> Callable[[int], float]:

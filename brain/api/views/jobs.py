@@ -9,6 +9,7 @@ from brain.api import auth
 from brain.api.views.seen import Seen
 from brain.ports import Transaction
 from brain.settings import Settings
+from brain.sharing.findings import CODE as UNDECIDED
 from brain.types.job import Job, JobDocument
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
@@ -43,7 +44,7 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
     document, world, plans = job.document, tx.worlds.latest(job.id), tx.plans.of(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
     seen = Seen(tx, job, world, job.finished_at or now)
-    throughput, step = seen.throughput(), seen.step()
+    throughput, step = seen.throughput(settings), seen.step()
     return JobView(
         **{name: getattr(job, name) for name in _COPIED},
         **_declared(document),
@@ -152,7 +153,8 @@ def _conditions(
         return ()
     found: list[tuple[str, str]] = []
     if decision is not None and decision.hold:
-        found.append(("Holding", decision.explanation.reason))
+        kind = "Undecided" if decision.explanation.code == UNDECIDED else "Holding"
+        found.append((kind, decision.explanation.reason))
     if job.advise_only is not None:
         found.append(("AdviseOnly", job.advise_only))
     if (freeze := lifecycle.frozen(tx, job)) is not None:

@@ -7,8 +7,12 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, stdev
 
+from brain.errors import Undetermined
+from brain.lifecycle.sight import achieved, of_world
+from brain.models.fitting import Point as Measured
 from brain.ports import Point, Transaction
 from brain.series import METRICS, buckets
+from brain.settings import Settings
 from brain.types.job import Job, JobState
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase, Sample, ThroughputSample
@@ -65,8 +69,15 @@ class Seen:
         without = known and all(sample.examples_per_second is None for sample in known)
         return "steps_per_second" if without else "examples_per_second"
 
-    def throughput(self) -> Prediction | None:
-        """Throughput of the world with its 90 % interval, from the scatter of slices."""
+    def throughput(self, settings: Settings) -> Prediction | None:
+        """Throughput of the world with its 90 % interval: as decisions see it, where they can.
+
+        Where too few steps were made for a decision, that of the last minute's slices.
+        """
+        found = self._achieved(settings)
+        counts_steps = self.metric == "steps_per_second"
+        if isinstance(found, Measured) and counts_steps == (found.examples_per_step is None):
+            return found.measured
         points = self._points(self.metric, self._recent, _SLICES) if self.stepping else ()
         if not points:
             return None
@@ -76,6 +87,15 @@ class Seen:
             return Prediction(examples_per_second=mean, low=points[0].low, high=points[0].high)
         half = _NINETY_PERCENT * stdev(means) / sqrt(len(means))
         return Prediction(examples_per_second=mean, low=max(0.0, mean - half), high=mean + half)
+
+    def _achieved(self, settings: Settings) -> Measured | Undetermined | None:
+        if not self.stepping or self._world is None:
+            return None
+        found = achieved(self._recent, settings)
+        if isinstance(found, Undetermined) and self._recent:
+            tx, job, world = self._tx, self._job, self._world
+            _, found = of_world(tx, job, world, settings=settings, now=self._now)
+        return found
 
     def share(self, metric: str) -> float | None:
         """Mean of a share over the last minute; None where nothing was measured."""

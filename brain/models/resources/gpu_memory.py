@@ -1,6 +1,7 @@
 """Memory of a device: a fixed part and one per example, out of few peaks and failures."""
 
 import math
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -174,6 +175,27 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             found.append((mean, _WIDE * max(wide, cell)))
         (total, total_half), (share, share_half) = found
         return (total, share), (total_half, share_half)
+
+
+@lru_cache(maxsize=1024)
+def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) -> float | None:
+    """Largest local batch that a device holds for sure, as far as can be told.
+
+    Never below the largest that was seen to fit. None where nothing was read.
+
+    Args:
+        peaks: Local batches and the most bytes that were read with each.
+
+    >>> safe_batch(((16.0, 3e9), (32.0, 5e9)), 16e9) >= 64
+    True
+    >>> safe_batch(((32.0, 15e9),), 16e9)
+    32.0
+    """
+    if not peaks:
+        return None
+    batches = [[batch] for batch, _ in peaks]
+    memory = DeviceMemory().fit(batches, [used for _, used in peaks])
+    return max(float(memory.largest(capacity_bytes)), *(batch for batch, _ in peaks))
 
 
 def _column(X: ArrayLike) -> Floats:

@@ -26,6 +26,16 @@ class Claims:
         for offers in self._offers.values():
             offers.pop(key, None)
 
+    def lacking(self, gained: Mapping[NodeName, int], each: Resources) -> int:
+        """How many of the new replicas idle resources do not suffice for."""
+        one = _amount(each)
+        short = 0
+        for name, replicas in gained.items():
+            idle = self._idle.get(name, [0, 0, 0])
+            fits = [max(0, have) // n for n, have in zip(one, idle, strict=True) if n > 0]
+            short += max(0, replicas - min(fits, default=replicas))
+        return short
+
     def take(self, gained: Mapping[NodeName, int], each: Resources) -> tuple[str, ...] | None:
         """Take room for new replicas by node; return whose changes must free it first.
 

@@ -5,9 +5,12 @@ are worth a restart, that keep nobody from running, that move a part of the pool
 which each waits for those that free what it needs.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+import numpy as np
 
 from brain.errors import Undetermined
 from brain.models.job import Size
@@ -24,14 +27,24 @@ from brain.optimizer.cluster import (
 )
 from brain.optimizer.cluster.views import Floats
 from brain.optimizer.sharing.claims import Claims
-from brain.optimizer.sharing.market import Floor, Market, markets, view
+from brain.optimizer.sharing.market import (
+    Floor,
+    Market,
+    class_of,
+    highest_waiting,
+    markets,
+    view,
+)
 from brain.optimizer.sharing.members import Member
 from brain.settings import Settings
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolPolicy
-from brain.typeset import change, percent
+from brain.typeset import change, duration, percent
+
+#: A job is moved once in so long at most (models.md section 4.4).
+MOVED_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +53,7 @@ class Change:
 
     member: Member
     grant: Grant
-    #: Replicas on each node.
+    #: Replicas on each node; none where it is stopped for another.
     nodes: tuple[tuple[NodeName, int], ...]
     promised: Prediction | None
     #: Jobs whose own change frees what this one needs.
@@ -83,7 +96,7 @@ def divide(
     put_off: dict[str, str] = {}
     claims = Claims(floor.idle)
     for market, one in zip(found, rounds, strict=True):
-        made = _Carried(market, one, claims, settings)
+        made = _Carried(market, one, claims, settings, stoppable(market.members, policy))
         changes += made.changes
         put_off |= made.put_off
     return Division(
@@ -107,20 +120,37 @@ def _prices(rounds: Sequence[Round]) -> Prices:
 
 
 def _round(market: Market, policy: PoolPolicy, prices: Prices | None, now: datetime) -> Round:
-    """Divide one market; nobody who runs is stopped for another."""
+    """Divide one market; of those that run only ``stoppable`` ones may be stopped."""
     views = [view(one, market.each[one.key], policy, now) for one in market.members]
     made = allocate(views, market.cluster, prices=prices)
     if not any(grant.outcome is Outcome.STOPS for grant in made.grants.values()):
         return made
     weights = Weights()
     bonus = 2.0 * (abs(made.bound) + 1.0)
-    tenured = replace(weights, utility=_tenure(weights.utility, bonus))
+    spared = [one.key not in stoppable(market.members, policy) for one in market.members]
+    tenured = replace(weights, utility=_tenure(weights.utility, bonus * np.array(spared)[:, None]))
     again = allocate(views, market.cluster, prices=made.prices, settings=tenured)
-    return _without_bonus(again, views, bonus)
+    stays = {one.key for one, keeps in zip(market.members, spared, strict=True) if keeps}
+    return _without_bonus(again, [one for one in views if one.key in stays], bonus)
 
 
-def _tenure(base: Utility, bonus: float) -> Utility:
-    """A utility by which whoever runs keeps at least its smallest size."""
+def stoppable(members: Sequence[Member], policy: PoolPolicy) -> frozenset[str]:
+    """Those whose owners allow it and that are of lower priority than one that waits to start."""
+    highest = highest_waiting(members, policy)
+    if highest is None:
+        return frozenset()
+    return frozenset(
+        one.key
+        for one in members
+        if one.situation is not None
+        and one.job.document.preemptible
+        and one.situation.mode is PolicyMode.AUTO
+        and class_of(one.job, policy) < highest
+    )
+
+
+def _tenure(base: Utility, bonus: Floats) -> Utility:
+    """A utility by which whoever runs keeps at least its smallest size; a bonus for each job."""
 
     def worth(terms: Terms, weights: Weights) -> Floats:
         found: Floats = base(terms, weights) + bonus * terms.runs
@@ -130,7 +160,7 @@ def _tenure(base: Utility, bonus: float) -> Utility:
 
 
 def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round:
-    """The round in the worth of configurations alone."""
+    """The round in the worth of configurations alone; ``views`` are those that had the bonus."""
     running = {one.key for one in views if one.current is not None}
     kept = {key for key, grant in made.grants.items() if key in running and grant.placement}
     grants = {
@@ -144,8 +174,16 @@ def _without_bonus(made: Round, views: Sequence[JobView], bonus: float) -> Round
 class _Carried:
     """Which grants of a market are carried out in this round."""
 
-    def __init__(self, market: Market, one: Round, claims: Claims, settings: Settings) -> None:
+    def __init__(
+        self,
+        market: Market,
+        one: Round,
+        claims: Claims,
+        settings: Settings,
+        stoppable: frozenset[str],
+    ) -> None:
         self._market, self._settings, self._claims = market, settings, claims
+        self._stoppable = stoppable
         self._given: dict[str, Change] = {}
         self.changes: list[Change] = []
         self.put_off: dict[str, str] = {}
@@ -161,12 +199,14 @@ class _Carried:
 
     def _sort(self, member: Member, grant: Grant) -> bool:
         """Whether a grant takes something; what only gives is kept until somebody needs it."""
-        if grant.outcome is Outcome.SHRINKS and grant.placement is not None:
+        gives = grant.outcome is Outcome.SHRINKS and member.flees is None
+        if gives or (grant.outcome is Outcome.STOPS and member.key in self._stoppable):
             made = self._change(member, grant)
             self._given[member.key] = made
             self._claims.offer(member.key, self._freed(made))
             return False
-        return grant.outcome in (Outcome.STARTS, Outcome.GROWS, Outcome.MOVES)
+        takes = grant.outcome in (Outcome.STARTS, Outcome.GROWS, Outcome.MOVES)
+        return takes or (grant.outcome is Outcome.SHRINKS and member.flees is not None)
 
     def _rank(self, member: Member, grant: Grant) -> tuple[bool, bool, float, str]:
         """Those that start first, plans that nobody applies last, then by worth."""
@@ -178,9 +218,12 @@ class _Carried:
     def _take(self, member: Member, grant: Grant) -> None:
         made = self._change(member, grant)
         gained = {n: more for n, more in self._difference(made).items() if more > 0}
-        size = sum(gained.values()) * self._market.each[member.key]
+        each = member.job.document.resources
+        moves = grant.outcome is Outcome.MOVES
+        replicas = sum(gained.values()) if moves else self._claims.lacking(gained, each)
+        size = replicas * self._market.each[member.key]
         why = self._refusal(made, size)
-        providers = None if why else self._claims.take(gained, member.job.document.resources)
+        providers = None if why else self._claims.take(gained, each)
         if providers is None:
             self.put_off[member.key] = why or "what it needs is not free, and nobody frees it now"
             return
@@ -196,6 +239,11 @@ class _Carried:
     def _refusal(self, made: Change, size: int) -> str | None:
         if made.grant.outcome is Outcome.STARTS:
             return None
+        since = made.member.situation.since_move_seconds if made.member.situation else None
+        if since is not None and since < MOVED_SECONDS and _leaves(made):
+            return (
+                f"it was moved {duration(since)} ago; {duration(MOVED_SECONDS)} lie between moves"
+            )
         gain = _gain(made)
         if gain is not None and gain < self._settings.minimum_gain:
             least = change(self._settings.minimum_gain)
@@ -207,10 +255,7 @@ class _Carried:
         return None
 
     def _change(self, member: Member, grant: Grant) -> Change:
-        assert grant.placement is not None, "who gets something gets it somewhere"
-        nodes = {name: 0 for name in sorted(grant.placement.nodes)}
-        for name in grant.placement.nodes:
-            nodes[name] += 1
+        nodes = Counter(sorted(grant.placement.nodes) if grant.placement else ())
         return Change(
             member=member,
             grant=grant,
@@ -247,4 +292,12 @@ def _gain(made: Change) -> float | None:
     situation = made.member.situation
     if situation is None or made.promised is None:
         return None
-    return made.promised.examples_per_second / situation.rate - 1
+    slowed = situation.slow.factor if made.member.flees and situation.slow else 1.0
+    return made.promised.examples_per_second / situation.rate * slowed - 1
+
+
+def _leaves(made: Change) -> bool:
+    """Whether a change moves replicas to other nodes that might stay where they are."""
+    before, after = Counter(made.member.nodes), dict(made.nodes)
+    left = any(after.get(NodeName(name), 0) < count for name, count in before.items())
+    return left and made.grant.replicas >= before.total()

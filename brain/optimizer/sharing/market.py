@@ -6,7 +6,7 @@ reserves is looked at when its node is known.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from math import gcd
@@ -96,17 +96,41 @@ def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: b
     return [current, *(kind for kind in kinds if migrate and kind != current)]
 
 
+def class_of(job: Job, policy: PoolPolicy) -> int:
+    """Its priority: its own and that of its project."""
+    share = policy.projects.get(job.document.project)
+    found = job.document.priority + (share.priority if share else 0)
+    return max(PRIORITIES[0], min(PRIORITIES[-1], found))
+
+
+def highest_waiting(members: Iterable[Member], policy: PoolPolicy) -> int | None:
+    """The highest priority of those that wait to start; None where nobody does."""
+    return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
+
+
+def giving_way(members: Sequence[Member], policy: PoolPolicy) -> list[Member]:
+    """The members, those of lower priority than one that waits free to shrink for it.
+
+    A change that is too recent holds a job for its own sake; that weighs less than another's start.
+    """
+    highest = highest_waiting(members, policy)
+    return [
+        replace(one, hold=None, curves=one.yields)
+        if highest is not None and one.yields and class_of(one.job, policy) < highest
+        else one
+        for one in members
+    ]
+
+
 def view(member: Member, each: int, policy: PoolPolicy, now: datetime) -> JobView:
     """A member as the allocator sees it."""
     document, situation = member.job.document, member.situation
     age = max(0.0, (now - member.job.created_at).total_seconds())
-    share = policy.projects.get(document.project)
-    class_ = document.priority + (share.priority if share else 0)
     return JobView(
         key=member.key,
         curves=member.curves,
         tenant=document.project,
-        priority=max(PRIORITIES[0], min(PRIORITIES[-1], class_)),
+        priority=class_of(member.job, policy),
         attained_seconds=member.attained_seconds,
         remaining_seconds=member.remaining_seconds,
         current=member.current,
@@ -128,12 +152,13 @@ def _market(
 ) -> Market:
     nothing = ClusterView(nodes=())
     bare = Market(members=members, unit=unit, grain_millis=grain_millis, cluster=nothing, each={})
+    slow = {one.flees.node for one in members if one.flees}
     nodes = [
         NodeView(
             name=node.name,
             accelerator=kind_of(node, gpus=unit == "GPU"),
             capacity=max(0, bare.amount(floor.free.get(node.name, Resources()))),
-            healthy=node.schedulable,
+            healthy=node.schedulable and node.name not in slow,
         )
         for node in floor.nodes
     ]

@@ -1,8 +1,8 @@
 """A job as one of those that share a pool."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point
@@ -10,9 +10,10 @@ from brain.models.job import JobModel, Size
 from brain.optimizer import guards
 from brain.optimizer.cluster import Curve, Placement
 from brain.optimizer.guards import Hold
-from brain.optimizer.situation import Situation, deviation
+from brain.optimizer.situation import Situation, SlowNode, deviation
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
+from brain.types.resources import NodeName
 
 #: Sizes of one job that are compared at most; beyond, they grow by a fifth each.
 _SIZES = 40
@@ -35,6 +36,8 @@ class Member:
     current: Placement | None = None
     #: Goodput by kind of accelerator; empty while it is held.
     curves: dict[str, Curve]
+    #: The same of what it might have instead if one of higher priority waits; empty where nothing.
+    yields: dict[str, Curve] = field(default_factory=dict)
     #: Goodput of the smallest size on the slowest kind; work is counted in seconds of it.
     base: float = 1.0
     attained_seconds: float = 0.0
@@ -46,7 +49,21 @@ class Member:
         """What the round knows it by."""
         return str(self.job.id)
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each replica."""
+        return self.current.nodes if self.current else ()
 
+    @property
+    def flees(self) -> SlowNode | None:
+        """The node that it is to leave, because it slows the others down; None: it need not."""
+        if self.situation is None or self.hold is not None or not self.curves:
+            return None
+        return self.situation.slow
+
+
+#: Holds that only spare a job a change; it bears one all the same where a higher priority waits.
+YIELDING = frozenset({"dwell", "flapping"})
 #: In the order of what a person would want to know first. A pool has no rigid job: others may
 #: take what it does not need.
 GUARDS = tuple(guard for guard in guards.ALL if guard is not guards.rigid)
@@ -63,10 +80,37 @@ def shares(job: Job) -> bool:
     return wants and (resources.gpus > 0 or resources.cpu_millis > 0)
 
 
-def waiting(job: Job, kinds: Iterable[str]) -> Member:
-    """A queued job: it starts at its first size, and nobody knows yet how it scales."""
+def beside_slow(members: Sequence[Member]) -> list[Member]:
+    """The members, with those that are left alone because a node of theirs is being left."""
+    slow = {one.flees.node for one in members if one.flees}
+    return [
+        replace(one, hold=_beside(one, slow), curves={})
+        if one.hold is None and one.flees is None and _on(one, slow)
+        else one
+        for one in members
+    ]
+
+
+def _on(member: Member, nodes: Collection[NodeName]) -> list[str]:
+    return sorted({str(name) for name in nodes} & set(member.nodes))
+
+
+def _beside(member: Member, nodes: Collection[NodeName]) -> Hold:
+    return Hold(
+        code="slow-node",
+        reason=f"{_on(member, nodes)[0]} slows another job down, which is to leave it",
+        short="its node is slow for others",
+        next_step="It is decided again when nobody leaves that node.",
+    )
+
+
+def waiting(job: Job, kinds: Iterable[str], size: int | None = None) -> Member:
+    """A queued job: it starts at its first size, and nobody knows yet how it scales.
+
+    One that ran before starts at the ``size`` that stands.
+    """
     wants = job.document.accelerator
-    first = job.document.replicas.first
+    first = size or job.document.replicas.first
     found = {kind: Curve.of(first, 1.0) for kind in kinds if wants in (None, kind)}
     return Member(job=job, curves=found)
 
@@ -88,22 +132,35 @@ def member(
         earlier: Its worlds before the present one, for the work that it has done.
         hold: A reason from outside to leave it alone, where no guard has one.
     """
-    hold = next((found for guard in GUARDS if (found := guard(situation))), hold)
+    asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
+    hold = next((found for guard in asked if (found := guard(situation))), hold)
     if current is None or current.replicas != situation.replicas:
         hold = hold or _elsewhere(situation, current)
     model = situation.model
-    if hold is not None or model is None or current is None:
+    held = hold is not None and hold.code not in YIELDING
+    if held or model is None or current is None:
         return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
     sizes = _sizes(situation)
     drawn = {kind: _curve(situation, model, kind, sizes, own=kind == kinds[0]) for kind in kinds}
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
+    yields: dict[str, Curve] = {}
+    if hold is not None or guards.climbs(situation):
+        lower = [
+            size
+            for size in situation.sizes
+            if size <= situation.replicas and not situation.overflows(size)
+        ]
+        own = _curve(situation, model, kinds[0], lower, own=True)
+        yields = {} if own is None else {kinds[0]: own}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
     return Member(
         job=situation.job,
         situation=situation,
+        hold=hold,
         current=current,
-        curves=curves,
+        curves=curves if hold is None else {},
+        yields=yields,
         base=base,
         attained_seconds=_attained(situation, earlier, base),
         remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,
@@ -111,8 +168,16 @@ def member(
 
 
 def _sizes(situation: Situation) -> list[int]:
-    """Sizes in question: not those that fell short lately, and not hundreds of them."""
-    allowed = [size for size in situation.sizes if size not in situation.disappointed]
+    """Sizes in question: not those that fell short lately, and not hundreds of them.
+
+    One that grew lately gives nothing up yet, but may go on growing.
+    """
+    least = situation.replicas if guards.climbs(situation) else 0
+    allowed = [
+        size
+        for size in situation.sizes
+        if size >= least and size not in situation.disappointed and not situation.overflows(size)
+    ]
     chosen, last = [], 0.0
     for size in allowed:
         if len(allowed) <= _SIZES or size <= 16 or size >= 1.2 * last:

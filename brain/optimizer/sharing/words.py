@@ -115,10 +115,23 @@ def _held(member: Member, situation: Situation) -> Choice:
 
 def _changes(division: Division, made: Change, situation: Situation) -> Choice:
     grant, before = made.grant, situation.replicas
+    if grant.placement is None:
+        starts = [
+            division.names[key]
+            for key, one in division.grants.items()
+            if one.outcome is Outcome.STARTS
+        ]
+        reason = f"{', '.join(starts)} of higher priority starts on its {count(before, 'replica')}"
+        return Choice(
+            replicas=before,
+            code="preempted",
+            reason=reason,
+            next_step="It stops at its next safe point, queues again and goes on from there.",
+        )
     size = count(grant.replicas, "replica")
     share = made.promised.examples_per_second / situation.rate if made.promised else None
     rate = quantity(made.promised.examples_per_second, situation.unit) if made.promised else "more"
-    if grant.outcome is Outcome.SHRINKS:
+    if grant.outcome is Outcome.SHRINKS and made.member.flees is None:
         takers = [
             one.member.job.document.name
             for one in division.changes.values()
@@ -128,6 +141,16 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         whom = f"{', '.join(takers)} {verb} more of the rest" if takers else "others wait to start"
         reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
         return Choice(replicas=grant.replicas, code="makes-room", reason=reason, next_step="")
+    slow = made.member.flees
+    if slow is not None:
+        reason = f"{slow.node} needs {ratio(slow.factor)} of the others' step time for minutes now"
+        to = ", ".join(name for name, _ in made.nodes)
+        return Choice(
+            replicas=grant.replicas,
+            code="leaves-slow-node",
+            reason=f"{reason}; {size} on {to} do without it",
+            next_step="",
+        )
     factor = f", {ratio(share)} of now" if share is not None else ""
     price = _price(division, made.member, grant)
     if grant.outcome is Outcome.MOVES:

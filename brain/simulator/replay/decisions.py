@@ -151,7 +151,7 @@ class _Again:
         job = self._record.job
         stores, evidence = past(self._recording, self._tx, job.pool, cut, settings)
         known = evidence.get(job.id, Evidence.NOTHING)
-        turn = cycle.turn(stores, job.pool, settings, cut.at)
+        turn = cycle.turn(stores, job.pool, settings, cut.at).checked()
         return turn.decisions.get(job.id), known
 
     def _allotted(self, policy: str, cut: Cut) -> tuple[int, str]:

@@ -1,0 +1,54 @@
+"""What is said of a job that a bug keeps from being decided about."""
+
+from datetime import datetime
+
+from brain import lifecycle
+from brain.errors import Unavailable
+from brain.optimizer.guards import Hold
+from brain.ports import Stores, Transaction
+from brain.types.explanation import Explanation
+from brain.types.job import Job, JobId
+from brain.types.recommendation import Recommendation
+from brain.types.record import Event
+
+#: Code of the hold.
+CODE = "undecided"
+#: Characters of a bug's own words that are shown to people; the log has all of it.
+_MOST = 200
+
+
+def hold(bug: Exception) -> Hold:
+    """Why nothing is changed of a job that a bug was met with."""
+    said = f"{type(bug).__name__}: {bug}"[:_MOST]
+    return Hold(
+        code=CODE,
+        reason=f"Brain failed as it judged this job: {said}",
+        short="Brain failed as it judged this job",
+        next_step="It goes on as it is and is tried again every turn; the service's log has the "
+        "trace to report.",
+    )
+
+
+def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
+    """Let a job say that it is not being decided about, and why.
+
+    Raises:
+        Unavailable: the stores cannot be reached.
+    """
+    try:
+        with stores.transaction() as tx:
+            _keep(tx, tx.jobs.get(id), hold(bug), now)
+    except Unavailable:
+        raise
+    except Exception:  # noqa: BLE001 - what is stored of the job may be the bug's cause; it is logged
+        return
+
+
+def _keep(tx: Transaction, job: Job, why: Hold, now: datetime) -> None:
+    last, (_, current) = tx.plans.decision(job.id), lifecycle.standing(tx.plans.of(job.id), job)
+    explanation = Explanation(code=why.code, reason=why.reason, next_step=why.next_step)
+    found = Recommendation(current=current, target=current, explanation=explanation, decided_at=now)
+    tx.plans.decide(job.id, found)
+    if last is None or last.explanation.code != why.code:
+        data = {"code": why.code}
+        tx.events.add(Event(at=now, kind="hold", job=job.id, message=why.reason, data=data))
