@@ -66,7 +66,7 @@ class PyTorchJobBackend:
     def jobs(self) -> Sequence[JobId]:
         """Jobs with pods, or with a record of some."""
         found = []
-        for obj in self._objects():
+        for obj in self.objects():
             read = self._read(obj)
             if read and (self._pods(read) or self._record(read).entries):
                 found.append(read.job)
@@ -75,7 +75,7 @@ class PyTorchJobBackend:
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Look at a job's pods; what they tell that was not written down yet is then."""
         free = self._free(now)
-        read = self._find(job)
+        read = self.find(job)
         if read is None:
             return Observed(job=job, free=free)
         pods, known = self._pods(read), self._record(read)
@@ -97,7 +97,7 @@ class PyTorchJobBackend:
 
         The template is its author's: ``environment`` does not reach it.
         """
-        read = self._find(wish.job)
+        read = self.find(wish.job)
         if read is None or read.refusal or read.over:
             return
         known = records.matched(self._record(read), self._pods(read), now)
@@ -122,7 +122,7 @@ class PyTorchJobBackend:
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Write down that it is to leave, then ask for as few as keep all the others."""
-        read = self._find(job)
+        read = self.find(job)
         if read is None or read.refusal:
             return
         pods = self._pods(read)
@@ -145,7 +145,7 @@ class PyTorchJobBackend:
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
         """Write down how a replica ended that is gone, or that nobody asked Kubeflow for."""
-        read = self._find(job)
+        read = self.find(job)
         if read is None:
             return
         pods = self._pods(read)
@@ -158,12 +158,12 @@ class PyTorchJobBackend:
 
     def has_token(self, job: JobId) -> bool:
         """Whether the Secret beside the job has one; its pods get it where their template asks."""
-        read = self._find(job)
+        read = self.find(job)
         return read is not None and "token" in self._secret(read)
 
     def put_token(self, job: JobId, secret: str) -> None:
         """Write it into the Secret."""
-        if (read := self._find(job)) is not None:
+        if (read := self.find(job)) is not None:
             self._write(read, {"token": secret})
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
@@ -172,7 +172,7 @@ class PyTorchJobBackend:
 
     def clear(self, job: JobId) -> None:
         """Remove the token; the record stays with the job."""
-        if (read := self._find(job)) is not None and "token" in self._secret(read):
+        if (read := self.find(job)) is not None and "token" in self._secret(read):
             self._write(read, {"token": None})
 
     def _resize(self, read: Training, replicas: int) -> None:
@@ -205,8 +205,9 @@ class PyTorchJobBackend:
         seen = records.sights(known, read, self._pods(read))
         return next(each.phase for each in seen if each.id == entry.id)
 
-    def _find(self, job: JobId) -> Training | None:
-        obj = next((each for each in self._objects() if each["metadata"]["uid"] == job), None)
+    def find(self, job: JobId) -> Training | None:
+        """A job by its uid; None where there is none that can be read."""
+        obj = next((each for each in self.objects() if each["metadata"]["uid"] == job), None)
         return None if obj is None else self._read(obj)
 
     def _read(self, obj: Object) -> Training | None:
@@ -217,7 +218,8 @@ class PyTorchJobBackend:
             log.warning("PyTorchJob %s is left alone: %s", meta["name"], odd)
             return None
 
-    def _objects(self) -> Iterator[Object]:
+    def objects(self) -> Iterator[Object]:
+        """All PyTorchJobs."""
         for namespace in self._namespaces:
             yield from self._optional(PYTORCHJOB, namespace)
 

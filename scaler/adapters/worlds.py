@@ -1,0 +1,117 @@
+"""Worlds of jobs that no agent of ours is in, told by what is seen of their pods: pure.
+
+Where a coordinator would say that a world formed, here all pods that the job asks for run. What it
+measures, redoes or loses nobody knows; a plan for such a job is verified as inconclusive.
+"""
+
+from datetime import datetime
+
+from brain.types.job import Intent
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member, World, WorldEvent, WorldReport, WorldWish
+from scaler.adapters.kubeflow import Training
+from scaler.ports import Observed, Phase, ReplicaSeen
+
+_UNKNOWN = NodeName("")
+
+
+def reports(
+    training: Training,
+    seen: Observed,
+    known: World | None,
+    wish: WorldWish,
+    *,
+    processes: int,
+    now: datetime,
+) -> tuple[WorldReport, ...]:
+    """What Brain has not been told yet, in order.
+
+    Args:
+        known: the latest world that Brain was told of.
+        processes: of each replica.
+    """
+    alive = known is not None and known.ended_at is None
+    running = [each for each in seen.replicas if each.phase is Phase.RUNNING]
+    members = tuple(_member(rank, each, processes) for rank, each in enumerate(running))
+    if training.over is not None:
+        return _over(training, known, members, now) if alive or known is None else ()
+    if known is not None and alive and not running:
+        event = WorldEvent.STOPPED if wish.intent is not Intent.RUN else WorldEvent.LOST
+        return (_report(training, event, known, known.members, now, detail="no pod of it runs"),)
+    complete = bool(running) and len(running) == training.replicas
+    same = known is not None and [m.replica for m in known.members] == [r.id for r in running]
+    if not complete or (alive and same):
+        return ()
+    following = _following(training, known, wish, len(running), members, now)
+    return (
+        _report(training, WorldEvent.FORMED, following, members, now),
+        _report(training, WorldEvent.STEPPING, following, members, now),
+    )
+
+
+def _following(
+    training: Training,
+    known: World | None,
+    wish: WorldWish,
+    size: int,
+    members: tuple[Member, ...],
+    now: datetime,
+) -> World:
+    """The next world: it answers the wish where it has its size, else what stood before."""
+    before = known.generation if known is not None else 0
+    generation = wish.generation if size == wish.replicas else before
+    cause = Cause.PLAN if generation > before else Cause.MEMBERSHIP
+    return World(
+        job=training.job,
+        epoch=known.epoch + 1 if known is not None else 1,
+        generation=generation,
+        cause=Cause.START if known is None else cause,
+        members=members,
+        formed_at=now,
+    )
+
+
+def _over(
+    training: Training, known: World | None, members: tuple[Member, ...], now: datetime
+) -> tuple[WorldReport, ...]:
+    world = known or World(
+        job=training.job, epoch=1, generation=0, cause=Cause.START, members=members, formed_at=now
+    )
+    if training.over == "Succeeded":
+        return (_report(training, WorldEvent.FINISHED, world, world.members, now, exit_code=0),)
+    detail = f"Kubeflow gave PyTorchJob {training.name} up"
+    return (_report(training, WorldEvent.LOST, world, world.members, now, detail=detail),)
+
+
+def _report(
+    training: Training,
+    event: WorldEvent,
+    world: World,
+    members: tuple[Member, ...],
+    now: datetime,
+    *,
+    exit_code: int | None = None,
+    detail: str = "",
+) -> WorldReport:
+    return WorldReport(
+        job=training.job,
+        event=event,
+        epoch=world.epoch,
+        generation=world.generation,
+        cause=world.cause,
+        members=members,
+        at=now,
+        exit_code=exit_code,
+        final=training.over is not None,
+        detail=detail,
+    )
+
+
+def _member(rank: int, seen: ReplicaSeen, processes: int) -> Member:
+    return Member(
+        replica=seen.id,
+        group_rank=rank,
+        processes=processes,
+        node=seen.node or _UNKNOWN,
+        address="",
+    )

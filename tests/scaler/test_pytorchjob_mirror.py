@@ -1,0 +1,163 @@
+"""PyTorchJobs in Brain: a copy of each, worlds as their pods show them, sizes as wished."""
+
+from pathlib import Path
+
+import pytest
+
+from brain import calls
+from brain.client import BrainClient
+from brain.cycle import turn
+from brain.types.job import JobState
+from brain.types.plan import PlanState
+from brain.types.record import Role
+from brain.types.resources import PoolName
+from brain.types.world import Cause, World, WorldEvent
+from brain.views import JobDetail, ResizeRequest
+from scaler.adapters.kubeflow import training
+from scaler.adapters.mirror import Mirror
+from scaler.adapters.worlds import reports
+from scaler.kubernetes.brain import BrainDoor
+from scaler.ports import Phase
+from tests.api.app import Api
+from tests.scaler.kubeflow import Kubeflow, elastic
+from tests.scaler.wished import JOB, NOW, replica, seen, wish
+
+
+def told(kubeflow: Kubeflow, *phases: Phase, known: World | None = None, wished: int = 1):
+    read = training(kubeflow.job)
+    pods = seen(*(replica(id, phase) for id, phase in enumerate(phases)))
+    asked = wish(wished, generation=2).wish
+    return reports(read, pods, known, asked, processes=2, now=NOW)
+
+
+def world(*replicas: int, generation: int = 1) -> World:
+    made = told(Kubeflow(elastic(workers=len(replicas))), *[Phase.RUNNING] * len(replicas))
+    members = tuple(m for m in made[0].members if m.replica in replicas)
+    return World(
+        job=JOB,
+        epoch=4,
+        generation=generation,
+        cause=Cause.START,
+        members=members,
+        formed_at=NOW,
+    )
+
+
+def test_a_world_is_there_once_all_pods_run():
+    kubeflow = Kubeflow(elastic(workers=2))
+
+    assert told(kubeflow, Phase.RUNNING, Phase.STARTING) == ()
+    formed = told(kubeflow, Phase.RUNNING, Phase.RUNNING, wished=2)
+    assert [(r.event, r.epoch, r.generation) for r in formed] == [
+        (WorldEvent.FORMED, 1, 2),
+        (WorldEvent.STEPPING, 1, 2),
+    ]
+    assert [member.processes for member in formed[0].members] == [2, 2]
+
+
+def test_the_same_pods_are_the_same_world():
+    kubeflow = Kubeflow(elastic(workers=2))
+
+    assert told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0, 1)) == ()
+
+
+def test_other_pods_are_the_next_world():
+    kubeflow = Kubeflow(elastic(workers=2))
+
+    found = told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0), wished=2)
+
+    assert [(r.epoch, r.generation, r.cause) for r in found] == [(5, 2, Cause.PLAN)] * 2
+
+
+def test_pods_that_answer_no_wish_are_the_generation_that_stood():
+    kubeflow = Kubeflow(elastic(workers=2))
+
+    found = told(kubeflow, Phase.RUNNING, Phase.RUNNING, known=world(0), wished=5)
+
+    assert [(r.generation, r.cause) for r in found] == [(1, Cause.MEMBERSHIP)] * 2
+
+
+def test_a_world_without_pods_is_lost():
+    found = told(Kubeflow(elastic(workers=1)), known=world(0))
+
+    assert [(r.event, r.final) for r in found] == [(WorldEvent.LOST, False)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "event"),
+    [("Succeeded", WorldEvent.FINISHED), ("Failed", WorldEvent.LOST)],
+)
+def test_what_kubeflow_says_of_the_end_is_final(condition: str, event: WorldEvent):
+    kubeflow = Kubeflow(elastic(workers=1))
+    kubeflow.job["status"] = {"conditions": [{"type": condition, "status": "True"}]}
+
+    found = told(kubeflow, known=world(0))
+
+    assert [(r.event, r.final) for r in found] == [(event, True)]
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Api:
+    return Api(tmp_path)
+
+
+def mirrored(api: Api, kubeflow: Kubeflow) -> tuple[Mirror, BrainClient]:
+    client = api.client(Role.SCALER)
+    backend = kubeflow.backend()
+    for node in backend.nodes(api.now):
+        client.send(calls.put_node(node))
+    door = BrainDoor(client, "local")
+    return Mirror(backend, door, client, clock=lambda: api.now), client
+
+
+def detail(client: BrainClient) -> JobDetail:
+    found: JobDetail = client.send(calls.job(JOB))
+    return found
+
+
+def think(api: Api) -> None:
+    """As the service does every few seconds."""
+    turn(api.stores, PoolName("local"), api.settings, api.now)
+
+
+def test_from_pods_to_brain_and_back_through_a_plan(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1, most=4, cpu="500m"))
+    mirror, client = mirrored(api, kubeflow)
+    mirror.look()
+    think(api)
+    kubeflow.phase("digits-worker-0", "Running")
+    mirror.look()
+    running = detail(client).job.state
+    with api.client(Role.ADMIN) as admin:
+        admin.send(calls.resize(JOB, ResizeRequest(replicas=2)))
+    think(api)
+    wished = client.send(calls.world(JOB))
+    kubeflow.backend().start(wish(2, generation=wished.generation), 1, {}, api.now)
+    kubeflow.phase("digits-worker-1", "Running")
+    api.pass_time(seconds=5)
+    mirror.look()
+
+    after = detail(client)
+    assert (running, wished.replicas, kubeflow.workers) == (JobState.RUNNING, 2, 2)
+    assert after.world is not None
+    assert (after.world.epoch, after.world.replicas, after.world.generation) == (2, 2, 1)
+    plans = client.send(calls.plans_of(JOB)).items
+    assert plans[0].plan.state in (PlanState.APPLIED, PlanState.VERIFIED)
+
+
+def test_a_job_whose_object_is_gone_is_ended(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1))
+    mirror, client = mirrored(api, kubeflow)
+    mirror.look()
+    kubeflow.job["metadata"]["uid"] = "01998f00-0000-7000-8000-00000000000f"
+    mirror.look()
+
+    assert detail(client).job.intent == "cancel"
+
+
+def test_a_job_that_cannot_be_one_is_left_alone(api: Api, caplog: pytest.LogCaptureFixture):
+    kubeflow = Kubeflow(elastic(workers=1, least=4, most=2))
+    mirror, _ = mirrored(api, kubeflow)
+    mirror.look()
+
+    assert "minReplicas 4 and maxReplicas 2" in caplog.text
