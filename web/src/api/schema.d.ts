@@ -167,7 +167,11 @@ export interface paths {
          * @description One job by id or name; the ETag is its version, for ``If-Match``.
          */
         get: operations["job"];
-        put?: never;
+        /**
+         * Mirror
+         * @description Keep the copy of a cluster's job under its object's uid; for the scaler alone.
+         */
+        put: operations["mirror"];
         post?: never;
         delete?: never;
         options?: never;
@@ -998,6 +1002,16 @@ export interface components {
             by: string;
         };
         /**
+         * Attachment
+         * @description A text that belongs to a finding: stacks of a rank, a flight recorder's file.
+         */
+        Attachment: {
+            /** Name */
+            name: string;
+            /** Text */
+            text: string;
+        };
+        /**
          * AuditEntry
          * @description Who did what to what, and why; appended, never changed.
          */
@@ -1118,6 +1132,45 @@ export interface components {
              * @default
              */
             why: string;
+        };
+        /**
+         * Diagnosis
+         * @description Who failed first and why, with what tells so.
+         */
+        Diagnosis: {
+            /**
+             * Attachments
+             * @default []
+             */
+            attachments: components["schemas"]["Attachment"][];
+            /**
+             * Evidence
+             * @default []
+             */
+            evidence: components["schemas"]["Evidence"][];
+            /** Exit Code */
+            exit_code: number | null;
+            kind: components["schemas"]["FailureKind"];
+            /**
+             * Next Step
+             * @default
+             */
+            next_step: string;
+            /** Node */
+            node: string | null;
+            /** Rank */
+            rank: number | null;
+            /** Replica */
+            replica: number | null;
+            /** Sentence */
+            sentence: string;
+            /** Step */
+            step: number | null;
+            /**
+             * Traceback
+             * @default
+             */
+            traceback: string;
         };
         /**
          * Batch
@@ -1395,6 +1448,12 @@ export interface components {
             /** Reason */
             reason: string;
         };
+        /**
+         * FailureKind
+         * @description What kind of failure it was; what follows depends on it (``launcher.diagnosis.policy``).
+         * @enum {string}
+         */
+        FailureKind: "code" | "exit" | "memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
         /**
          * Fit
          * @description What the fit of one kind of accelerator rests on.
@@ -1698,6 +1757,11 @@ export interface components {
              *     }
              */
             policy: components["schemas"]["DocumentPolicy"];
+            /**
+             * Preemptible
+             * @default false
+             */
+            preemptible: boolean;
             /**
              * Priority
              * @default 0
@@ -2977,6 +3041,11 @@ export interface components {
             cpu_millis: components["schemas"]["Band"] | null;
             device_memory_bytes: components["schemas"]["Band"] | null;
             /**
+             * Efficiency
+             * @default 1
+             */
+            efficiency: number;
+            /**
              * Exploring
              * @default false
              */
@@ -3207,6 +3276,7 @@ export interface components {
              * @default
              */
             detail: string;
+            diagnosis: components["schemas"]["Diagnosis"] | null;
             /** Downtime Seconds */
             downtime_seconds: number | null;
             /** Ended At */
@@ -3234,7 +3304,7 @@ export interface components {
          * @description What a coordinator observed.
          * @enum {string}
          */
-        WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "memory";
+        WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "hung" | "memory";
         /**
          * WorldReport
          * @description What the coordinator tells Brain about the world; idempotent by (epoch, event).
@@ -3251,6 +3321,8 @@ export interface components {
              * @default
              */
             detail: string;
+            /** @default null */
+            diagnosis: components["schemas"]["Diagnosis"] | null;
             /**
              * Downtime Seconds
              * @default null
@@ -3886,6 +3958,70 @@ export interface operations {
             };
         };
     };
+    mirror: {
+        parameters: {
+            query?: {
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobView"];
+                };
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NameTaken */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput, UnknownField, ImpossibleBounds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     environment: {
         parameters: {
             query?: {
@@ -4065,7 +4201,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description UnknownJob */
+            /** @description UnknownJob, UnknownReplica */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -49,7 +49,7 @@ function subject({ kind, subject: about }: BrainEvent): string {
 
 const WORLDS: Record<string, [IconName, Tone]> = {
   formed: ["starting", "mut"], stepping: ["running", "mut"], held: ["holding", "warn"], "change-failed": ["warning", "warn"],
-  lost: ["warning", "warn"], finished: ["ended", "mut"], stopped: ["cancelled", "mut"],
+  hung: ["warning", "warn"], lost: ["warning", "warn"], finished: ["ended", "mut"], stopped: ["cancelled", "mut"],
 };
 
 function look({ kind }: BrainEvent): { icon: IconName; tone: Tone } {

@@ -5,6 +5,7 @@ import { expected, STALE_SECONDS } from "../charts/freshness.ts";
 import { ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
+import { Failure } from "../job/failure.tsx";
 import { Head } from "../job/head.tsx";
 import { Logs } from "../job/logs.tsx";
 import { Model } from "../job/model.tsx";
@@ -105,6 +106,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
         </section>
         <section class="side">
           <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
+          <Failure worlds={worlds} />
           <PlanList plans={plans} />
           <Model job={job} />
         </section>
