@@ -1,5 +1,6 @@
 """Whether workers that say nothing stand still, by two looks a few seconds apart. Pure."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,19 @@ def culprits(looks: Sequence[Look], suspects: Sequence[int]) -> tuple[int, ...]:
     if waiting and outside:
         return tuple(outside)
     return tuple(suspects) or _odd(stacks)
+
+
+def collective(recorder: str) -> str:
+    """The newest collective that a flight recorder knows; empty where there is none.
+
+    >>> collective('{"entries": [{"profiling_name": "gloo:all_reduce", "collective_seq_id": 7}]}')
+    'gloo:all_reduce, number 7'
+    """
+    try:
+        entry = json.loads(recorder)["entries"][-1]
+        return f"{entry['profiling_name']}, number {entry['collective_seq_id']}"
+    except (ValueError, KeyError, IndexError, TypeError):
+        return ""
 
 
 def place(look: Look | None) -> str:

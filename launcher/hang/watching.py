@@ -185,7 +185,8 @@ def finding(
         Evidence(
             label=f"rank {each.rank}",
             value=f"state {each.state or '?'}, {each.cpu_share:.2f} processors, "
-            f"{each.bytes_per_second / 1e6:.1f} MB/s; {moving.place(each) or each.means}",
+            f"{each.bytes_per_second / 1e6:.1f} MB/s; {moving.place(each) or each.means}"
+            + (f"; {last}" if (last := moving.collective(each.recorder)) else ""),
         )
         for each in looks[:_ATTACHED]
     ]
@@ -208,7 +209,7 @@ def _attachments(looks: Sequence[moving.Look], blamed: Sequence[int]) -> list[At
         if (text := each.stacks[:_CHARACTERS])
     ]
     found += [
-        Attachment(name=f"flight recorder of rank {each.rank}", text=each.recorder[-_CHARACTERS:])
+        Attachment(name=f"flight recorder of rank {each.rank}", text=each.recorder[:_CHARACTERS])
         for each in ordered
         if each.recorder
     ]

@@ -22,6 +22,8 @@ _WATCH_SECONDS = 0.25
 STACKS_SIGNAL_BELOW_MAX = 3
 #: A descriptor above those that scripts expect to get, or to inherit.
 _HIGH_FD = 512
+#: Newest collectives of a flight recorder that are told.
+_COLLECTIVES = 10
 #: Settings that libraries read once, as they are imported.
 SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
 
@@ -193,6 +195,8 @@ def watch(config: "dict[str, Any]") -> None:
 
 def write_flight(config: "dict[str, Any]") -> None:
     """Write what torch's flight recorder knows of this rank's collectives, where it keeps that."""
+    import json
+
     c10d = sys.modules.get("torch._C._distributed_c10d") or getattr(
         sys.modules.get("torch._C"), "_distributed_c10d", None
     )
@@ -200,11 +204,11 @@ def write_flight(config: "dict[str, Any]") -> None:
         dump = getattr(c10d, name, None)
         if dump is None:
             continue
-        said = dump()
-        text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        said = json.loads(dump())
+        said["entries"] = said.get("entries", [])[-_COLLECTIVES:]
         half = config["control"] + ".flight.half"
         with open(half, "w") as file:
-            file.write(text[-65536:])
+            json.dump(said, file)
         os.replace(half, config["control"] + ".flight")
         return
 

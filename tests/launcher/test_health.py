@@ -87,6 +87,7 @@ def test_a_world_that_stands_still_is_found_with_stacks_and_goes_on(
     assert "train.py" in why.sentence
     assert "stand_still" in why.sentence
     assert "stand_still" in why.attachments[0].text
+    assert any("all_reduce" in each.text for each in why.attachments)
     assert (lost.kind, healed.steps_redone) == (FailureKind.HANG, 2)
 
 
