@@ -6,6 +6,8 @@ import pytest
 
 from brain.errors import UnknownNode
 from brain.ports import StoredFit, Stores
+from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
+from brain.types.explanation import Evidence
 from brain.types.pool import Lease
 from brain.types.resources import NodeName, PoolName
 from brain.types.world import Cause, ReplicaExit, ReplicaState
@@ -25,6 +27,13 @@ class TestWorldStore:
             downtime_seconds=1.25,
             steps_redone=7,
             detail="grown",
+            diagnosis=Diagnosis(
+                kind=FailureKind.HANG,
+                sentence="no worker moved",
+                node=NodeName("laptop"),
+                evidence=(Evidence(label="quiet", value="300 s"),),
+                attachments=(Attachment(name="stacks", text="File …"),),
+            ),
         )
         with stores.transaction() as t:
             t.worlds.put(full)
