@@ -133,6 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--workers", type=_positive, default=4, help="objects looked at at once")
     cluster.add_argument("--in-flight", type=_positive, default=8, help="requests at once")
     cluster.add_argument("--poll-seconds", type=float, default=2.0, help="between looks at Brain")
+    cluster.add_argument(
+        "--lease-seconds", type=float, default=10.0, help="how long a lost leader is waited for"
+    )
     cluster.add_argument("--host-ports", default="20000-29999", metavar="FIRST-LAST")
     return parser
 

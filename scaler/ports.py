@@ -62,11 +62,14 @@ class ReplicaSeen:
     asked_at: datetime | None = None
     #: Where it runs; None: on the only node there is, or nowhere yet.
     node: NodeName | None = None
+    #: It was told to end and will, whoever said so: others are started in its place meanwhile.
+    leaving: bool = False
 
     @property
     def alive(self) -> bool:
         """Whether it runs or is about to: it reserves resources and counts towards the wish."""
-        return self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
+        going = self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
+        return going and not self.leaving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

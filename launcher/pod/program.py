@@ -100,7 +100,12 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
     log = os.environ.get("BRAIN_TERMINATION_LOG", "/dev/termination-log")
     for name in _PRIVATE:
         os.environ.pop(name, None)
-    code = agent.main(["--replica-dir", str(directory)])
+    try:
+        code = agent.main(["--replica-dir", str(directory)])
+    except OSError as cannot:
+        # Another has the port of a shared host, for example: elsewhere it may do.
+        say(f"the agent cannot run at {os.environ.get('POD_IP')}:{told.port}: {cannot}")
+        return agent.BUSY
     _leave_word(directory, Path(log))
     return code
 

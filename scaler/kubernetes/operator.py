@@ -67,6 +67,8 @@ class Options:
     in_flight: int = 8
     poll_seconds: float = 2.0
     lease: Terms | None = None
+    #: False: there is no other operator that could act.
+    elect: bool = True
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
     pace: Pace = field(default_factory=Pace)
 
@@ -74,7 +76,12 @@ class Options:
 class Operator:
     """One operator process. ``run`` until it is told to end, or has lost its lease."""
 
-    def __init__(self, options: Options, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        cluster: Cluster | None = None,
+        client: BrainClient | None = None,
+    ) -> None:
         self._options = options
         self._cluster = cluster or Cluster(
             connect(
@@ -85,9 +92,11 @@ class Operator:
             limits=Limits(in_flight=options.in_flight),
         )
         terms = options.lease or Terms(namespace=options.own_namespace)
-        self.manager = Manager(self._cluster, terms=terms, namespaces=options.namespaces)
+        self.manager = Manager(
+            self._cluster, terms=terms if options.elect else None, namespaces=options.namespaces
+        )
         self._stop = threading.Event()
-        self._client = BrainClient(options.url, options.token)
+        self._client = client or BrainClient(options.url, options.token)
         self.brain = BrainDoor(self._client, options.pool)
         self._volcano = False
         self._wire()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from brain.errors import BadInput
 from brain.types.job import PolicyMode
+from scaler.kubernetes.machinery import Terms
 from scaler.kubernetes.operator import Options
 from scaler.kubernetes.pods.manifest import Injection
 
@@ -34,7 +35,22 @@ def operator_options(said: argparse.Namespace, home: Path) -> Options:
         workers=said.workers,
         in_flight=max(2, said.in_flight),
         poll_seconds=said.poll_seconds,
+        lease=_lease(said.own_namespace, said.lease_seconds),
         host_ports=_ports(said.host_ports),
+    )
+
+
+def _lease(namespace: str, seconds: float) -> Terms:
+    if seconds < 1.0:
+        raise BadInput(
+            f"--lease-seconds {seconds:g} is too short for a network; give 10 or so",
+            field="lease-seconds",
+        )
+    return Terms(
+        namespace=namespace,
+        lease_seconds=seconds,
+        renew_seconds=0.7 * seconds,
+        retry_seconds=0.15 * seconds,
     )
 
 

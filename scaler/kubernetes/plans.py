@@ -178,7 +178,18 @@ class Plans:
         }
         self._events.record(obj, "Normal", "Accepted", answer.plan.explanation.reason)
         self._show(obj, answer.plan, now, said=said, extra=extra)
+        self._belong(obj, read)
         return Result(requeue_after_seconds=_SOON_SECONDS)
+
+    def _belong(self, obj: Object, job: ElasticJob) -> None:
+        """It goes with the job that it was accepted for, not with a later one of that name."""
+        metadata = obj["metadata"]
+        owners = [*(metadata.get("ownerReferences") or ())]
+        if any(each.get("uid") == job.metadata.uid for each in owners):
+            return
+        own = identity.owner(job.metadata.name, job.metadata.uid) | {"controller": False}
+        patch = {"metadata": {"ownerReferences": [*owners, own]}}
+        self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
 
     def _taken(self, asked: int, clamped: str, answer: PlanView) -> Condition:
         plan = answer.plan

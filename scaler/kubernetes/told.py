@@ -70,7 +70,8 @@ def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
     generation = int(obj["metadata"].get("generation") or 1)
     said = conditions(known.get("conditions"), [condition], generation=generation, now=now)
     running = known.get("generation") is not None or known.get("phase") in tuple(JobState)
-    phase = {} if running else {"phase": "Failed" if condition.status is False else "Pending"}
+    waits = condition.type == JobCondition.FEASIBLE
+    phase = {} if running else {"phase": "Queued" if waits else "Failed"}
     return {
         **known,
         **phase,

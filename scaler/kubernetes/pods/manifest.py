@@ -20,6 +20,7 @@ from scaler.kubernetes.pods.sight import RESTART
 HOME, FILES = "/brain", "/var/run/brain"
 #: Where an agent answers, unless the pod has its host's network.
 AGENT_PORT = 29399
+_LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
 
 
@@ -208,6 +209,7 @@ def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command
             {"name": "BRAIN_POD", "value": json.dumps(intent(order, command, main))},
             {"name": "BRAIN_POD_HOME", "value": HOME},
             {"name": "BRAIN_POD_FILES", "value": FILES},
+            {"name": "BRAIN_TERMINATION_LOG", "value": main.get(_LOG_PATH) or _LOG},
         ],
         main["env"],
     )

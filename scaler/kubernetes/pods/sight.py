@@ -38,6 +38,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         started_at=_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         node=node_of(pod),
+        leaving="deletionTimestamp" in pod["metadata"],
     )
     written = _ending(annotations.get(identity.ENDING))
     if written is not None:
@@ -59,7 +60,8 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
         detail = "its pod was deleted as asked"
         ended = Ending(exit=ReplicaExit.LEFT, detail=detail, at=now)
         return _ended(replace(last, asked_at=asked_at), ended)
-    return replace(last, phase=Phase.GONE, detail=last.detail or "its pod was deleted")
+    said = last.detail or "its pod was deleted"
+    return replace(last, phase=Phase.GONE, detail=said, leaving=False)
 
 
 def node_of(pod: Object) -> NodeName | None:
@@ -105,11 +107,15 @@ def _ended(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
     )
 
 
+#: Built at import: msgspec is not safe where threads use a class for the first time at once.
+_ENDING = msgspec.json.Decoder(Ending)
+
+
 def _ending(text: object) -> Ending | None:
     if not isinstance(text, str) or not text.startswith("{"):
         return None
     try:
-        return msgspec.json.decode(text, type=Ending)
+        return _ENDING.decode(text)
     except (msgspec.DecodeError, msgspec.ValidationError):
         # The last words of somebody else.
         return None

@@ -1,0 +1,348 @@
+"""ElasticJobs and ScalePlans as the operator keeps them: an emulator, and a Brain in process."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain import calls
+from brain.types.job import Intent, JobState
+from brain.types.record import Role
+from brain.types.resources import Resources
+from brain.views import ResizeRequest
+from scaler.kubernetes.jobs import JOB
+from scaler.kubernetes.machinery import Cluster, connect
+from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE
+from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
+from scaler.kubernetes.plans import PLAN
+from tests.api.app import Api
+from tests.builders import node
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.kubelet import FakeKubelet
+
+_NUMBERS = count()
+Json = dict[str, Any]
+
+
+@dataclass
+class Place:
+    """One operator, its Brain, and a namespace of its own."""
+
+    api: Api
+    cluster: Cluster
+    operator: Operator
+    namespace: str
+
+    def apply(self, made: Json) -> Json:
+        """Create or change an object, as kubectl does."""
+        made["metadata"]["namespace"] = self.namespace
+        kind = JOB if made["kind"] == "ElasticJob" else PLAN
+        return self.cluster.apply(kind, made, owner="kubectl")
+
+    def status(self, made: Json) -> Json:
+        """What the object says now."""
+        kind = JOB if made["kind"] == "ElasticJob" else PLAN
+        found = self.cluster.get(kind, self.namespace, made["metadata"]["name"])
+        status: Json = found.get("status") or {}
+        return status
+
+    def condition(self, made: Json, type: str) -> tuple[str, str, str] | None:
+        """Status, reason and message of a condition."""
+        for each in self.status(made).get("conditions") or ():
+            if each["type"] == type:
+                return each["status"], each.get("reason", ""), each.get("message", "")
+        return None
+
+    def says(self, made: Json, type: str, status: str, reason: str, part: str = "") -> None:
+        """Wait for a condition, and for the Event that says the same where it is bad."""
+
+        def held() -> bool:
+            found = self.condition(made, type)
+            return found is not None and found[:2] == (status, reason) and part in found[2]
+
+        until(f"{type}={status} {reason} {part!r}", held, lambda: self.status(made))
+
+    def told(self, reason: str, part: str) -> None:
+        """Wait for an Event."""
+        events = self.operator.manager.cluster
+
+        def held() -> bool:
+            found = events.list(EVENT, self.namespace).items
+            return any(e["reason"] == reason and part in e["message"] for e in found)
+
+        until(f"an Event {reason} with {part!r}", held)
+
+    def look(self) -> None:
+        """Let the operator ask Brain."""
+        self.operator.brain.look()
+
+    def job(self, made: Json) -> Any:
+        """What Brain has of it."""
+        with self.api.client() as client:
+            return client.send(calls.job(made["metadata"]["uid"]))
+
+    def running(self, made: Json) -> None:
+        """Let Brain have started the job, so that it may change."""
+        with self.api.stores.transaction() as tx:
+            job = tx.jobs.get(made["metadata"]["uid"])
+            now = self.api.now
+            tx.jobs.put(job.moved(JobState.STARTING, "", now).moved(JobState.RUNNING, "", now))
+        self.look()
+
+
+def until(what: str, held: Callable[[], object], seen: Callable[[], object] = str) -> None:
+    """Wait, as long as a busy machine may need."""
+    deadline = time.monotonic() + 60
+    while not held():
+        assert time.monotonic() < deadline, f"{what}: not within 60 s; {seen()}"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("apiserver")) as running:
+        kubelet = FakeKubelet(running)
+        more = {"tencent.com/vcuda-core": "800"}
+        kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
+        yield running
+        kubelet.close()
+
+
+@contextmanager
+def operating(server: Server, directory: Path) -> Iterator[Place]:
+    namespace = f"team-{next(_NUMBERS)}"
+    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+    cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
+    api = Api(directory, now=datetime.now(UTC))
+    api.add_node(cpus=64)
+    with api.stores.transaction() as tx:
+        room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
+        tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
+    options = Options(
+        url="http://brain",
+        token="",
+        home=directory,
+        namespaces=(namespace,),
+        own_namespace=namespace,
+        elect=False,
+    )
+    operator = Operator(options, cluster, api.client(Role.SCALER))
+    operator.brain.look()
+    operator.manager.start()
+    try:
+        yield Place(api, cluster, operator, namespace)
+    finally:
+        operator.manager.stop()
+        operator.backend.close_down()
+        cluster.close()
+
+
+@pytest.fixture
+def place(server: Server, tmp_path: Path) -> Iterator[Place]:
+    with operating(server, tmp_path) as made:
+        yield made
+
+
+def plan(replicas: int, **metadata: Any) -> Json:
+    return jobs.plan(
+        {"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": replicas}}},
+        **metadata,
+    )
+
+
+def job(**worker: Any) -> Json:
+    return jobs.job("brain-run", "t.py", resources={"cpu": "1"}, **worker)
+
+
+def accepted(place: Place, **worker: Any) -> Json:
+    """A job that Brain knows and that runs."""
+    made = place.apply(job(**worker))
+    place.says(made, "Accepted", "True", "Valid")
+    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
+    place.running(made)
+    return made
+
+
+def test_an_object_becomes_a_job_of_brains_under_its_uid(place: Place):
+    made = place.apply(jobs.seed())
+    place.says(made, "Accepted", "True", "Valid")
+
+    found = place.job(made)
+    assert (found.job.id, found.job.project) == (made["metadata"]["uid"], place.namespace)
+    assert (found.job.replicas_min, found.job.replicas_max) == (1, 10)
+    assert found.job.mode == "shadow"
+
+
+def test_a_unit_that_never_fits_is_named(place: Place):
+    made = job(maxReplicas=3)
+    made["spec"]["parallelism"] = {"tensor": 4}
+    made = place.apply(made)
+
+    place.says(made, "Accepted", "False", "Invalid", "no multiple")
+    place.told("Invalid", "no multiple")
+
+
+def test_what_never_fits_the_nodes_says_so_at_once(place: Place):
+    made = place.apply(job(replicas=99))
+
+    place.says(made, "Feasible", "False", "NeverFits", "fit the 2 nodes")
+    place.told("NeverFits", "lower minReplicas")
+    assert place.status(made)["phase"] == "Queued"
+
+
+def test_a_missing_image_is_named(place: Place):
+    made = job()
+    del jobs.main_of(made)["image"]
+    made = place.apply(made)
+
+    place.says(made, "Accepted", "False", "Invalid", "image")
+    place.told("Invalid", "name the image")
+
+
+def test_a_malformed_quantity_is_named(place: Place):
+    made = job()
+    jobs.main_of(made)["resources"] = {"requests": {"memory": "3 gigs"}}
+    made = place.apply(made)
+
+    place.says(made, "Accepted", "False", "Invalid", "3 gigs")
+
+
+def test_another_controllers_job_is_left_alone(place: Place):
+    made = job()
+    made["spec"]["managedBy"] = "dlrover"
+    made = place.apply(made)
+
+    place.says(made, "Accepted", "False", "ManagedElsewhere")
+    assert place.operator.brain.view(made["metadata"]["uid"]) is None
+
+
+def test_an_edit_of_replicas_is_a_request_that_is_answered(place: Place):
+    made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    place.cluster.scale(JOB, place.namespace, "digits", 9)
+
+    def answered() -> bool:
+        request = place.status(made).get("request") or {}
+        return request.get("outcome") == "clamped" and request["generation"] == 1
+
+    until("the request is answered", answered, lambda: place.status(made))
+    assert place.job(made).job.plan.target.replicas == 4
+
+
+def test_suspending_the_object_suspends_the_job_and_back(place: Place):
+    made = accepted(place)
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": True}})
+    until("it is suspended", lambda: place.job(made).job.intent is Intent.SUSPEND)
+    place.look()
+    until("it says so", lambda: place.condition(made, "Suspended"))
+    place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": False}})
+    until("it goes on", lambda: place.job(made).job.intent is Intent.RUN)
+
+
+def test_a_deleted_object_is_a_cancelled_job(place: Place):
+    made = accepted(place)
+    place.cluster.delete(JOB, place.namespace, "digits")
+
+    until("it is cancelled", lambda: place.job(made).job.intent is Intent.CANCEL)
+
+
+def test_a_plan_is_taken_and_followed(place: Place):
+    made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    asked = place.apply(plan(3))
+
+    place.says(asked, "Accepted", "True", "Valid")
+    status = place.status(asked)
+    assert (status["generation"], status["target"]["roles"]["worker"]) == (1, {"replicas": 3})
+    assert place.condition(asked, "Clamped") == ("False", "Valid", "")
+    assert place.job(made).job.plan.target.replicas == 3
+
+
+def test_a_plan_beyond_the_bounds_is_clamped_with_the_reason(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    asked = place.apply(plan(9))
+
+    place.says(asked, "Clamped", "True", "OutOfBounds", "1 to 4")
+    assert place.status(asked)["target"]["roles"]["worker"] == {"replicas": 4}
+
+
+def test_a_plan_beyond_the_jobs_quota_is_clamped_with_the_reason(place: Place):
+    made = job(replicas=1, minReplicas=1, maxReplicas=4)
+    made["spec"]["resourceLimits"] = {"cpu": "2"}
+    made = place.apply(made)
+    place.says(made, "Accepted", "True", "Valid")
+    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
+    place.running(made)
+    asked = place.apply(plan(4))
+
+    place.says(asked, "Clamped", "True", "QuotaExceeded", "resourceLimits.cpu")
+
+
+def test_a_plan_for_no_job_waits_for_one(place: Place):
+    asked = place.apply(plan(3))
+    place.says(asked, "Accepted", "False", "JobNotFound", "ElasticJob digits")
+    place.told("JobNotFound", "name one in spec.ownerJob")
+
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    place.says(asked, "Accepted", "True", "Valid")
+
+
+def test_a_plan_of_a_passed_generation_is_refused(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    stale = place.apply(plan(3, annotations={"elastic.iml.github.io/generation": "0"}))
+
+    place.says(stale, "Accepted", "False", "StaleGeneration")
+
+
+def test_of_two_plans_the_newer_supersedes_the_other(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    first = place.apply(plan(2, name="first"))
+    place.says(first, "Accepted", "True", "Valid")
+    second = place.apply(plan(3, name="second"))
+    place.says(second, "Accepted", "True", "Valid")
+    place.look()
+
+    until("the first is over", lambda: place.status(first).get("phase") == "Superseded")
+
+
+def test_an_expired_plan_is_refused(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    made = plan(3)
+    made["spec"]["expiresAt"] = "2020-01-01T00:00:00Z"
+
+    place.says(place.apply(made), "Accepted", "False", "Expired")
+
+
+def test_what_brain_plans_appears_as_an_object(place: Place):
+    made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    with place.api.client(name="ada") as client:
+        client.send(calls.resize(made["metadata"]["uid"], ResizeRequest(replicas=2)))
+    place.look()
+
+    def shown() -> bool:
+        found = place.cluster.list(PLAN, place.namespace).items
+        return [
+            (p["metadata"]["name"], (p.get("status") or {}).get("generation")) for p in found
+        ] == [("digits-plan-1", 1)]
+
+    until("the plan has an object", shown)
+
+
+def test_dlrovers_lease_is_respected_while_it_is_renewed():
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    lease = {
+        "metadata": {"name": DLROVER_LEASE, "namespace": "dlrover"},
+        "spec": {
+            "holderIdentity": "controller-0",
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-11-21T11:59:50.000000Z",
+        },
+    }
+
+    assert dlrover_leads([lease], now) == "controller-0 in namespace dlrover"
+    assert dlrover_leads([lease], now + timedelta(minutes=5)) is None

@@ -1,0 +1,63 @@
+"""What a container's command starts, and what a shell in front of it leaves to us."""
+
+import pytest
+
+from scaler.kubernetes.pods.command import Entry, read_command
+
+SEED = "dlrover-run --network-check --nnodes=1:10 --nproc_per_node=1 --max_restarts=10 a.py --b 1"
+
+
+def shell(text: str, *args: str) -> tuple[str, ...]:
+    return ("/bin/bash", "-c", text, *args)
+
+
+@pytest.mark.parametrize(
+    ("words", "entry"),
+    [
+        (("torchrun", "train.py"), Entry.TORCHRUN),
+        (("/usr/bin/python3.8", "-m", "torch.distributed.run", "train.py"), Entry.TORCHRUN),
+        (("python", "-m", "torch.distributed.launch", "train.py"), Entry.LAUNCH),
+        (("brain-run", "train.py"), Entry.OURS),
+        (("python", "-u", "train.py"), Entry.PYTHON),
+        (("python", "-W", "ignore", "-m", "trainer"), Entry.PYTHON),
+        (("./start", "train.py"), Entry.OPAQUE),
+        ((), Entry.OPAQUE),
+        (shell(SEED), Entry.OURS),
+        (shell("cd /src && torchrun train.py"), Entry.TORCHRUN),
+        (shell("pip install x; python train.py | tee log"), Entry.OPAQUE),
+    ],
+)
+def test_the_entry_point_is_recognised(words: tuple[str, ...], entry: Entry):
+    assert read_command(words).entry is entry
+
+
+def test_the_articles_command_is_taken_out_of_its_shell():
+    found = read_command(shell(SEED))
+
+    assert found.argv == tuple(SEED.split())
+    assert (found.shell, found.nnodes, found.processes, found.restarts) == (False, (1, 10), 1, 10)
+
+
+def test_directories_and_variables_in_front_are_ours_to_set():
+    found = read_command(shell("set -e; export A=1 B='x y'\ncd /src && C=2 exec torchrun t.py"))
+
+    assert (found.directory, found.argv) == ("/src", ("torchrun", "t.py"))
+    assert found.exports == {"A": "1", "B": "x y", "C": "2"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dlrover-run --nnodes=$N t.py", "dlrover-run t.py > log", "a; dlrover-run t.py", "x `y`"],
+)
+def test_what_only_a_shell_can_do_stays_with_it(text: str):
+    found = read_command(shell(text))
+
+    assert (found.shell, found.argv) == (True, shell(text))
+
+
+def test_arguments_behind_the_text_stay_with_the_shell():
+    assert read_command(shell("torchrun $0", "t.py")).entry is Entry.OPAQUE
+
+
+def test_a_quote_that_is_never_closed_is_the_shells_affair():
+    assert read_command(shell("torchrun 'x")).shell

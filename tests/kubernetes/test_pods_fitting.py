@@ -1,0 +1,104 @@
+"""What fits where, which gangs may begin, and what can never be."""
+
+from typing import Any
+
+import pytest
+
+from brain.errors import BadInput
+from scaler.kubernetes.pods import gang, places, ports
+from scaler.kubernetes.pods.fitting import excess, infeasible, needs, placed, room
+from tests.kubernetes.kubelet import node as made_node
+
+
+def node(name: str, gpus: int = 8, **labels: str) -> dict[str, Any]:
+    return made_node(name, gpus=gpus, labels=labels)
+
+
+def spec(gpus: int = 1, **more: Any) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": gpus, "cpu": 1}}
+    return {"containers": [{"name": "main", "image": "x", "resources": resources}], **more}
+
+
+def pod(name: str, where: str | None = None, gpus: int = 8, gate: bool = False) -> dict[str, Any]:
+    gates = {"schedulingGates": [{"name": gang.GATE}]} if gate else {}
+    placed_at = {"nodeName": where} if where else {}
+    return {"metadata": {"name": name}, "spec": {**spec(gpus), **gates, **placed_at}}
+
+
+def admitted(waiting: int, begun: int, least: int, free: int, unit: int = 1) -> int:
+    """How many of ``waiting`` pods of 8 GPUs begin where ``free`` nodes of 8 are."""
+    pods = [pod(f"p{number}", gate=True) for number in range(waiting)]
+    nodes = room([node(f"n{number}") for number in range(free)], [])
+    return len(gang.admitted(pods, begun, least=least, unit=unit, free=nodes))
+
+
+def test_a_node_has_what_its_pods_leave():
+    free = room([node("n0")], [pod("p", "n0", gpus=3)])
+
+    assert free["n0"]["nvidia.com/gpu"] == 5
+
+
+def test_pods_are_placed_on_the_fullest_node_that_has_room():
+    free = room([node("n0"), node("n1")], [pod("p", "n0", gpus=6)])
+
+    assert placed([needs(spec(2)), needs(spec(8)), needs(spec(1))], free) == 2
+
+
+def test_part_of_a_gang_begins_never():
+    assert admitted(3, 0, least=3, free=2) == 0
+    assert admitted(3, 0, least=3, free=3) == 3
+
+
+def test_beyond_the_gang_pods_begin_as_there_is_room():
+    assert admitted(4, 0, least=2, free=3) == 3
+    assert admitted(2, 2, least=2, free=1) == 1
+
+
+def test_beyond_the_gang_pods_begin_in_units():
+    assert admitted(4, 4, least=4, free=3, unit=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "least", "says"),
+    [
+        (spec(16), 1, "no node has more than 8 nvidia.com/gpu"),
+        (spec(8), 3, "3 replicas at least are needed and 2 fit the 2 nodes"),
+        (spec(1, nodeSelector={"pool": "a100"}), 1, "nodeSelector pool=a100"),
+        (spec(8), 2, None),
+    ],
+)
+def test_what_can_never_fit_is_told_in_a_sentence(template: Any, least: int, says: str | None):
+    said = infeasible(template, least, [node("n0"), node("n1")])
+
+    assert (said is None) if says is None else says in str(said)
+
+
+def test_without_nodes_nothing_is_said():
+    assert infeasible(spec(16), 1, []) is None
+
+
+def test_more_than_the_limits_of_the_job_is_told():
+    assert "resourceLimits.gpu" in str(excess(needs(spec(2)), 3, {"gpu": 4}))
+    assert excess(needs(spec(2)), 2, {"gpu": 4}) is None
+
+
+def test_a_nodes_place_is_told_outermost_first():
+    labels = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/rack": "r 7"}
+
+    assert places.told(labels) == "z1/-/r_7/-"
+    assert places.told({}) == ""
+
+
+def test_cordoned_and_silent_nodes_take_nothing():
+    cordoned = node("n0") | {"spec": {"unschedulable": True}}
+
+    assert not places.usable(cordoned)
+    assert places.usable(node("n1"))
+
+
+def test_host_ports_do_not_clash():
+    taken = ports.taken([{"spec": {"containers": [{"ports": [{"hostPort": 20000}]}]}}])
+
+    assert ports.choose(taken) == 20001
+    with pytest.raises(BadInput, match="widen --host-ports"):
+        ports.choose({20000}, 20000, 20000)

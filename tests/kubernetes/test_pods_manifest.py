@@ -1,0 +1,193 @@
+"""The pod of one replica, from the job's template and the wish."""
+
+import json
+from typing import Any
+
+from brain.types.job import JobId
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.machinery import Object
+from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.manifest import Injection, manifest
+from scaler.kubernetes.pods.orders import (
+    House,
+    elastic,
+    exhausted,
+    order,
+    past,
+    spares_of,
+)
+from tests.kubernetes import jobs
+from tests.scaler.wished import NOW, wish
+
+AGENT = House(injection=Injection(image="brain:1"), brain_url="http://brain:8080")
+UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
+
+
+def read(made: jobs.Object) -> ElasticJob:
+    made["metadata"]["uid"] = UID
+    return ElasticJob.read(made)
+
+
+def pod(
+    made: jobs.Object, *, house: House = AGENT, pods: tuple[Object, ...] = (), id: int = 0
+) -> dict[str, Any]:
+    job = read(made)
+    first = job_document(job).replicas.first
+    wished = wish(first, job=JobId(UID))
+    return manifest(order(job, wished, id, past(pods), house, now=NOW))
+
+
+def main(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = pod["spec"]["containers"][0]
+    return found
+
+
+def variables(pod: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in main(pod)["env"]}
+
+
+def ended(id: int, code: int, *, reason: str = "Error", because: str = "", rank: int = 0) -> Object:
+    """A pod that failed with ``code`` on node ``n1``; ``because``: of what the cluster did."""
+    container = {"name": "main", "state": {"terminated": {"exitCode": code, "reason": reason}}}
+    labels = identity.labels("digits", UID, "worker", id, rank=rank, relaunches=0)
+    return {
+        "metadata": {"name": identity.pod_name("digits", "worker", id), "labels": labels},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main"}]},
+        "status": {"phase": "Failed", "reason": because, "containerStatuses": [container]},
+    }
+
+
+def test_a_pod_is_named_and_labelled_as_dlrover_does():
+    made = pod(jobs.seed(), id=3)
+
+    assert made["metadata"]["name"] == "torch-mnist-single-job-testing-1-edljob-worker-3"
+    labels = made["metadata"]["labels"]
+    assert labels["elasticjob.dlrover/replica-index"] == "3"
+    assert (labels["app"], labels["some-label"]) == ("dlrover", "some-value")
+    assert labels["app.kubernetes.io/managed-by"] == "brain-scaler"
+
+
+def test_pods_never_restart_and_remember_what_the_template_said():
+    made = pod(jobs.seed())
+
+    assert made["spec"]["restartPolicy"] == "Never"
+    assert made["metadata"]["annotations"]["elastic.iml.github.io/restart-policy"] == "Always"
+
+
+def test_our_agent_stands_in_front_of_the_articles_command():
+    made = pod(jobs.seed())
+    told = json.loads(variables(made)["BRAIN_POD"])
+
+    assert main(made)["command"] == ["/brain/bin/python3", "-E", "-P", "-m", "launcher.pod"]
+    assert told["command"][:3] == ["dlrover-run", "--network-check", "--nnodes=1:10"]
+    assert (told["job"], told["replica"], told["brain_url"]) == (UID, 0, "http://brain:8080")
+    assert made["spec"]["initContainers"][0]["image"] == "brain:1"
+
+
+def test_switched_off_by_annotation_the_command_stays_as_it_is():
+    made = jobs.seed()
+    before = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["command"]
+    made["metadata"]["annotations"] = {identity.INJECT: "off"}
+
+    assert main(pod(made))["command"] == before
+    assert not elastic(read(made), AGENT)
+
+
+def test_torchrun_gets_its_rendezvous_and_no_rank():
+    told = variables(pod(jobs.job("torchrun", "t.py", minReplicas=2, maxReplicas=4)))
+
+    assert (told["PET_NNODES"], told["PET_RDZV_BACKEND"]) == ("1:4", "c10d")
+    assert told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & told.keys()
+
+
+def test_torchrun_is_ours_where_the_job_asks():
+    made = jobs.job("torchrun", "t.py")
+    assert not elastic(read(made), AGENT)
+    made["metadata"]["annotations"] = {identity.TORCHRUN: "brain"}
+    assert elastic(read(made), AGENT)
+
+
+def test_torch_distributed_launch_is_told_its_nodes_rank():
+    told = variables(pod(jobs.job("python", "-m", "torch.distributed.launch", "t.py", replicas=3)))
+
+    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["MASTER_PORT"]) == ("3", "0", "29500")
+
+
+def test_plain_python_without_us_is_a_process_of_its_own():
+    told = variables(pod(jobs.job("python", "t.py", replicas=3), house=House()))
+
+    assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("0", "3", "0")
+
+
+def test_an_entry_point_that_nobody_sees_gets_both_forms():
+    told = variables(pod(jobs.job(replicas=2)))
+
+    assert (told["RANK"], told["PET_NNODES"]) == ("0", "1:2")
+
+
+def test_what_the_template_says_of_a_variable_stands():
+    made = jobs.job("python", "t.py", replicas=2)
+    container = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "RANK", "value": "7"}]
+
+    assert variables(pod(made, house=House()))["RANK"] == "7"
+
+
+def test_the_lowest_free_rank_goes_to_a_replacement():
+    alive = [pod(jobs.job("brain-run", "t.py", replicas=3), id=id) for id in (0, 2)]
+    alive[1]["metadata"]["labels"][identity.RANK] = "2"
+
+    assert past(alive).rank == 1
+
+
+def test_memory_grows_after_an_oom_kill():
+    made = jobs.job("brain-run", "t.py", resources={"memory": "3Gi"})
+    killed = ended(0, 137, reason="OOMKilled")
+
+    assert main(pod(made, pods=(killed,)))["resources"]["requests"]["memory"] == "6Gi"
+
+
+def test_a_node_whose_device_failed_is_avoided():
+    made = pod(jobs.job("brain-run", "t.py"), pods=(ended(0, 201),))
+    affinity = made["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+    assert terms[0]["matchExpressions"][0]["values"] == ["n1"]
+
+
+def test_only_failures_of_its_own_count_against_a_rank():
+    assert past([ended(0, 1)]).relaunches == 1
+    assert past([ended(0, 1, because="Evicted")]).relaunches == 0
+
+
+def test_a_rank_that_failed_too_often_is_given_up():
+    assert exhausted([ended(0, 1)], 0) is not None
+    assert exhausted([ended(0, 1)], 1) is None
+
+
+def test_31_replicas_of_unit_4_run_as_28_and_3_stay_warm():
+    job = read(jobs.job("brain-run", "t.py", replicas=31, unit=4))
+    document = job_document(job)
+
+    assert (document.replicas.first, spares_of(job, document)) == (28, 3)
+
+
+def test_a_gang_is_gated_and_what_others_gate_stays_gated():
+    made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4)
+    spec = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    spec["schedulingGates"] = [{"name": "quota"}]
+    found = pod(made)
+
+    assert gang.gated(found)
+    assert gang.opened(found) == {"spec": {"schedulingGates": [{"name": "quota"}]}}
+
+
+def test_volcano_admits_where_it_is_installed():
+    made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4)
+    found = pod(made, house=House(volcano=True))
+
+    assert found["spec"]["schedulerName"] == "volcano"
+    assert found["metadata"]["annotations"][gang.GROUP] == "digits-edljob-worker"
+    assert not gang.gated(found)
