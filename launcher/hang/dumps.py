@@ -109,7 +109,7 @@ def _spied(target: Target) -> str:
     spy = str(beside) if beside.is_file() else shutil.which("py-spy")
     if spy is None:
         return ""
-    command = [spy, "dump", "--nonblocking", "--pid", str(target.pid)]
+    command = [spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(target.pid)]
     try:
         said = subprocess.run(
             command, capture_output=True, timeout=_SPY_SECONDS, check=True, text=True

@@ -66,7 +66,7 @@ def rank_time(
 def worth(slow: slowness.Slow, it: Standing, watch: Watch, now: float) -> str:
     """Why the world is better off without a replica; empty where it is not."""
     wish = it.wish
-    if wish is None:
+    if wish is None or not watch.seen().saves.known:  # without a safe point all work would go
         return ""
     agents = [each.seen() for each in it.peers if each.replica != slow.replica]
     ready = [each for each in agents if each.ready and each.leaving_since is None]
