@@ -21,16 +21,9 @@ from brain.errors import BadInput
 
 Floats = NDArray[np.float64]
 
-#: Epochs that a job of each application trains for, and largest local batches that the
-#: simulator sets apart from the tables' own.
-EPOCHS = {
-    "bert": 2,
-    "cifar10": 100,
-    "deepspeech2": 80,
-    "imagenet": 90,
-    "ncf": 10,
-    "yolov3": 50,
-}
+#: Applications that both simulators know.
+NAMES = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3")
+#: Largest local batches that the simulator sets apart from the tables' own.
 _LARGEST_LOCAL = {"yolov3": 8}
 #: One GPU and the largest batch is all that these are given, by every policy.
 _FIXED = ("ncf",)
@@ -53,6 +46,7 @@ class Application:
     """One application on one kind of node."""
 
     name: str
+    #: That a job trains for: as many as the tables have.
     epochs: int
     #: Batch sizes that were trained with, rising, and what came of them.
     runs: Mapping[int, Validation]
@@ -131,7 +125,7 @@ class Application:
                 return float(step), float(sync)
             found = np.full(2, np.nan)
         else:
-            found = self._surface([min(len(ring), _NODES), sum(ring), local_batch])[0]
+            found = self.surface([min(len(ring), _NODES), sum(ring), local_batch])[0]
         if np.isnan(found).any():
             raise BadInput(
                 f"{self.name} on {placement} with local batch {local_batch} lies outside of what "
@@ -140,7 +134,7 @@ class Application:
         return float(found[0]), float(found[1])
 
     @cached_property
-    def _surface(self) -> LinearNDInterpolator:
+    def surface(self) -> LinearNDInterpolator:
         """Over nodes, replicas and local batch; placements alike in these are averaged."""
         alike: dict[tuple[float, float, float], list[Floats]] = defaultdict(list)
         for placement, (batches, times) in self.placements.items():
@@ -169,7 +163,7 @@ class Application:
 
 def applications(data: Path) -> dict[str, Application]:
     """All applications under ``data/pollux/traces`` by name."""
-    found = {name: application(data / "pollux/traces" / name) for name in sorted(EPOCHS)}
+    found = {name: application(data / "pollux/traces" / name) for name in NAMES}
     for name, largest in _LARGEST_LOCAL.items():
         found[name].largest_local = largest
     for name in _FIXED:
@@ -183,10 +177,11 @@ def application(folder: Path, kind: str = "") -> Application:
     placements = _placements(_rows(folder / f"placements{suffix}.csv"))
     batches = [batch for found, _ in placements.values() for batch in found]
     files = folder.glob("validation-*.csv")
+    runs = {int(file.stem.rpartition("-")[2]): _validation(file) for file in files}
     return Application(
         name=folder.name,
-        epochs=EPOCHS[folder.name],
-        runs={int(file.stem.rpartition("-")[2]): _validation(file) for file in files},
+        epochs=min(len(run.progress) for run in runs.values()),
+        runs=runs,
         placements=placements,
         scale=_scale(_rows(folder / f"scalability{suffix}.csv")),
         smallest_local=int(min(batches)),

@@ -1,18 +1,25 @@
 """What parts of the benchmark share: where data lie, what was published, how runs are reported."""
 
 import csv
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from benchmarks.jct import pollux
 from benchmarks.jct.applications import Application, applications
 from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
+from benchmarks.jct.variants import Variant
 from benchmarks.report import Row
+
+ROOT = Path(__file__).parents[2]
+#: What outcomes follow from, beside data and arguments.
+_CODE = ("benchmarks/jct", "benchmarks/models", "brain/models", "brain/optimizer/cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,10 @@ class Bench:
     workloads: Sequence[int] | None = None
     #: Told of every run that ended.
     tell: Callable[[str], None] = lambda line: None
+    #: Other names and lengths for every workload.
+    variant: Variant | None = None
+    #: Where outcomes are kept, so that a run that was interrupted goes on; None: nowhere.
+    kept: Path | None = None
 
     @cached_property
     def applications(self) -> dict[str, Application]:
@@ -59,13 +70,48 @@ class Bench:
         folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 
-    def given(self, numbers: Sequence[int]) -> list[int]:
-        """Those of ``numbers`` that are asked for."""
-        return [one for one in numbers if self.workloads is None or one in self.workloads]
+    def asked(self, number: int) -> bool:
+        """Whether a workload is to be run."""
+        return self.workloads is None or number in self.workloads
+
+    def given(self, load: float) -> list[int]:
+        """Workloads of Pollux's at a load that are at hand and asked for."""
+        known = {
+            number for policy, at, number in self.published if (policy, at) == ("pollux", load)
+        }
+        return sorted(
+            number for number in known if self.file(load, number).exists() and self.asked(number)
+        )
 
     def jobs(self, load: float, number: int) -> list[Job]:
         """The jobs of a workload of Pollux's."""
-        return pollux.workload(self.file(load, number), self.applications)
+        found = pollux.workload(self.file(load, number), self.applications)
+        return self.variant.jobs(found) if self.variant else found
+
+    def once(self, what: str, play: Callable[[], Outcome]) -> Outcome:
+        """What ``play`` comes to, or came to when the same code met the same data."""
+        if self.kept is None:
+            return play()
+        name = hashlib.sha256(f"{self._state} {self.variant} {what}".encode()).hexdigest()
+        file = self.kept / f"{name[:32]}.json"
+        if not file.exists():
+            self.kept.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(msgspec.json.encode(play()))
+        return msgspec.json.decode(file.read_bytes(), type=Outcome)
+
+    @cached_property
+    def _state(self) -> str:
+        """Digest of code and data."""
+        found = hashlib.sha256()
+        for file in self._sources():
+            found.update(file.name.encode() + file.read_bytes())
+        return found.hexdigest()
+
+    def _sources(self) -> Iterator[Path]:
+        for folder in _CODE:
+            yield from sorted((ROOT / folder).rglob("*.py"))
+        for peer in ("pollux", "sia"):
+            yield from sorted((self.data / peer).rglob("*.csv"))
 
     def run(
         self,
@@ -76,8 +122,12 @@ class Bench:
         rules: Rules | None = None,
     ) -> Outcome:
         """Simulate one workload under a policy made for its jobs."""
-        jobs = self.jobs(load, number)
-        found = pollux.simulate(jobs, policy(jobs), rules)
+
+        def play() -> Outcome:
+            jobs = self.jobs(load, number)
+            return pollux.simulate(jobs, policy(jobs), rules)
+
+        found = self.once(f"{name} {load:g} {number} {rules}", play)
         self.tell(
             f"{name}, load {load:g}, workload {number}: {found.mean_seconds:.0f} s on average, "
             f"99th percentile {found.p99_seconds:.0f} s, makespan {found.makespan_seconds:.0f} s, "
@@ -91,7 +141,7 @@ def beside(
     name: str,
     peer: str,
     ours: Sequence[Outcome | Published],
-    theirs: Sequence[Published],
+    theirs: Sequence[Outcome | Published],
     *,
     share: float | None,
     p99: float | None = 1.0,

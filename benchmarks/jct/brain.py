@@ -7,7 +7,7 @@ measured in this run. It sets placements and batches; restarts and progress are 
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -25,11 +25,8 @@ from brain.optimizer.cluster import (
     Weights,
     allocate,
 )
-from brain.optimizer.cluster.utility import diminishing
 
 _KIND = "gpu"
-#: Chosen on workloads 1, 3 and 6 at load 1.0 and on 6 at load 2.0.
-WEIGHTS = Weights(utility=diminishing, exponent=0.36, most_seconds=1e5)
 
 
 class Knowledge(StrEnum):
@@ -45,7 +42,7 @@ class Settings:
     """Of Brain in this benchmark."""
 
     knowledge: Knowledge
-    weights: Weights = WEIGHTS
+    weights: Weights = field(default_factory=Weights)
     restart_seconds: float = RESTART_SECONDS
     nodes: int = NODES
     per_node: int = GPUS_PER_NODE

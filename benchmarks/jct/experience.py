@@ -9,7 +9,7 @@ one job, or, with a history, to all jobs that share a name: it begins empty in e
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Bounds:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:
     """Every shape with the batches to try at it: S shapes, B batches."""
 
@@ -72,6 +72,12 @@ class Grid:
     micro: Floats
     allowed: NDArray[np.bool_]
     index: dict[Shape, int]
+
+    @cached_property
+    def sizes(self) -> tuple[Floats, NDArray[np.int64]]:
+        """Different batches, rising, and which of them is where in ``batch``, in one row."""
+        found, back = np.unique(self.batch, return_inverse=True)
+        return found, back.reshape(-1)
 
     @property
     def batch(self) -> Floats:
@@ -137,19 +143,23 @@ class Experience:
     first: int
     #: By shape and local batch: log seconds of a micro-step that synchronises, and of its compute.
     times: dict[Shape, dict[int, tuple[float, float]]] = field(default_factory=dict)
-    #: Gradient noise in examples by epoch and batch.
-    noise: dict[tuple[int, int], float] = field(default_factory=dict)
+    #: Gradient noise in examples by epoch, then batch.
+    noise: dict[int, dict[int, float]] = field(default_factory=dict)
     most_replicas: int = 0
     _model: StepTime = field(default_factory=lambda: StepTime(warm_start=True))
     _seconds: tuple[Floats, Floats] | None = None
-    _speeds: dict[int, Speed] = field(default_factory=dict)
+    #: By epoch; and how far from it, in epochs, noise was measured nearest.
+    _speeds: dict[int, tuple[float, Speed]] = field(default_factory=dict)
+    #: How much a batch that was measured says about each size of the grid.
+    _alike: dict[int, Floats] = field(default_factory=dict)
 
     def add(self, sight: Sight) -> None:
         """Keep what was measured, if it is new."""
         batch = sight.replicas * sight.local_batch * sight.accumulation
-        if sight.square > 0 and (sight.epoch, batch) not in self.noise:
-            self.noise[sight.epoch, batch] = self.first * sight.variance / sight.square
-            self._speeds.clear()
+        if sight.square > 0 and batch not in self.noise.get(sight.epoch, ()):
+            noise = self.first * sight.variance / sight.square
+            self.noise.setdefault(sight.epoch, {})[batch] = noise
+            self._forget(sight.epoch)
         known = self.times.setdefault((sight.replicas, sight.nodes), {})
         if any(abs(math.log(sight.local_batch / old)) < _ALIKE for old in known):
             return
@@ -167,35 +177,58 @@ class Experience:
     def speed(self, epoch: int) -> Speed:
         """What every shape would achieve in an epoch."""
         if epoch not in self._speeds:
-            self._speeds[epoch] = self._best(epoch)
-        return self._speeds[epoch]
+            self._speeds[epoch] = self._nearest(epoch), self._best(epoch)
+        return self._speeds[epoch][1]
+
+    def _forget(self, changed: int) -> None:
+        """Drop what rested on noise about as far as that of an epoch."""
+        for epoch, (nearest, _) in list(self._speeds.items()):
+            if abs(epoch - changed) <= nearest + 2 * _EPOCHS:
+                del self._speeds[epoch]
+
+    def _nearest(self, epoch: int) -> float:
+        return min((abs(seen - epoch) for seen in self.noise), default=math.inf)
 
     def _best(self, epoch: int) -> Speed:
         mean, deviation = self.log_seconds()
         batch = self.grid.batch
         worth = efficiency(batch, first_batch=self.first, noise=None)
-        if (noise := self.noise_at(epoch, batch)) is not None:
+        if (noise := self.noise_at(epoch)) is not None:
             worth = (noise + self.first) / (noise + batch)
         rate = np.where(self.grid.allowed, batch * worth * np.exp(-mean), 0.0)
         at = np.arange(len(rate)), rate.argmax(axis=1)
         return Speed(goodput=rate[at], deviation=deviation[at], batch=batch[at])
 
-    def noise_at(self, epoch: int, batch: Floats) -> Floats | None:
-        """Gradient noise expected in an epoch at each batch: that of the nearest measurements."""
+    def noise_at(self, epoch: int) -> Floats | None:
+        """Gradient noise expected in an epoch at each batch: that of the nearest measurements.
+
+        Shape (S, B). Measurements count by ``exp(-epochs / 2 - (ln batches / 0.5)^2 / 2)``.
+        """
         if not self.noise:
             return None
-        seen = np.array([(*where, value) for where, value in self.noise.items()])
-        ages = np.abs(seen[:, 0] - epoch)
-        near = seen[ages <= ages.min() + 2 * _EPOCHS]
-        age = np.abs(near[:, 0] - epoch) / _EPOCHS
-        sizes, back = np.unique(batch, return_inverse=True)
-        gap = np.log(sizes[:, None] / near[:, 1]) / _BATCHES
-        pull = -(gap**2) / 2 - age
-        pull -= pull.max(axis=1, keepdims=True)
-        weight = np.exp(pull)
-        low, high = SMALLEST * self.first, LARGEST * self.first
-        logs = weight @ np.log(np.clip(near[:, 2], low, high)) / weight.sum(axis=1)
-        found: Floats = np.exp(logs)[back].reshape(batch.shape)
+        nearest = self._nearest(epoch)
+        said: dict[int, tuple[float, float]] = {}
+        for seen, found in self.noise.items():
+            away = abs(seen - epoch) - nearest
+            if away <= 2 * _EPOCHS:
+                trust = math.exp(-away / _EPOCHS)
+                for batch, noise in found.items():
+                    weight, total = said.get(batch, (0.0, 0.0))
+                    said[batch] = weight + trust, total + trust * math.log(self._bounded(noise))
+        weights, totals = np.array(list(said.values())).T
+        alike = np.stack([self._likeness(batch) for batch in said])
+        logs = (totals @ alike) / (weights @ alike)
+        found_at: Floats = np.exp(logs)[self.grid.sizes[1]].reshape(self.grid.batch.shape)
+        return found_at
+
+    def _bounded(self, noise: float) -> float:
+        return min(max(noise, SMALLEST * self.first), LARGEST * self.first)
+
+    def _likeness(self, batch: int) -> Floats:
+        found = self._alike.get(batch)
+        if found is None:
+            gap = np.log(self.grid.sizes[0] / batch) / _BATCHES
+            found = self._alike[batch] = np.exp(-(gap**2) / 2)
         return found
 
     def log_seconds(self) -> tuple[Floats, Floats]:

@@ -76,9 +76,18 @@ def test_a_measured_shape_is_predicted_as_it_was_measured() -> None:
 
 def test_gradient_noise_is_that_of_the_nearest_epoch_and_batch() -> None:
     known = experience(sight(variance=4.0), sight(epoch=50, variance=40.0))
-    early, late = (known.noise_at(epoch, np.array([[32.0]])) for epoch in (0, 50))
-    assert early == pytest.approx(np.array([[128.0]]))
-    assert late == pytest.approx(np.array([[1280.0]]))
+    early, late = (known.noise_at(epoch) for epoch in (0, 50))
+    assert early == pytest.approx(np.full(known.grid.batch.shape, 128.0))
+    assert late == pytest.approx(np.full(known.grid.batch.shape, 1280.0))
+
+
+def test_what_an_epoch_far_away_measures_leaves_this_one_as_it_was() -> None:
+    known = experience(sight(variance=4.0), sight(epoch=50, variance=40.0))
+    before = known.speed(0)
+    known.add(sight(epoch=51, variance=80.0))
+    assert known.speed(0) is before
+    known.add(sight(epoch=1, variance=80.0))
+    assert known.speed(0) is not before
 
 
 @measured

@@ -4,9 +4,10 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.jct.applications import EPOCHS, Application, application
+from benchmarks.jct.applications import NAMES, Application, application
 from brain.errors import BadInput
 
 #: Seconds that each application holds its accelerators without working after a start or a change.
@@ -94,11 +95,14 @@ class Arrival:
     seconds: float
     #: The batch that its owner would train with; Sia believes no larger one to be allowed.
     batch: int
+    #: Epochs that it trains for, in usual ones.
+    length: float = 1.0
 
 
+@lru_cache
 def tables(data: Path, kinds: tuple[Kind, ...] = HETEROGENEOUS) -> dict[str, Tables]:
     """Every application's tables under ``data/sia/traces``, by application, then kind."""
-    return {name: _tables(data / "sia/traces" / name, kinds) for name in sorted(EPOCHS)}
+    return {name: _tables(data / "sia/traces" / name, kinds) for name in NAMES}
 
 
 def _tables(folder: Path, kinds: tuple[Kind, ...]) -> Tables:
@@ -124,10 +128,10 @@ def workload(file: Path) -> list[Arrival]:
                 f"{row['name']} of {file} is {row['category']}; only adaptive jobs are simulated, "
                 "take a workload without the column category"
             )
-        if row["application"] not in EPOCHS:
+        if row["application"] not in NAMES:
             raise BadInput(
                 f"{row['name']} of {file} runs {row['application']}, which has no tables; "
-                f"applications are {', '.join(sorted(EPOCHS))}"
+                f"applications are {', '.join(NAMES)}"
             )
     return [
         Arrival(

@@ -126,6 +126,8 @@ class Experience:
     #: Downtime of a start; None before the first one.
     restart_seconds: float | None = None
     _models: dict[str, tuple[int, StepTime]] = field(default_factory=dict)
+    #: All of them together; None after something new.
+    _model: Accelerators | None = None
     _believed: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def add(self, seen: Seen) -> None:
@@ -136,6 +138,7 @@ class Experience:
         if any(max(seen.local / old, old / seen.local) < _ALIKE for old in known):
             return
         known[seen.local] = seen.step_seconds, seen.sync_seconds
+        self._model = None
         self._believed.clear()
 
     @property
@@ -152,19 +155,19 @@ class Experience:
     def log_seconds(self, kind: str) -> tuple[Floats, Floats]:
         """Log seconds of a whole step over the grid of a kind, and their deviation."""
         if kind not in self._believed:
-            self._believe()
+            self._believed[kind] = self._believe(kind)
         return self._believed[kind]
 
-    def _believe(self) -> None:
-        model = self._fitted()
-        for kind, one in self.grids.items():
-            times = model.on(kind)
-            mean, spread = times.predict(one.rows, return_std=True)
-            mean, spread = mean.reshape(one.local.shape), spread.reshape(one.local.shape)
-            for size, effect in self._effects(kind, times).items():
-                here = (one.nodes == size[0]) & (one.replicas == size[1])
-                mean, spread = mean + np.where(here, effect, 0.0), np.where(here, _MEASURED, spread)
-            self._believed[kind] = mean, spread
+    def _believe(self, kind: str) -> tuple[Floats, Floats]:
+        if self._model is None:
+            self._model = self._fitted()
+        one, times = self.grids[kind], self._model.on(kind)
+        mean, spread = times.predict(one.rows, return_std=True)
+        mean, spread = mean.reshape(one.local.shape), spread.reshape(one.local.shape)
+        for size, effect in self._effects(kind, times).items():
+            here = (one.nodes == size[0]) & (one.replicas == size[1])
+            mean, spread = mean + np.where(here, effect, 0.0), np.where(here, _MEASURED, spread)
+        return mean, spread
 
     def _fitted(self) -> Accelerators:
         """As ``accelerators.fit`` does it, but only kinds with something new are fitted."""

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from benchmarks.jct.bench import Bench, Published
 from benchmarks.jct.pollux import Outcome
 from benchmarks.jct.sia import adapter
 from benchmarks.jct.sia.brain import Brain, Knowledge
-from benchmarks.jct.sia.cluster import Kind, Tables, cluster, tables
+from benchmarks.jct.sia.cluster import Kind, Tables, cluster, tables, workload
 from benchmarks.jct.sia.policy import Sia
-from benchmarks.jct.sia.run import Policy, simulate
+from benchmarks.jct.sia.run import Policy, play, simulate
 from benchmarks.report import Row
 
 #: Largest mean completion time allowed, as a share of Sia's.
@@ -29,6 +29,8 @@ _BAR_P99 = 1.0
 #: Percent that our Sia's mean may be away from Sia's; the original differs by 4 on one workload.
 _AWAY = 2.0
 
+#: What Sia made of a workload, as measured for us or in a simulation.
+Peer = Published | Outcome
 #: Runs a workload's file on tables under a policy.
 Play = Callable[[Path, Mapping[str, Tables], Policy, Sequence[Kind]], Outcome]
 
@@ -40,7 +42,7 @@ class Case:
     family: str
     number: int
     kinds: tuple[Kind, ...]
-    sia: Published
+    sia: Peer
 
     def file(self, data: Path) -> Path:
         """Its arrivals."""
@@ -62,35 +64,53 @@ def cases(bench: Bench) -> list[Case]:
                 ),
             )
             for row in csv.DictReader(lines)
-            if row["policy"] == "sia" and bench.given([int(row["workload"])])
+            if row["policy"] == "sia" and bench.asked(int(row["workload"]))
         ]
     return [case for case in found if case.file(bench.data).exists()]
 
 
 def rows(bench: Bench) -> list[Row]:
-    """Faithfulness first, then every level of knowledge."""
+    """Faithfulness first, then every level of knowledge; of a variant, beside our Sia."""
     given = cases(bench)
-    table = faithful([run(bench, "Sia", Sia(), one) for one in given], given)
-    return table + _levels(bench, simulate)
+    sia = [run(bench, "Sia", Sia, one, _player(bench)) for one in given]
+    if bench.variant:
+        return _levels(
+            bench,
+            _player(bench),
+            [replace(one, sia=own) for one, own in zip(given, sia, strict=True)],
+        )
+    return faithful(sia, given) + _levels(bench, simulate, given)
+
+
+def _player(bench: Bench) -> Play:
+    """Plays the arrivals of a file, or what a variant makes of them."""
+    if bench.variant is None:
+        return simulate
+    changed = bench.variant.arrivals
+    return lambda file, tables, policy, kinds: play(changed(workload(file)), tables, policy, kinds)
 
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
     """Brain's rows out of the original simulator at ``simulator``."""
-    return _levels(bench, partial(adapter.simulate, simulator), "in the original simulator, ")
+    where, player = "in the original simulator, ", partial(adapter.simulate, simulator)
+    return _levels(bench, player, cases(bench), where)
 
 
-def _levels(bench: Bench, play: Play, where: str = "") -> list[Row]:
-    given, table = cases(bench), list[Row]()
+def _levels(bench: Bench, player: Play, given: Sequence[Case], where: str = "") -> list[Row]:
+    table = list[Row]()
     for level, told in TOLD.items():
         name = f"{where}Brain with {told}"
-        ours = [run(bench, name, Brain(one.kinds, level), one, play) for one in given]
+        ours = [run(bench, name, partial(Brain, one.kinds, level), one, player) for one in given]
         table += beside(name, ours, [one.sia for one in given], BARS[level])
     return table
 
 
-def run(bench: Bench, name: str, policy: Policy, case: Case, play: Play = simulate) -> Outcome:
+def run(bench: Bench, name: str, make: Callable[[], Policy], case: Case, player: Play) -> Outcome:
     """One workload under one policy."""
-    found = play(case.file(bench.data), tables(bench.data, case.kinds), policy, case.kinds)
+    found = bench.once(
+        f"{name} {case.family} {case.number} {case.kinds}",
+        lambda: player(case.file(bench.data), tables(bench.data, case.kinds), make(), case.kinds),
+    )
     bench.tell(
         f"{name}, {case.family} {case.number}: {found.mean_seconds:.0f} s on average, "
         f"99th percentile {found.p99_seconds:.0f} s, makespan {found.makespan_seconds:.0f} s, "
@@ -128,7 +148,7 @@ def faithful(ours: Sequence[Outcome], given: Sequence[Case]) -> list[Row]:
     return table
 
 
-def beside(name: str, ours: Sequence[Outcome], peers: Sequence[Published], bar: float) -> list[Row]:
+def beside(name: str, ours: Sequence[Outcome], peers: Sequence[Peer], bar: float) -> list[Row]:
     """Brain's means over the workloads as shares of Sia's."""
     pairs = both(ours, peers)
     mean, means = shares([(own.mean_seconds, one.mean_seconds) for own, one in pairs])
@@ -155,7 +175,7 @@ def beside(name: str, ours: Sequence[Outcome], peers: Sequence[Published], bar: 
     ]
 
 
-def both(ours: Sequence[Outcome], peers: Sequence[Published]) -> list[tuple[Outcome, Published]]:
+def both(ours: Sequence[Outcome], peers: Sequence[Peer]) -> list[tuple[Outcome, Peer]]:
     """Pairs of ours and the peer's."""
     return list(zip(ours, peers, strict=True))
 

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.jct.pollux import Outcome
 from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables, workload
 from benchmarks.jct.sia.jobs import Grant, Job
+from benchmarks.jct.variants import epochs, lasting
 
 ROUND_SECONDS = 60.0
 
@@ -60,7 +61,7 @@ def play(
         Job(
             name=one.name,
             application=one.application,
-            tables=tables[one.application],
+            tables=_lasting(tables[one.application], one.length),
             submitted=one.seconds,
             asked_batch=one.batch,
         )
@@ -85,6 +86,13 @@ def play(
             job.place(chosen.get(job.name))
         current = dict(chosen)
     return outcome(jobs, spent)
+
+
+def _lasting(tables: Tables, share: float) -> Tables:
+    """Tables of a job that trains for a share of the usual epochs."""
+    if share == 1:
+        return tables
+    return {kind: lasting(table, epochs(table, share)) for kind, table in tables.items()}
 
 
 def check(division: Division, kinds: Sequence[Kind]) -> None:

@@ -1,0 +1,116 @@
+"""What the benchmark of completion times runs: which workloads, once each, and variants of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.jct.applications import Application, Validation
+from benchmarks.jct.bench import Bench
+from benchmarks.jct.pollux import Job, Outcome
+from benchmarks.jct.sia.cluster import Arrival
+from benchmarks.jct.variants import Variant, lasting
+
+PUBLISHED = (
+    "policy,load,workload,jobs,avg_jct_seconds,p99_jct_seconds,makespan_seconds\n"
+    "pollux,1.0,1,160,1,1,1\npollux,1.0,2,160,1,1,1\ntiresias,1.0,3,160,1,1,1\n"
+)
+OUTCOME = Outcome(
+    completion_seconds={"a": 1.0},
+    makespan_seconds=1.0,
+    gpu_hours=1.0,
+    restarts_per_job=0.0,
+    decision_ms_mean=0.0,
+    decision_ms_max=0.0,
+)
+
+
+def bench(folder: Path, *workloads: int) -> Bench:
+    """A bench whose data are these workloads of load 1.0."""
+    (folder / "pollux/workloads").mkdir(parents=True)
+    (folder / "pollux/published.csv").write_text(PUBLISHED)
+    for number in workloads:
+        (folder / f"pollux/workloads/workload-{number}.csv").touch()
+    return Bench(data=folder, kept=folder / "kept")
+
+
+def application(name: str, epochs: int = 4) -> Application:
+    """Two steps an epoch, gradients that grow noisier."""
+    run = Validation(
+        progress=2.0 * np.arange(1, epochs + 1),
+        iterations=2.0 * np.arange(1, epochs + 1),
+        squares=np.ones(epochs),
+        variances=np.arange(epochs, dtype=np.float64),
+    )
+    corner = np.array([[n, r, b] for n in (1.0, 2.0) for r in (1.0, 4.0) for b in (1.0, 8.0)])
+    return Application(
+        name=name,
+        epochs=epochs,
+        runs={8: run},
+        placements={(1,): (np.array([1.0, 8.0]), np.ones((2, 2)))},
+        scale=(corner, np.ones((8, 2))),
+        smallest_local=1,
+        largest_local=8,
+    )
+
+
+def jobs(count: int) -> list[Job]:
+    """Jobs of three applications by turns."""
+    kinds = [application(name, 100) for name in ("one", "two", "three")]
+    return [
+        Job(
+            name=str(index),
+            application=kinds[index % 3],
+            submitted=0,
+            wished_replicas=1,
+            wished_batch=8,
+        )
+        for index in range(count)
+    ]
+
+
+def test_workloads_run_that_are_at_hand_and_whose_pollux_is_known(tmp_path: Path) -> None:
+    assert bench(tmp_path, 2, 3).given(1.0) == [2]
+
+
+def test_what_ran_is_not_run_again(tmp_path: Path) -> None:
+    one, played = bench(tmp_path, 1), list[int]()
+
+    def play() -> Outcome:
+        played.append(1)
+        return OUTCOME
+
+    assert one.once("it", play) == one.once("it", play) == OUTCOME
+    assert len(played) == 1
+
+
+def test_what_ran_on_other_data_is_run_again(tmp_path: Path) -> None:
+    one = bench(tmp_path, 1)
+    one.once("it", lambda: OUTCOME)
+    one.file(1.0, 1).write_text("another job")
+    again = Bench(data=tmp_path, kept=tmp_path / "kept")
+    with pytest.raises(ZeroDivisionError):
+        again.once("it", lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+
+
+def test_epochs_beyond_the_tables_are_like_the_last() -> None:
+    longer = lasting(application("one"), 6)
+    assert longer.progress == [0, 2, 4, 6, 8, 10, 12]
+    assert longer.gradients(8, 5) == (1, 3)
+
+
+def test_a_variant_renames_applications_and_draws_lengths() -> None:
+    usual, changed = jobs(60), Variant(2).jobs(jobs(60))
+    names = {
+        old.application.name: new.application.name for old, new in zip(usual, changed, strict=True)
+    }
+    assert names != {name: name for name in names}
+    assert set(names) == set(names.values())
+    lengths = [job.application.epochs for job in changed]
+    assert (min(lengths) < 80, max(lengths) > 120) == (True, True)
+
+
+def test_a_variant_is_the_same_for_the_same_seed() -> None:
+    arrivals = [Arrival(name=str(n), application="one", seconds=n, batch=8) for n in range(9)]
+    assert Variant(3).arrivals(arrivals) == Variant(3).arrivals(arrivals)
+    assert Variant(3).arrivals(arrivals) != Variant(4).arrivals(arrivals)
