@@ -68,13 +68,15 @@ class OnAccelerator:
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Log seconds per optimizer step, with their standard deviation if asked for."""
-        own, own_spread = self.job.models[self.accelerator].predict(X, return_std=True)
         if self.accelerator == self.job.known:
-            return (own, own_spread) if return_std else own
+            return self.job.models[self.accelerator].predict(X, return_std=return_std)
         count = self.job.points[self.accelerator]
         weight = count / (count + _EVEN) if count > 1 else 0.0
         scaled, spread = self.job.models[self.job.known].predict(X, return_std=True)
         scaled = scaled + self.job.ratios[self.accelerator]
+        own, own_spread = scaled, spread
+        if weight:
+            own, own_spread = self.job.models[self.accelerator].predict(X, return_std=True)
         mean = weight * own + (1 - weight) * scaled
         if not return_std:
             return mean

@@ -1,8 +1,8 @@
 """Divisions that fit: whole configurations within every capacity and quota.
 
 ``settle`` makes one from prices, in time that grows with the number of jobs. ``exact`` finds the
-best, for few jobs: by dynamic programming where there is one type, else by HiGHS, which would take
-minutes for thousands.
+best, for few jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which
+would take minutes for thousands.
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ PASSES = 6
 _SLACK = 1e-9
 #: Share of the value that HiGHS need not find, and branches after which it gives up.
 TOLERANCE, _NODES = 1e-5, 2000
-#: Configurations times accelerators up to which one type is solved by dynamic programming.
-_CELLS = 2_000_000
+#: Configurations times ways to fill the types up to which dynamic programming is used.
+_CELLS = 5_000_000
 
 
 class Stock:
@@ -133,9 +133,9 @@ def exact(problem: Problem, market: Market, value: float) -> tuple[Ints, float] 
     if not len(job):
         return None
     kinds = np.unique(problem.columns.accelerator[job, column])
-    cells = len(job) * problem.capacity[kinds[0]]
-    if len(kinds) == 1 and not len(problem.limit) and cells < _CELLS:
-        choice = _knapsack(problem, job, column)
+    cells = len(job) * np.prod(problem.capacity[kinds] + 1)
+    if not len(problem.limit) and cells < _CELLS:
+        choice = _knapsack(problem, job, column, kinds)
         return choice, max(value, worth(problem, choice))
     found = solve(problem, job, column)
     if found.x is None:
@@ -156,25 +156,31 @@ def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
     return job, column
 
 
-def _knapsack(problem: Problem, job: Ints, column: Ints) -> Ints:
-    """The best division of one type without quotas: job by job, for every capacity up to it."""
+def _knapsack(problem: Problem, job: Ints, column: Ints, kinds: Ints) -> Ints:
+    """The best division without quotas: job by job, for every room on every type up to all."""
     columns = problem.columns
-    capacity = int(problem.capacity[columns.accelerator[job[0], column[0]]])
-    best, steps = np.zeros(capacity + 1), []
+    room = problem.capacity[kinds].astype(np.int64)
+    best, steps = np.zeros(room + 1), []
+    axes = {kind: axis for axis, kind in enumerate(kinds.tolist())}
     for one in np.unique(job).tolist():
         options = column[job == one].tolist()
-        table = np.full((len(options) + 1, capacity + 1), -np.inf)
-        table[0] = best
+        more, picked = best.copy(), np.zeros(best.shape, dtype=np.int16)
         for row, option in enumerate(options, start=1):
-            size = int(columns.size[one, option])
-            table[row, size:] = best[: capacity + 1 - size] + columns.utility[one, option]
-        best = table.max(axis=0)
-        steps.append((one, options, table.argmax(axis=0)))
+            axis, size = axes[int(columns.accelerator[one, option])], int(columns.size[one, option])
+            before: list[slice] = [slice(None)] * axis
+            with_it = (*before, slice(size, None))
+            without = (*before, slice(None, int(room[axis]) + 1 - size))
+            worth_it = best[without] + columns.utility[one, option]
+            better = worth_it > more[with_it]
+            np.copyto(more[with_it], worth_it, where=better)
+            np.copyto(picked[with_it], row, where=better)
+        best = more
+        steps.append((one, options, picked))
     choice = np.full(len(problem.tenant), -1)
     for one, options, picked in reversed(steps):
-        if row := int(picked[capacity]):
-            choice[one] = options[row - 1]
-            capacity -= int(columns.size[one, choice[one]])
+        if row := int(picked[tuple(room)]):
+            choice[one] = option = options[row - 1]
+            room[axes[int(columns.accelerator[one, option])]] -= int(columns.size[one, option])
     return choice
 
 
