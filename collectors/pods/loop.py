@@ -217,6 +217,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument(
         "--namespace", action="append", default=[], help="only here; may be given again"
     )
+    told.add_argument(
+        "--look", type=float, default=15.0, help="seconds between looks at the cluster (15)"
+    )
     told.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
     told.add_argument("--context", help="of the kubeconfig")
     told.add_argument("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter")
@@ -260,7 +263,7 @@ async def _serve(given: argparse.Namespace, home: Home) -> None:
         home=home,
         url=given.url,
         token=token,
-        every_seconds=max(1.0, given.every),
+        every_seconds=max(1.0, given.look),
         pool=PoolName(given.pool) if given.pool else None,
     )
     door, prometheus = _door(given), _prometheus(given)

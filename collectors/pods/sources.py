@@ -134,8 +134,11 @@ class Sources:
                 why = away
         if summaries:
             found.usage = of_summary(summaries)
-        if why is not None or not summaries:
-            found.troubles.append(_trouble("usage", why or first))
+        if not summaries:
+            both = Unavailable(f"{first}; {why}" if why else str(first))
+            found.troubles.append(_trouble("usage", both))
+        elif why is not None:
+            found.troubles.append(_trouble("usage", why))
 
     async def _devices(self, found: Look) -> None:
         if self._prometheus is None:

@@ -1,5 +1,6 @@
 """``brain doctor --cluster``: what is missing is named, with the command that mends it."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import yaml
 
 from brain.cli.doctor import Cluster as Asked
 from brain.cli.doctor import examine_cluster
+from collectors.pods.door import Door, by_kubeconfig
+from collectors.pods.sources import Look, Sources
 from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.__main__ import findings
 from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
-from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Kind, connect
+from scaler.kubernetes.machinery.cluster import NAMESPACE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
 
 ROOT = Path(__file__).parents[2]
@@ -154,3 +157,25 @@ def test_both_programs_are_asked(server: Server):
     said = " ".join(each.what for each in found if each.level == "bad")
     assert "operator may not list nodes" in said
     assert "collector may not list nodes" in said
+
+
+def test_the_collector_reads_what_an_api_server_lists(server: Server):
+    cluster = door(server)
+    cluster.create(NAMESPACE, {"metadata": {"name": "team"}})
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "500m"}}}
+    meta = {"name": "digits-edljob-worker-0", "namespace": "team"}
+    made = cluster.create(POD, {"metadata": meta, "spec": {"containers": [container]}})
+
+    async def look() -> Look:
+        reader = Door(by_kubeconfig(str(server.kubeconfig), None))
+        try:
+            return await Sources(reader).look()
+        finally:
+            await reader.close()
+
+    found = asyncio.run(look())
+
+    assert [(pod.uid, pod.requests.cpu_millis) for pod in found.pods or ()] == [
+        (made["metadata"]["uid"], 500)
+    ]
+    assert [trouble.source for trouble in found.troubles] == ["usage"]
