@@ -34,7 +34,7 @@ from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import House, exhausted, order, past
-from scaler.kubernetes.pods.sight import Ending, look, vanished
+from scaler.kubernetes.pods.sight import Ending, ended_as, look, vanished
 from scaler.kubernetes.secrets import JobSecrets
 from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen
 
@@ -80,7 +80,7 @@ class KubernetesBackend:
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
         self._secrets = JobSecrets(cluster, find)
-        self._pods.index("job", _job_of)
+        self._pods.index("job", identity.job_index)
         self._lock = threading.RLock()
         self._known: dict[JobId, _Known] = {}
         self._sent: dict[Replica, Object] = {}
@@ -92,7 +92,7 @@ class KubernetesBackend:
 
     def changed(self, change: Change, now: datetime) -> None:
         """A pod came, changed or went, by the watching thread."""
-        found = _replica_of(change.latest)
+        found = identity.scaled_of(change.latest)
         if found is None:
             return
         with self._lock:
@@ -149,7 +149,7 @@ class KubernetesBackend:
     def jobs(self) -> Sequence[JobId]:
         """Jobs with a pod, or with one that is remembered."""
         with self._lock:
-            named = {_job for pod in self._pods for _job in _job_of(pod)}
+            named = {_job for pod in self._pods for _job in identity.job_index(pod)}
             found = [*self._sent, *self._gone]
             return sorted({JobId(job) for job in named} | {job for job, _ in found})
 
@@ -233,7 +233,7 @@ class KubernetesBackend:
             if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
                 return
             ending = Ending(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
-            self._gone[job, replica] = _closed(seen, ending)
+            self._gone[job, replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
         if pod is not None:
             self._annotate(pod, {identity.ENDING: wire.encode(ending).decode()})
@@ -271,7 +271,7 @@ class KubernetesBackend:
             if of == job:
                 found[id] = self._unseen(pod, (of, id), now)
         for pod in self._pods.by("job", job):
-            replica = _replica_of(pod)
+            replica = identity.scaled_of(pod)
             if replica is None:
                 continue
             one = look(pod, replica[1])
@@ -294,7 +294,7 @@ class KubernetesBackend:
 
     def _pod(self, job: JobId, replica: int) -> Object | None:
         for pod in self._pods.by("job", job):
-            if _replica_of(pod) == (job, replica):
+            if identity.scaled_of(pod) == (job, replica):
                 return pod
         return None
 
@@ -331,7 +331,7 @@ class KubernetesBackend:
             self._job(replica[0]).refused = why, now
             if final:
                 ending = Ending(exit=ReplicaExit.FAILED, detail=why, at=now)
-                self._gone[replica] = _closed(look(pod, replica[1]), ending)
+                self._gone[replica] = ended_as(look(pod, replica[1]), ending)
 
     def _free(self) -> Resources:
         used = NOTHING
@@ -349,7 +349,7 @@ class KubernetesBackend:
         """Why no replica of a job is started any more by what its object allows."""
         obj = self._find(job)
         if obj is None:
-            return None
+            return "its ElasticJob is not there"
         try:
             read = ElasticJob.read(obj)
         except BadInput as why:
@@ -372,8 +372,10 @@ class KubernetesBackend:
         if not spec.get("hostNetwork"):
             return ()
         taken = ports.taken(self._everybody())
-        first = ports.choose(taken, *self._host_ports)
-        return first, ports.choose(taken | {first}, *self._host_ports)
+        mine = self._of_role(JobId(job.metadata.uid), job.scaled)
+        master = next((port for pod in mine if (port := ports.master(pod))), None)
+        master = master or ports.choose(taken, *self._host_ports)
+        return ports.choose(taken | {master}, *self._host_ports), master
 
     def _next(self, job: JobId) -> int:
         """Above every id that was ever used, as far as that is known."""
@@ -394,29 +396,6 @@ class KubernetesBackend:
             )
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
-
-
-def _closed(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
-    return replace(
-        seen,
-        phase=Phase.ENDED,
-        ended_at=ending.at,
-        exit=ending.exit,
-        exit_code=ending.exit_code,
-        detail=ending.detail,
-    )
-
-
-def _job_of(pod: Object) -> tuple[str, ...]:
-    uid = identity.uid_of(pod)
-    return (uid,) if uid and identity.replica_of(pod) else ()
-
-
-def _replica_of(pod: Object) -> Replica | None:
-    uid, found = identity.uid_of(pod), identity.replica_of(pod)
-    if uid is None or found is None:
-        return None
-    return JobId(uid), found[1]
 
 
 def _other(old: Object | None, new: Object) -> bool:

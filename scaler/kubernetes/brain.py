@@ -15,6 +15,7 @@ from brain.client import BrainClient, Call
 from brain.errors import BrainError, UnknownJob
 from brain.types.job import JobCopy, JobId
 from brain.types.resources import PoolName
+from brain.types.world import WorldReport
 from brain.views import JobDetail, JobView, PlanView, ResizeRequest
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,10 @@ class BrainDoor:
         """
         call: Call[PlanView] = calls.resize(job, ResizeRequest(replicas=replicas, why=why))
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
+
+    def report_world(self, report: WorldReport) -> None:
+        """Tell of a world that no coordinator tells of."""
+        self._client.send(calls.report_world(report))
 
     def suspend(self, job: JobId) -> JobView:
         """Have a job stopped at its next safe point."""

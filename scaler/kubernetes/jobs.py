@@ -11,10 +11,11 @@ from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
 from brain.types.world import ReplicaState
 from brain.views import JobView, PlanView
+from scaler.kubernetes import rigid
 from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, JobCondition, Reason
-from scaler.kubernetes.kinds.documents import job_document, unserved
+from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import (
     Cluster,
     Condition,
@@ -28,9 +29,20 @@ from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
-from scaler.kubernetes.pods.orders import House, elastic, opaque
+from scaler.kubernetes.pods.orders import House, elastic
 from scaler.kubernetes.roles import Roles
-from scaler.kubernetes.told import Findings, refused, status
+from scaler.kubernetes.told import (
+    Findings,
+    accepted,
+    active_plan,
+    feasible,
+    honoured,
+    refused,
+    request_key,
+    status,
+    suspended_here,
+    told_size,
+)
 from scaler.kubernetes.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -76,6 +88,8 @@ class Jobs:
         self._roles = Roles(self._upkeep, pods)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
+        #: Replicas of the worlds that were told of here, of jobs without an agent.
+        self._worlds: dict[JobId, tuple[int, ...]] = {}
 
     def reconcile(self, key: Key) -> Result:
         """Look at one job."""
@@ -126,17 +140,19 @@ class Jobs:
             )
             self._write(obj, refused(obj, no, now))
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
-        accepted, view = self._mirror(obj, job, document, view)
-        said = [accepted, *self._honoured(job, rules), _feasible(never)]
+        taken, view = self._mirror(obj, job, document, view)
+        said = [taken, *honoured(job, rules.house), feasible(never)]
         waiting = ""
         if view is not None:
             request = self._request(obj, job, view)
             view = self._intend(obj, job, view)
             waiting = self._stand_beside(job, document, mine, rules)
+            if not elastic(job, rules.house):
+                self._as_coordinator(id, document, view, mine)
         else:
             request = None
         found = Findings(
-            conditions=tuple(said), request=request, plan=_active(view), message=waiting
+            conditions=tuple(said), request=request, plan=active_plan(view), message=waiting
         )
         self._write(obj, status(obj, job, view, pods, found, now))
         return Result(requeue_after_seconds=_SOON_SECONDS if waiting or view is None else None)
@@ -153,20 +169,20 @@ class Jobs:
         """Tell Brain of the job where that is news."""
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
-            return _accepted(), view
+            return accepted(), view
         owner = job.metadata.annotations.get(OWNER_ANNOTATION, f"{job.metadata.namespace}")
         try:
             view = self._brain.mirror(id, wire.document_plain(document), owner)
         except Unavailable as why:
             message = f"Brain is away, the job goes on as it is: {why}"
-            return _accepted(None, Reason.NO_BRAIN, message), view
+            return accepted(None, Reason.NO_BRAIN, message), view
         except (BadInput, Conflict) as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
-            return _accepted(False, Reason.REFUSED, str(why)), view
+            return accepted(False, Reason.REFUSED, str(why)), view
         if id not in self._told:
             self.learn(id)
         self._told[id] = document
-        return _accepted(), view
+        return accepted(), view
 
     def learn(self, id: JobId) -> None:
         """Tell the backend which replicas Brain believes in, and which its world has."""
@@ -188,29 +204,6 @@ class Jobs:
             now=self._clock(),
         )
 
-    def _honoured(self, job: ElasticJob, rules: Rules) -> list[Condition]:
-        """What the spec asks for and does not get, and what can be measured."""
-        missing = list(unserved(job, rules.house.brain_url or ""))
-        if not elastic(job, rules.house):
-            missing.append("its size is fixed: no agent of ours runs its command")
-        if opaque(job):
-            missing.append(
-                "nothing is to be seen of what its image starts, so both forms of environment are "
-                "set; give the container a command"
-            )
-        type, text = JobCondition.HONOURED, "; ".join(missing)
-        honoured = Condition(type=type, status=True, reason=Reason.SERVED)
-        if missing:
-            honoured = Condition(type=type, status=False, reason=Reason.IGNORED, message=text)
-        node_only = not elastic(job, rules.house)
-        telemetry = Condition(
-            type=JobCondition.TELEMETRY,
-            status=not node_only,
-            reason=Reason.NODE_ONLY if node_only else Reason.FULL,
-            message="only its nodes are measured, no steps are seen" if node_only else "",
-        )
-        return [honoured, telemetry]
-
     def _intend(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
         """``spec.suspend`` is the truth, as far as the object was edited since it was followed.
 
@@ -221,7 +214,7 @@ class Jobs:
         try:
             if job.spec.suspend and view.intent is Intent.RUN:
                 return self._brain.suspend(id)
-            if not job.spec.suspend and view.intent is Intent.SUSPEND and _suspended_here(obj):
+            if not job.spec.suspend and view.intent is Intent.SUSPEND and suspended_here(obj):
                 return self._brain.resume(id)
         except Conflict as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
@@ -245,7 +238,7 @@ class Jobs:
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
         try:
             why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
-            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, _key(obj))
+            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj))
         except Unavailable as away:
             return answer | {"outcome": "waiting", "message": f"Brain is away: {away}"}
         except (BadInput, Conflict) as refusal:
@@ -282,6 +275,29 @@ class Jobs:
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
         return waiting
+
+    def _as_coordinator(
+        self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
+    ) -> None:
+        """Where no agent does: replace pods that a plan left behind, and tell of the world."""
+        seen = self._backend.observe(id, self._clock()).replicas
+        for pod in rigid.outdated(mine, view.generation) if told_size(document) else ():
+            self._upkeep.replace(pod)
+        ids = rigid.running(seen)
+        if len(ids) != view.replicas_wished or self._worlds.get(id) == ids:
+            return
+        detail = self._brain.detail(id)
+        for report in rigid.reports(
+            id,
+            seen,
+            detail.world if detail is not None else None,
+            wished=view.replicas_wished,
+            generation=view.generation,
+            processes=document.processes_per_replica,
+            now=self._clock(),
+        ):
+            self._brain.report_world(report)
+        self._worlds[id] = ids
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -360,39 +376,3 @@ class Jobs:
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)
-
-
-def _accepted(
-    status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
-) -> Condition:
-    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
-
-
-def _feasible(never: str | None) -> Condition:
-    return Condition(
-        type=JobCondition.FEASIBLE,
-        status=never is None,
-        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
-        message=never or "",
-    )
-
-
-def _suspended_here(obj: Object) -> bool:
-    """Whether the suspension that stands was asked for by this object, before its last edit."""
-    for each in (obj.get("status") or {}).get("conditions") or ():
-        if each.get("type") == JobCondition.SUSPENDED:
-            edited = int(obj["metadata"].get("generation") or 1)
-            return int(each.get("observedGeneration") or 0) < edited
-    return False
-
-
-def _active(view: JobView | None) -> str:
-    """Name of the object of the plan that is active."""
-    if view is None or view.plan is None or not view.plan.active:
-        return ""
-    return f"{view.name}-plan-{view.plan.generation}"
-
-
-def _key(obj: Object) -> str:
-    """The idempotency key of what an object asks: who, and which edit."""
-    return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

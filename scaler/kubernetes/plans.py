@@ -5,12 +5,9 @@ into a target once, when Brain takes it; from then on it only shows what becomes
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from brain import wire
 from brain.errors import BadInput, Conflict, NotFound, Unavailable
@@ -21,13 +18,11 @@ from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.kinds import (
     API_VERSION,
     GROUP,
-    JOB_LABEL,
     ElasticJob,
     PlanCondition,
     Reason,
     ScalePlan,
 )
-from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import (
     Cluster,
     Condition,
@@ -41,23 +36,27 @@ from scaler.kubernetes.machinery.cluster import AlreadyExists, Object
 from scaler.kubernetes.machinery.status import conditions, instant
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.fitting import excess, needs
-from scaler.kubernetes.progress import CLOSED, progress
+from scaler.kubernetes.progress import (
+    AUTO,
+    CLOSED,
+    SCALE_TYPE,
+    Keeping,
+    age_seconds,
+    collected,
+    job_key,
+    own_generation,
+    phase_of,
+    progress,
+    published,
+    wanted,
+    with_phase,
+    within_limits,
+)
 
 log = logging.getLogger(__name__)
 
 PLAN = Kind(GROUP, API_VERSION.partition("/")[2], "scaleplans", "ScalePlan")
-#: Label by which DLRover tells people's plans from its own.
-SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"
 _SOON_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
-    """How long finished plans are kept."""
-
-    count: int = 20
-    seconds: float = 3600.0
 
 
 class Plans:
@@ -72,12 +71,12 @@ class Plans:
         brain: BrainDoor,
         events: Recorder,
         clock: Callable[[], datetime],
-        keeping: Keeping = Keeping(),
+        keeping: Keeping | None = None,
     ) -> None:
         self._cluster, self._plans, self._jobs = cluster, plans, jobs
         self._brain, self._events, self._clock = brain, events, clock
-        self._keeping = keeping
-        self._plans.index("job", _job_key)
+        self._keeping = keeping or Keeping()
+        self._plans.index("job", job_key)
 
     def reconcile(self, key: Key) -> Result:
         """Look at one plan."""
@@ -131,7 +130,7 @@ class Plans:
         if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
             return self._refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
-        own = _own_generation(plan)
+        own = own_generation(plan)
         if own is not None and plan.metadata.labels.get(SCALE_TYPE) == AUTO:
             return self._adopt(obj, plan, job, own, now)
         view = self._brain.view(JobId(job["metadata"]["uid"]))
@@ -238,18 +237,18 @@ class Plans:
             bad = found.state in ("Failed", "RolledBack", "Rejected", "Expired")
             self._events.record(obj, "Warning" if bad else "Normal", str(found.state), said)
         if found.state in CLOSED:
-            return self._collect(obj, replace_phase(plan, str(found.state)), now)
+            return self._collect(obj, with_phase(plan, str(found.state)), now)
         return Result(requeue_after_seconds=_SOON_SECONDS)
 
     def _collect(self, obj: Object, plan: ScalePlan, now: datetime) -> Result:
         """Finished plans go by count and age; the one that stands never does."""
         name = str(Key(plan.metadata.namespace, plan.job))
-        finished = [each for each in self._plans.by("job", name) if _phase(each) in CLOSED]
+        finished = [each for each in self._plans.by("job", name) if phase_of(each) in CLOSED]
         stands = self._stands(plan)
         doomed = collected(finished, stands, now, self._keeping)
         metadata = obj["metadata"]
         if metadata["name"] not in doomed:
-            left = self._keeping.seconds - _age(obj, now)
+            left = self._keeping.seconds - age_seconds(obj, now)
             return (
                 Result(requeue_after_seconds=max(1.0, left))
                 if left > 0
@@ -290,7 +289,7 @@ class Plans:
             if shown == plan.generation or own == str(plan.generation):
                 return each
             # A request that was sent and not answered yet may be this very plan.
-            asked = shown is None and _phase(each) not in CLOSED and own is None
+            asked = shown is None and phase_of(each) not in CLOSED and own is None
             if asked and plan.proposed_by != "brain":
                 return each
         return None
@@ -352,115 +351,3 @@ class Plans:
     def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
         if (obj.get("status") or {}).get("message") != message:
             self._events.record(obj, type, str(reason), message)
-
-
-def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
-    """Replicas that a plan asks for: absolute, or by the pods that it creates and removes.
-
-    Raises:
-        BadInput: it asks for what a plan cannot change, with the remedy.
-    """
-    spec = plan.spec
-    for role, one in spec.replica_resource_specs.items():
-        if role != job.scaled:
-            raise BadInput(
-                f"spec.replicaResourceSpecs.{role}: plans change the size of {job.scaled} alone; "
-                f"edit replicas of {role} in the ElasticJob",
-                field=f"spec.replicaResourceSpecs.{role}",
-            )
-        if one.replicas is not None:
-            return one.replicas
-    created = sum(each.type == job.scaled for each in spec.create_pods)
-    removed = sum(each.type == job.scaled for each in spec.remove_pods)
-    if created or removed:
-        return view.replicas_wished + created - removed
-    raise BadInput(
-        "spec changes no number of replicas; give "
-        f"replicaResourceSpecs.{job.scaled}.replicas (what a replica reserves stays as it began)",
-        field="spec",
-    )
-
-
-def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:
-    """The size that ``resourceLimits`` of the job leave of what is asked, and why."""
-    limits = job.spec.resource_limits
-    template = job.spec.replica_specs[job.scaled].template or {}
-    each = needs(template.get("spec") or {})
-    why = excess(each, asked, limits)
-    if why is None:
-        return asked, ""
-    most = job_document(job).replicas.max
-    return min(asked, most), why
-
-
-def published(job: Object, view: JobView) -> dict[str, Any]:
-    """The object of a plan that did not come from one."""
-    plan, metadata = view.plan, job["metadata"]
-    assert plan is not None, "the caller has looked"
-    scaled = ElasticJob.read(job).scaled
-    owner = identity.owner(metadata["name"], metadata["uid"]) | {"controller": False}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": PLAN.kind,
-        "metadata": {
-            "name": f"{metadata['name']}-plan-{plan.generation}",
-            "namespace": metadata["namespace"],
-            "labels": {
-                JOB_LABEL: metadata["name"],
-                SCALE_TYPE: AUTO,
-                identity.MANAGED_BY: identity.MANAGER,
-            },
-            "annotations": {identity.GENERATION: str(plan.generation)},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "ownerJob": metadata["name"],
-            "replicaResourceSpecs": {scaled: {"replicas": plan.target.replicas}},
-            "expiresAt": instant(plan.expires_at),
-        },
-    }
-
-
-def collected(
-    finished: Iterable[Object], stands: int, now: datetime, keeping: Keeping
-) -> frozenset[str]:
-    """Names of the finished plans of a job that go: the oldest beyond a count, and what is old."""
-    old = sorted(finished, key=lambda each: _age(each, now))
-    gone = [
-        each
-        for place, each in enumerate(old)
-        if place >= keeping.count or _age(each, now) >= keeping.seconds
-    ]
-    return frozenset(
-        each["metadata"]["name"]
-        for each in gone
-        if (each.get("status") or {}).get("generation") != stands
-    )
-
-
-def replace_phase(plan: ScalePlan, phase: str) -> ScalePlan:
-    """The same plan in another phase."""
-    return msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, phase=phase))
-
-
-def _own_generation(plan: ScalePlan) -> int | None:
-    said = plan.metadata.annotations.get(identity.GENERATION, "")
-    return int(said) if said.isdecimal() else None
-
-
-def _job_key(plan: Object) -> tuple[str, ...]:
-    metadata = plan["metadata"]
-    name = (plan.get("spec") or {}).get("ownerJob") or (metadata.get("labels") or {}).get(JOB_LABEL)
-    return (str(Key(metadata.get("namespace", ""), name)),) if name else ()
-
-
-def _phase(plan: Object) -> str:
-    return str((plan.get("status") or {}).get("phase") or "")
-
-
-def _age(plan: Object, now: datetime) -> float:
-    status = plan.get("status") or {}
-    said = status.get("finishTime") or plan["metadata"].get("creationTimestamp")
-    if not isinstance(said, str):
-        return 0.0
-    return (now - datetime.fromisoformat(said.replace("Z", "+00:00"))).total_seconds()

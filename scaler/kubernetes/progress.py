@@ -1,12 +1,33 @@
-"""What a ScalePlan's status says of the plan that it was turned into: pure."""
+"""ScalePlans, purely: what one asks for, what its status says, when it goes."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from brain.types.plan import PlanState, ScalePlan, Verdict
-from brain.types.recommendation import Prediction
-from scaler.kubernetes.kinds import PlanCondition, Reason
-from scaler.kubernetes.machinery.status import Condition, instant
+import msgspec
 
+from brain.errors import BadInput
+from brain.types.plan import PlanState, Verdict
+from brain.types.plan import ScalePlan as Standing
+from brain.types.recommendation import Prediction
+from brain.views import JobView
+from scaler.kubernetes.kinds import (
+    API_VERSION,
+    JOB_LABEL,
+    ElasticJob,
+    PlanCondition,
+    Reason,
+    ScalePlan,
+)
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.machinery.cluster.kind import Key, Object
+from scaler.kubernetes.machinery.status import Condition, instant
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.fitting import excess, needs
+
+#: Label by which DLRover tells people's plans from its own.
+SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"
 #: Phases after which nothing happens to a plan any more.
 CLOSED = frozenset({"Verified", "RolledBack", "Rejected", "Superseded", "Expired", "Failed"})
 _BEGUN = frozenset(
@@ -21,7 +42,7 @@ _ENDS = {
 }
 
 
-def progress(plan: ScalePlan) -> tuple[list[Condition], dict[str, Any]]:
+def progress(plan: Standing) -> tuple[list[Condition], dict[str, Any]]:
     """Conditions and fields of a plan as Brain has it."""
     said = [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, plan.explanation.reason),
@@ -46,7 +67,7 @@ def progress(plan: ScalePlan) -> tuple[list[Condition], dict[str, Any]]:
     return said, fields
 
 
-def _approved(plan: ScalePlan) -> Condition:
+def _approved(plan: Standing) -> Condition:
     if plan.approval is None:
         waits = "a person approves it in Brain: brain approve, or the inbox"
         return _said(PlanCondition.APPROVED, False, Reason.PROPOSED, waits)
@@ -55,20 +76,20 @@ def _approved(plan: ScalePlan) -> Condition:
     return _said(PlanCondition.APPROVED, True, reason, f"approved by {plan.approval.by}")
 
 
-def _executing(plan: ScalePlan) -> Condition:
+def _executing(plan: Standing) -> Condition:
     moving = plan.state is PlanState.APPLYING
     begun = plan.state in _BEGUN
     reason = Reason.APPLYING if moving else Reason.APPLIED if begun else Reason.PROPOSED
     return _said(PlanCondition.EXECUTING, moving, reason, "")
 
 
-def _complete(plan: ScalePlan) -> Condition:
+def _complete(plan: Standing) -> Condition:
     met = plan.state in _MET
     message = f"world {plan.outcome.epoch} met the target" if plan.outcome.epoch else ""
     return _said(PlanCondition.COMPLETE, met, Reason.APPLIED if met else Reason.PROPOSED, message)
 
 
-def _verified(plan: ScalePlan) -> Condition | None:
+def _verified(plan: Standing) -> Condition | None:
     verdict, detail = plan.outcome.verdict, plan.outcome.detail
     match verdict:
         case None:
@@ -93,3 +114,123 @@ def _throughput(said: Prediction | None) -> dict[str, str] | None:
 
 def _said(type: PlanCondition, status: bool | None, reason: Reason, message: str) -> Condition:
     return Condition(type=type, status=status, reason=reason, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How long finished plans are kept."""
+
+    count: int = 20
+    seconds: float = 3600.0
+
+
+def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
+    """Replicas that a plan asks for: absolute, or by the pods that it creates and removes.
+
+    Raises:
+        BadInput: it asks for what a plan cannot change, with the remedy.
+    """
+    spec = plan.spec
+    for role, one in spec.replica_resource_specs.items():
+        if role != job.scaled:
+            raise BadInput(
+                f"spec.replicaResourceSpecs.{role}: plans change the size of {job.scaled} alone; "
+                f"edit replicas of {role} in the ElasticJob",
+                field=f"spec.replicaResourceSpecs.{role}",
+            )
+        if one.replicas is not None:
+            return one.replicas
+    created = sum(each.type == job.scaled for each in spec.create_pods)
+    removed = sum(each.type == job.scaled for each in spec.remove_pods)
+    if created or removed:
+        return view.replicas_wished + created - removed
+    raise BadInput(
+        "spec changes no number of replicas; give "
+        f"replicaResourceSpecs.{job.scaled}.replicas (what a replica reserves stays as it began)",
+        field="spec",
+    )
+
+
+def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:
+    """The size that ``resourceLimits`` of the job leave of what is asked, and why."""
+    limits = job.spec.resource_limits
+    template = job.spec.replica_specs[job.scaled].template or {}
+    each = needs(template.get("spec") or {})
+    why = excess(each, asked, limits)
+    if why is None:
+        return asked, ""
+    most = job_document(job).replicas.max
+    return min(asked, most), why
+
+
+def published(job: Object, view: JobView) -> dict[str, Any]:
+    """The object of a plan that did not come from one."""
+    plan, metadata = view.plan, job["metadata"]
+    assert plan is not None, "the caller has looked"
+    scaled = ElasticJob.read(job).scaled
+    owner = identity.owner(metadata["name"], metadata["uid"]) | {"controller": False}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ScalePlan",
+        "metadata": {
+            "name": f"{metadata['name']}-plan-{plan.generation}",
+            "namespace": metadata["namespace"],
+            "labels": {
+                JOB_LABEL: metadata["name"],
+                SCALE_TYPE: AUTO,
+                identity.MANAGED_BY: identity.MANAGER,
+            },
+            "annotations": {identity.GENERATION: str(plan.generation)},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "ownerJob": metadata["name"],
+            "replicaResourceSpecs": {scaled: {"replicas": plan.target.replicas}},
+            "expiresAt": instant(plan.expires_at),
+        },
+    }
+
+
+def collected(
+    finished: Iterable[Object], stands: int, now: datetime, keeping: Keeping
+) -> frozenset[str]:
+    """Names of the finished plans of a job that go: the oldest beyond a count, and what is old."""
+    old = sorted(finished, key=lambda each: age_seconds(each, now))
+    gone = [
+        each
+        for place, each in enumerate(old)
+        if place >= keeping.count or age_seconds(each, now) >= keeping.seconds
+    ]
+    return frozenset(
+        each["metadata"]["name"]
+        for each in gone
+        if (each.get("status") or {}).get("generation") != stands
+    )
+
+
+def with_phase(plan: ScalePlan, phase: str) -> ScalePlan:
+    """The same plan in another phase."""
+    return msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, phase=phase))
+
+
+def own_generation(plan: ScalePlan) -> int | None:
+    said = plan.metadata.annotations.get(identity.GENERATION, "")
+    return int(said) if said.isdecimal() else None
+
+
+def job_key(plan: Object) -> tuple[str, ...]:
+    metadata = plan["metadata"]
+    name = (plan.get("spec") or {}).get("ownerJob") or (metadata.get("labels") or {}).get(JOB_LABEL)
+    return (str(Key(metadata.get("namespace", ""), name)),) if name else ()
+
+
+def phase_of(plan: Object) -> str:
+    return str((plan.get("status") or {}).get("phase") or "")
+
+
+def age_seconds(plan: Object, now: datetime) -> float:
+    status = plan.get("status") or {}
+    said = status.get("finishTime") or plan["metadata"].get("creationTimestamp")
+    if not isinstance(said, str):
+        return 0.0
+    return (now - datetime.fromisoformat(said.replace("Z", "+00:00"))).total_seconds()

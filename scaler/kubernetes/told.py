@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from brain.types.job import FINISHED, Intent, JobState
+from brain.types.job import FINISHED, Intent, JobDocument, JobState
 from brain.types.plan import ACTIVE
 from brain.views import JobView
 from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
+from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.status import Condition, conditions, instant
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.command import Entry, read_command
 from scaler.kubernetes.pods.failures import stuck, unschedulable
+from scaler.kubernetes.pods.orders import House, elastic, opaque
 
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
@@ -201,3 +204,68 @@ def _alive(pod: Object) -> bool:
 
 def _phase(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
+
+
+def honoured(job: ElasticJob, house: House) -> list[Condition]:
+    """What the spec asks for and does not get, and what can be measured."""
+    missing = list(unserved(job, house.brain_url or ""))
+    if not elastic(job, house):
+        missing.append("its size is fixed: no agent of ours runs its command")
+    if opaque(job):
+        missing.append(
+            "nothing is to be seen of what its image starts, so both forms of environment are "
+            "set; give the container a command"
+        )
+    type, text = JobCondition.HONOURED, "; ".join(missing)
+    honoured = Condition(type=type, status=True, reason=Reason.SERVED)
+    if missing:
+        honoured = Condition(type=type, status=False, reason=Reason.IGNORED, message=text)
+    node_only = not elastic(job, house)
+    telemetry = Condition(
+        type=JobCondition.TELEMETRY,
+        status=not node_only,
+        reason=Reason.NODE_ONLY if node_only else Reason.FULL,
+        message="only its nodes are measured, no steps are seen" if node_only else "",
+    )
+    return [honoured, telemetry]
+
+
+def told_size(document: JobDocument) -> bool:
+    """Whether pods are told how many there are; torchrun's own agents find that out."""
+    return read_command(document.command).entry is not Entry.TORCHRUN
+
+
+def accepted(
+    status: bool | None = True, reason: Reason = Reason.VALID, message: str = ""
+) -> Condition:
+    return Condition(type=JobCondition.ACCEPTED, status=status, reason=reason, message=message)
+
+
+def feasible(never: str | None) -> Condition:
+    return Condition(
+        type=JobCondition.FEASIBLE,
+        status=never is None,
+        reason=Reason.FITS if never is None else Reason.NEVER_FITS,
+        message=never or "",
+    )
+
+
+def suspended_here(obj: Object) -> bool:
+    """Whether the suspension that stands was asked for by this object, before its last edit."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each.get("type") == JobCondition.SUSPENDED:
+            edited = int(obj["metadata"].get("generation") or 1)
+            return int(each.get("observedGeneration") or 0) < edited
+    return False
+
+
+def active_plan(view: JobView | None) -> str:
+    """Name of the object of the plan that is active."""
+    if view is None or view.plan is None or not view.plan.active:
+        return ""
+    return f"{view.name}-plan-{view.plan.generation}"
+
+
+def request_key(obj: Object) -> str:
+    """The idempotency key of what an object asks: who, and which edit."""
+    return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

@@ -1,8 +1,10 @@
 """ElasticJobs and ScalePlans as the operator keeps them: an emulator, and a Brain in process."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -15,17 +17,22 @@ from brain import calls
 from brain.types.job import Intent, JobState
 from brain.types.record import Role
 from brain.types.resources import Resources
+from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
 from scaler.kubernetes.jobs import JOB
 from scaler.kubernetes.machinery import Cluster, connect
-from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE
+from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD
 from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
 from scaler.kubernetes.plans import PLAN
+from scaler.kubernetes.pods.identity import INDEX
+from scaler.loop import Pace, Scaler
+from scaler.wishes import WishFile
 from tests.api.app import Api
 from tests.builders import node
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.scheduling import Scheduler
 
 _NUMBERS = count()
 Json = dict[str, Any]
@@ -111,7 +118,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         kubelet = FakeKubelet(running)
         more = {"tencent.com/vcuda-core": "800"}
         kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
+        scheduler = Scheduler(running)
         yield running
+        scheduler.close()
         kubelet.close()
 
 
@@ -141,6 +150,9 @@ def operating(server: Server, directory: Path) -> Iterator[Place]:
     finally:
         operator.manager.stop()
         operator.backend.close_down()
+        # The nodes are shared: what is left there would keep the next test's pods waiting.
+        for pod in cluster.list(POD, namespace).items:
+            cluster.delete(POD, namespace, pod["metadata"]["name"], grace_seconds=0)
         cluster.close()
 
 
@@ -148,6 +160,35 @@ def operating(server: Server, directory: Path) -> Iterator[Place]:
 def place(server: Server, tmp_path: Path) -> Iterator[Place]:
     with operating(server, tmp_path) as made:
         yield made
+
+
+@contextmanager
+def looping(place: Place) -> Iterator[None]:
+    """The scaler's loop over the operator's backend, until the block ends."""
+    pace = Pace(look=0.05, poll=0.2, heartbeat=60, repeat=60)
+
+    async def run() -> None:
+        async with place.api.aclient(Role.SCALER) as client:
+            file = WishFile(place.api.home / "wishes.json")
+            backend = place.operator.backend
+            scaler = Scaler(client, backend, file, pool="kubernetes", clock=_now, pace=pace)
+            work.append((asyncio.get_running_loop(), asyncio.create_task(scaler.run())))
+            with suppress(asyncio.CancelledError):
+                await work[0][1]
+
+    work: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    until("the loop runs", lambda: work)
+    try:
+        yield
+    finally:
+        work[0][0].call_soon_threadsafe(work[0][1].cancel)
+        thread.join(60)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def plan(replicas: int, **metadata: Any) -> Json:
@@ -331,6 +372,52 @@ def test_what_brain_plans_appears_as_an_object(place: Place):
         ] == [("digits-plan-1", 1)]
 
     until("the plan has an object", shown)
+
+
+def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
+    made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "1"}, replicas=2))
+    place.says(made, "Honoured", "False", "FieldsNotServed", "its size is fixed")
+    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
+    place.running(made)
+    with looping(place):
+        until("a world of two is told of", lambda: place.job(made).job.replicas == 2)
+        place.look()
+        until("it says so", lambda: place.status(made).get("readyReplicas") == 2)
+
+    assert place.condition(made, "Telemetry") == (
+        "False",
+        "NodeOnly",
+        "only its nodes are measured, no steps are seen",
+    )
+
+
+def test_twelve_lost_pods_come_back_together(place: Place):
+    made = accepted(place, replicas=12, minReplicas=12, maxReplicas=12)
+
+    def alive() -> set[str]:
+        found = place.cluster.list(POD, place.namespace).items
+        running = [p for p in found if (p.get("status") or {}).get("phase") == "Running"]
+        return {p["metadata"]["labels"][INDEX] for p in running}
+
+    with looping(place):
+        until("twelve pods run", lambda: len(alive()) == 12, alive)
+        for id in range(12):
+            name = f"digits-edljob-worker-{id}"
+            place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
+        until("twelve others run", lambda: alive() == set(map(str, range(12, 24))), alive)
+
+    replicas = {r.id: r for r in place.job(made).replicas}
+    assert all(replicas[id].exit is ReplicaExit.LOST for id in range(12))
+
+
+def test_a_gang_begins_together(place: Place):
+    made = accepted(place, replicas=3, minReplicas=3, maxReplicas=3)
+    with looping(place):
+        until("all have nodes", lambda: place.condition(made, "Scheduled"))
+        place.says(made, "Scheduled", "True", "GangAdmitted", "3 pods")
+
+    pods = place.cluster.list(POD, place.namespace).items
+    assert not any(pod["spec"].get("schedulingGates") for pod in pods)
 
 
 def test_dlrovers_lease_is_respected_while_it_is_renewed():

@@ -6,6 +6,7 @@ Identity is apart from rank: the id of a replica is never used again, its rank m
 from collections.abc import Mapping
 from typing import Any
 
+from brain.types.job import JobId
 from scaler.kubernetes.machinery.cluster.kind import Object
 
 #: Our own words on pods, jobs and plans.
@@ -106,3 +107,15 @@ def uid_of(pod: Object) -> str | None:
     """uid of the job that a pod belongs to."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return found.get(UID)
+
+
+def job_index(pod: Object) -> tuple[str, ...]:
+    """The job whose pods plans scale; an index of stores."""
+    uid = uid_of(pod)
+    return (uid,) if uid and replica_of(pod) else ()
+
+
+def scaled_of(pod: Object) -> tuple[JobId, int] | None:
+    """Job and id of the replica that a pod is; None: no plan scales its role, or it is not ours."""
+    uid, found = uid_of(pod), replica_of(pod)
+    return None if uid is None or found is None else (JobId(uid), found[1])

@@ -10,7 +10,7 @@ from typing import Any
 from scaler.kubernetes.kinds.documents import main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.command import Command, Entry, read_command
 from scaler.kubernetes.pods.environment import Crowd, merged, variables
 from scaler.kubernetes.pods.fitting import said_bytes
@@ -70,6 +70,8 @@ class PodOrder:
     agent_port: int = AGENT_PORT
     #: Ports of the host that the pod is to have, for hostNetwork.
     host_ports: tuple[int, ...] = ()
+    #: Where rank 0 of a job of shared hosts listens.
+    master_port: int | None = None
     #: After OOM kills; None: what the template says.
     memory_bytes: int | None = None
     #: Nodes whose hardware failed replicas of this job.
@@ -126,6 +128,8 @@ def manifest(order: PodOrder) -> dict[str, Any]:
 def _asked(order: PodOrder) -> list[dict[str, Any]]:
     """Variables that the job's object and its document give to every container."""
     named = [{**each, "name": name} for name, each in order.envs.items()]
+    if order.master_port is not None:
+        named.append({"name": ports.MASTER, "value": str(order.master_port)})
     secret = identity.secret_name(order.crowd.job)
     return named + [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": f"env.{name}"}}}

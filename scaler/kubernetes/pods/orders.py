@@ -134,12 +134,18 @@ def order(
         epoch=epoch,
         place=place,
         agent_port=host_ports[0] if host else AGENT_PORT,
-        host_ports=host_ports if host else (),
+        host_ports=_declared(host_ports, before.rank) if host else (),
+        master_port=crowd.master_port if host else None,
         memory_bytes=_memory(template, before.kills),
         avoid=before.avoid,
         spares=spares > 0,
         written_at=now,
     )
+
+
+def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Ports of the host that a pod holds: its agent's, and that of rank 0 where it is that."""
+    return host_ports if rank == 0 else host_ports[:1]
 
 
 def gang_size(job: ElasticJob, document: JobDocument) -> int:

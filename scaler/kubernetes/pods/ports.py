@@ -7,6 +7,8 @@ from scaler.kubernetes.machinery.cluster.kind import Object
 
 #: Where nobody said otherwise; Kubernetes' own node ports begin at 30000.
 FIRST, LAST = 20000, 29999
+#: Variable that tells pods of a shared host where rank 0 listens.
+MASTER = "BRAIN_MASTER_PORT"
 
 
 def taken(pods: Iterable[Object]) -> set[int]:
@@ -21,6 +23,15 @@ def taken(pods: Iterable[Object]) -> set[int]:
                 if number:
                     found.add(int(number))
     return found
+
+
+def master(pod: Object) -> int | None:
+    """Where rank 0 of a pod's job listens, as the pod was told: the same for all of them."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == MASTER:
+                return int(variable["value"])
+    return None
 
 
 def choose(taken: set[int], first: int = FIRST, last: int = LAST) -> int:

@@ -42,7 +42,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
     )
     written = _ending(annotations.get(identity.ENDING))
     if written is not None:
-        return _ended(seen, written)
+        return ended_as(seen, written)
     match (pod.get("status") or {}).get("phase"):
         case "Running":
             return replace(seen, phase=Phase.RUNNING)
@@ -59,7 +59,7 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
     if asked_at is not None:
         detail = "its pod was deleted as asked"
         ended = Ending(exit=ReplicaExit.LEFT, detail=detail, at=now)
-        return _ended(replace(last, asked_at=asked_at), ended)
+        return ended_as(replace(last, asked_at=asked_at), ended)
     said = last.detail or "its pod was deleted"
     return replace(last, phase=Phase.GONE, detail=said, leaving=False)
 
@@ -86,17 +86,18 @@ def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
     at = _instant(ended.get("finishedAt")) or seen.asked_at or seen.started_at
     said = _ending(ended.get("message"))
     if said is not None:
-        return _ended(seen, replace(said, at=said.at or at))
+        return ended_as(seen, replace(said, at=said.at or at))
     if phase == "Succeeded":
-        return _ended(seen, Ending(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
+        return ended_as(seen, Ending(exit=ReplicaExit.SUCCEEDED, exit_code=0, at=at))
     why = failure(pod)
     if why.remedy is Remedy.FATAL or not relaunched(pod):
         ending = Ending(exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=why.detail, at=at)
-        return _ended(seen, ending)
+        return ended_as(seen, ending)
     return replace(seen, phase=Phase.GONE, detail=why.detail, exit_code=why.exit_code)
 
 
-def _ended(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
+def ended_as(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
+    """The same replica, over."""
     return replace(
         seen,
         phase=Phase.ENDED,
