@@ -105,7 +105,7 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
         message: from its error file (``@record``), else empty or made from the code.
         signs: what its agent found.
 
-    >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\\\nValueError: x')).kind.value
+    >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\nValueError: x')).kind.value
     'code'
     """
     raised = signs.traceback or message

@@ -186,7 +186,7 @@ def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) ->
     Args:
         peaks: Local batches and the most bytes that were read with each.
 
-    >>> safe_batch(((16.0, 3e9), (32.0, 5e9)), 16e9) >= 64
+    >>> 32 < safe_batch(((16.0, 3e9), (32.0, 5e9)), 16e9) < 120
     True
     >>> safe_batch(((32.0, 15e9),), 16e9)
     32.0
