@@ -29,7 +29,7 @@ from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
-from scaler.kubernetes.pods.orders import House, elastic
+from scaler.kubernetes.pods.orders import House, by_volcano, elastic
 from scaler.kubernetes.roles import Roles
 from scaler.kubernetes.told import (
     Findings,
@@ -265,7 +265,7 @@ class Jobs:
             and job.status.observed_generation != job.metadata.generation
         ):
             self._upkeep.services(job)
-        if rules.house.volcano and document.replicas.min > 1:
+        if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         waiting = self._upkeep.open_gates(job, document, mine)
         seen = self._backend.observe(JobId(job.metadata.uid), self._clock())

@@ -8,7 +8,7 @@ from typing import Any
 from brain.types.job import FINISHED, Intent, JobDocument, JobState
 from brain.types.plan import ACTIVE
 from brain.views import JobView
-from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
+from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.status import Condition, conditions, instant
@@ -211,6 +211,9 @@ def honoured(job: ElasticJob, house: House) -> list[Condition]:
     missing = list(unserved(job, house.brain_url or ""))
     if not elastic(job, house):
         missing.append("its size is fixed: no agent of ours runs its command")
+    wanted = job.spec.replica_specs[job.scaled].batch_scheduler
+    if wanted is BatchScheduler.VOLCANO and not house.volcano:
+        missing.append("BatchScheduler volcano is not installed: scheduling gates admit the gang")
     if opaque(job):
         missing.append(
             "nothing is to be seen of what its image starts, so both forms of environment are "

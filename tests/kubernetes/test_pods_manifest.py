@@ -191,3 +191,11 @@ def test_volcano_admits_where_it_is_installed():
     assert found["spec"]["schedulerName"] == "volcano"
     assert found["metadata"]["annotations"][gang.GROUP] == "digits-edljob-worker"
     assert not gang.gated(found)
+
+
+def test_a_job_may_keep_volcano_away():
+    made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4, BatchScheduler="default")
+    found = pod(made, house=House(volcano=True))
+
+    assert gang.gated(found)
+    assert "schedulerName" not in found["spec"]

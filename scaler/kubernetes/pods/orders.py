@@ -8,7 +8,13 @@ from typing import Any
 from brain import wire
 from brain.types.job import JobDocument
 from brain.views import JobWish
-from scaler.kubernetes.kinds import ElasticJob, ReplicaSpec, ReplicaType, Strategy
+from scaler.kubernetes.kinds import (
+    BatchScheduler,
+    ElasticJob,
+    ReplicaSpec,
+    ReplicaType,
+    Strategy,
+)
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
 from scaler.kubernetes.kinds.quantities import quantity
@@ -126,8 +132,8 @@ def order(
         envs={**job.spec.envs, **tensorflow_config(job, before.rank, wished.replicas)},
         injection=injection,
         torchrun_ours=annotations_of(job).get(identity.TORCHRUN) == "brain",
-        gate=not house.volcano and gang_size(job, document) > 1,
-        volcano=house.volcano and gang_size(job, document) > 1,
+        gate=not by_volcano(job, house) and gang_size(job, document) > 1,
+        volcano=by_volcano(job, house) and gang_size(job, document) > 1,
         brain_url=house.brain_url,
         accelerator=document.accelerator or ("gpu" if document.resources.gpus else "cpu"),
         checkpoint=wire.plain(document.checkpoint),
@@ -151,6 +157,12 @@ def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
 def gang_size(job: ElasticJob, document: JobDocument) -> int:
     """How many pods begin together or not at all: the least with which the job may run."""
     return document.replicas.min
+
+
+def by_volcano(job: ElasticJob, house: House) -> bool:
+    """Whether Volcano admits the gang: where it is installed, unless the job says otherwise."""
+    said = job.spec.replica_specs[job.scaled].batch_scheduler
+    return house.volcano and said is not BatchScheduler.DEFAULT
 
 
 def spares_of(job: ElasticJob, document: JobDocument) -> int:
