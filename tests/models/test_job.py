@@ -137,6 +137,8 @@ def test_a_batch_that_grows_with_the_world_is_recognised():
         ([point(1, 320.0)], 64.0, Batching.GLOBAL),
         ([point(1, 5.0, examples_per_step=None)], None, Batching.GLOBAL),
         ([point(1, 320.0), point(2, 500.0)], None, Batching.GLOBAL),
+        ([point(1, 320.0), point(10, 900.0, examples_per_step=70.0)], 64.0, Batching.GLOBAL),
+        ([point(4, 900.0), point(3, 700.0, examples_per_step=66.0)], None, Batching.GLOBAL),
     ],
 )
 def test_the_batch_rule_is_what_was_seen_else_what_is_declared(

@@ -284,7 +284,9 @@ def promised(member: Member, grant: Grant) -> Prediction | None:
         return None
     own = member.current is not None and member.current.accelerator == grant.placement.accelerator
     kind = None if own else grant.placement.accelerator
-    found = situation.model.curve([Size(replicas=grant.replicas, accelerator=kind)])[0]
+    nodes = len(set(grant.placement.nodes))
+    size = Size(replicas=grant.replicas, nodes=nodes, accelerator=kind)
+    found = situation.model.curve([size])[0]
     return None if isinstance(found, Undetermined) else found
 
 
