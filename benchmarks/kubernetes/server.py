@@ -53,6 +53,7 @@ class Told:
             return {
                 "applied": len(self._applied),
                 "pods": self._pods,
+                "pod_requests": traffic.writes("pods"),
                 "requests": traffic.writes(f"{workload.GROUP}/scaleplans")
                 + traffic.writes(f"{workload.GROUP}/scaleplans/status"),
                 "written_twice": sum(count > 1 for count in self._writes.values()),
