@@ -88,6 +88,8 @@ class Jobs:
         self._roles = Roles(self._upkeep, pods)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
+        #: Jobs of which Brain could not be asked.
+        self._unheard: set[JobId] = set()
         #: Replicas of the worlds that were told of here, of jobs without an agent.
         self._worlds: dict[JobId, tuple[int, ...]] = {}
 
@@ -116,6 +118,11 @@ class Jobs:
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             if going and self.find(id) is None:
                 self._cancel(id)
+
+    def ask_again(self) -> None:
+        """Ask about the jobs of which Brain could not be asked."""
+        for id in list(self._unheard):
+            self.learn(id)
 
     def find(self, job: JobId) -> Object | None:
         """The object of a job."""
@@ -190,7 +197,9 @@ class Jobs:
             detail = self._brain.detail(id)
         except BrainError as why:
             log.info("job %s: %s", id, why)
+            self._unheard.add(id)
             return
+        self._unheard.discard(id)
         if detail is None:
             return
         world = detail.world

@@ -228,12 +228,10 @@ class Operator:
         return 0
 
     def _sweep(self) -> None:
-        """What no change tells of: jobs whose objects went unseen, worlds that Brain has."""
+        """What no change tells of: jobs whose objects went unseen, questions that failed."""
         if self.brain.known and not self.brain.trouble:
             self.jobs.orphans()
-            for job in self.backend.jobs():
-                if self.brain.view(job) is not None:
-                    self.jobs.learn(job)
+            self.jobs.ask_again()
 
     def _told(self, job: JobId) -> None:
         """Brain says something new of a job: look at its object, and at its plans."""

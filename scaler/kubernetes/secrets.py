@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from brain.errors import BadInput, NotFound
+from brain.errors import BadInput, Conflict, NotFound
 from brain.types.job import JobId
 from scaler.kubernetes.machinery.cluster import SECRET, Cluster, Object
 from scaler.kubernetes.pods import identity
@@ -30,6 +30,8 @@ class _Known:
     reserved: int = 0
     token: bool = False
     environment: dict[str, str] = field(default_factory=dict)
+    #: It belongs to a job of the same name before, with which it goes.
+    foreign: bool = False
 
 
 class JobSecrets:
@@ -53,7 +55,7 @@ class JobSecrets:
         obj = self._find(job)
         if obj is None:
             raise BadInput(f"job {job}: its ElasticJob is not there any more")
-        known = self._known.setdefault(job, _Known())
+        known = self._look(job) or _Known()
         self._write(obj, job, known, {"token": secret})
         known.token = True
 
@@ -113,11 +115,16 @@ class JobSecrets:
             found = _read(self._cluster.get(SECRET, metadata["namespace"], name), metadata["uid"])
         except NotFound:
             found = _Known()
-        return self._known.setdefault(job, found)
+        return found if found.foreign else self._known.setdefault(job, found)
 
     def _write(self, obj: Object, job: JobId, known: _Known, data: Mapping[str, str]) -> None:
         metadata = obj["metadata"]
         where, name = metadata["namespace"], identity.secret_name(metadata["name"])
+        if known.foreign:
+            raise Conflict(
+                f"Secret {name} is another's: that of a job of this name before goes with it; "
+                "delete it where it is somebody else's"
+            )
         patch: dict[str, Any] = {
             "metadata": {
                 "name": name,
@@ -139,7 +146,7 @@ def _read(secret: Object, uid: str) -> _Known:
     """What a Secret has, if it is this job's and not that of one of the same name before."""
     owners = [each.get("uid") for each in secret["metadata"].get("ownerReferences") or ()]
     if uid not in owners:
-        return _Known()
+        return _Known(foreign=True)
     data: Mapping[str, str] = secret.get("data") or {}
     said = (secret["metadata"].get("annotations") or {}).get(_NEXT, "0")
     return _Known(

@@ -29,7 +29,7 @@ GROUP = "elastic.iml.github.io"
 NAMESPACE, NAME = "dlrover", "torch-mnist-single-job-testing-1"
 SCRIPT = Path(__file__).parents[1] / "scripts" / "digits_until.py"
 #: No stage takes so long on a machine that is alone; on a busy one it may.
-SECONDS = 180.0
+SECONDS = 300.0
 #: Exit code of an operator that lost its lease.
 DEPOSED = 75
 FAST: Mapping[str, object] = {

@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 from brain import calls
+from brain.errors import Conflict
 from brain.types.job import Intent, JobState
 from brain.types.record import Role
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
 from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery import Cluster, connect
-from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD
+from scaler.kubernetes.machinery import Cluster, Key, connect
+from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD, SECRET
 from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
 from scaler.kubernetes.plans import PLAN
-from scaler.kubernetes.pods.identity import INDEX
+from scaler.kubernetes.pods.identity import INDEX, secret_name
+from scaler.kubernetes.secrets import JobSecrets
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 from tests.api.app import Api
@@ -408,6 +410,29 @@ def test_twelve_lost_pods_come_back_together(place: Place):
 
     replicas = {r.id: r for r in place.job(made).replicas}
     assert all(replicas[id].exit is ReplicaExit.LOST for id in range(12))
+
+
+def test_ids_that_an_operator_before_may_have_used_are_not_used_again(place: Place):
+    made = accepted(place, replicas=2)
+    job = made["metadata"]["uid"]
+    with looping(place):
+        until("two pods are made", lambda: place.operator.backend.observe(job, _now()).next_id == 2)
+
+    jobs_of = place.operator.manager.store(JOB)
+    found = jobs_of.get(Key(place.namespace, "digits"))
+    assert JobSecrets(place.cluster, lambda _: found).used(job) > 2
+
+
+def test_a_secret_of_the_job_before_is_not_taken(place: Place):
+    made = accepted(place)
+    name = secret_name("digits")
+    body = {"metadata": {"name": name, "namespace": place.namespace}, "data": {"token": "eA=="}}
+    place.cluster.create(SECRET, body)
+    secrets = JobSecrets(place.cluster, lambda _: made)
+
+    assert not secrets.has_token(made["metadata"]["uid"])
+    with pytest.raises(Conflict, match="another's"):
+        secrets.put_token(made["metadata"]["uid"], "brn_x")
 
 
 def test_a_gang_begins_together(place: Place):
