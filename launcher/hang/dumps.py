@@ -22,7 +22,7 @@ from launcher.processes.process import catches
 STACKS_SIGNAL = signal.SIGRTMAX - 3
 #: Seconds that a worker may take to write its stacks, py-spy to read them.
 _STACKS_SECONDS, _SPY_SECONDS = 2.0, 15.0
-_STACKS_CHARACTERS, _RECORDER_CHARACTERS = 12_000, 32_000
+_STACKS_CHARACTERS, _RECORDER_CHARACTERS = 6_000, 8_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -23,7 +23,7 @@ _APART_SECONDS, _ANSWER_SECONDS = 3.0, 20.0
 #: Looks at a world cost O(ranks); so many seconds lie between them for each.
 _SECONDS_PER_RANK = 1e-3
 #: Stacks of so many ranks go with a finding: those to blame first.
-_ATTACHED, _CHARACTERS = 8, 6000
+_ATTACHED, _CHARACTERS = 8, 8000
 
 
 class Hanging:

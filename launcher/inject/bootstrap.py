@@ -23,7 +23,7 @@ STACKS_SIGNAL_BELOW_MAX = 3
 #: A descriptor above those that scripts expect to get, or to inherit.
 _HIGH_FD = 512
 #: Newest collectives of a flight recorder that are told.
-_COLLECTIVES = 10
+_COLLECTIVES = 8
 #: Settings that libraries read once, as they are imported.
 SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
 

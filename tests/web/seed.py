@@ -1,11 +1,13 @@
 """A small fleet with a past, as its programs would have reported it, written through the stores."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from brain.ports import Stores, Transaction
 from brain.types.allocation import Allocation, Bounds
+from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import Checkpoint, Job, JobDocument, JobId, JobState, Policy, PolicyMode
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
@@ -362,6 +364,17 @@ def _ended(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(
         job(BROKEN, "pose-net", now, JobState.FAILED, reason=why, exit_code=137, failures=11, **old)
     )
+    found = Diagnosis(
+        kind=FailureKind.MEMORY,
+        sentence="rank 1 ended with 137 (SIGKILL); it failed first, on workbench at step 410: the "
+        "machine or its control group ran out of memory",
+        rank=1,
+        evidence=(Evidence(label="the kernel's count", value="1 ended for want of memory"),),
+        next_step="the job ends: 11 worlds failed, 10 may",
+        attachments=(Attachment(name="stacks of rank 1", text='File "train.py", line 7 in step'),),
+    )
+    world = replace(_other_world(BROKEN, 2, end - timedelta(hours=1)), ended_at=end)
+    tx.worlds.put(replace(world, diagnosis=found))
 
 
 def _divided(tx: Transaction, now: datetime) -> None:
