@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ T = TypeVar("T")
 #: The kinds that this repository ships.
 SHIPPED = Path(__file__).parents[3] / "deploy" / "crds"
 _WAIT_SECONDS = 60.0
+#: Turns of the loop until nothing follows from what was due.
+_ROUNDS = 20
 
 
 class Server:
@@ -41,6 +45,10 @@ class Server:
         )
         self._runner: web.AppRunner | None = None
         self._port = 0
+        self._held: socket.socket | None = None
+        self._listening: asyncio.Server | None = None
+        #: Speaks TLS where one is given before ``start``.
+        self.ssl_context: ssl.SSLContext | None = None
         self._thread.start()
 
     @property
@@ -160,6 +168,8 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_WAIT_SECONDS)
         self._loop.close()
+        if self._held is not None:
+            self._held.close()
 
     async def _start(self) -> None:
         self._runner = web.AppRunner(
@@ -169,22 +179,58 @@ class Server:
             handler_cancellation=True,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        if self._held is None:
+            self._held = _held_port()
+            self._port = self._held.getsockname()[1]
+        self._listening = await self._loop.create_server(
+            self._runner.server,
+            "127.0.0.1",
+            self._port,
+            reuse_address=True,
+            reuse_port=True,
+            ssl=self.ssl_context,
+            # A thousand connections at once are no reason to refuse one.
+            backlog=4096,
+        )
 
     async def _stop(self) -> None:
         if self._runner is None:
             return
         runner, self._runner = self._runner, None
-        for site in list(runner.sites):
-            await site.stop()
-        if runner.server is not None:
-            for connection in list(runner.server.connections):
-                if connection.transport is not None:
-                    connection.transport.abort()
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            # First accept no more and let what was accepted come up: CPython 3.11 loses a
+            # connection whose listener is closed between the two.
+            for listener in listening.sockets:
+                self._loop.remove_reader(listener.fileno())
+            await _rounds()
+            listening.close()
         self.http.end_watches()
+        _abort_all(self._loop)
         await runner.cleanup()
+        _abort_all(self._loop)
+        await _rounds()
+
+
+async def _rounds() -> None:
+    """Let everything happen that is due, and what follows from it."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
+
+
+def _abort_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Break every connection: the loop knows those, too, that aiohttp has already forgotten."""
+    transports: Mapping[int, asyncio.Transport] = vars(loop)["_transports"]
+    for transport in list(transports.values()):
+        transport.abort()
+
+
+def _held_port() -> socket.socket:
+    """Return a socket that keeps a free port ours while nobody listens there."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""The API itself, in memory: kinds, objects, verbs, rights. One thread at a time."""

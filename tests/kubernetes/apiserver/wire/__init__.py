@@ -1,0 +1,1 @@
+"""HTTP around the API: paths, media types, watches, faults."""
