@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from brain import calls
-from brain.errors import Conflict
+from brain.errors import BadInput, Conflict
 from brain.types.job import Intent, JobState
 from brain.types.record import Role
 from brain.types.resources import Resources
@@ -22,7 +22,7 @@ from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
 from scaler.kubernetes.jobs import JOB
 from scaler.kubernetes.machinery import Cluster, Key, connect
-from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD, SECRET
+from scaler.kubernetes.machinery.cluster import EVENT, LEASE, NAMESPACE, POD, SECRET
 from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
 from scaler.kubernetes.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, secret_name
@@ -443,6 +443,19 @@ def test_a_gang_begins_together(place: Place):
 
     pods = place.cluster.list(POD, place.namespace).items
     assert not any(pod["spec"].get("schedulingGates") for pod in pods)
+
+
+def test_the_operator_refuses_to_start_beside_dlrovers(place: Place, tmp_path: Path):
+    renewed = _now().isoformat().replace("+00:00", "Z")
+    held = {"holderIdentity": "controller-0", "leaseDurationSeconds": 60, "renewTime": renewed}
+    lease = {"metadata": {"name": DLROVER_LEASE, "namespace": place.namespace}, "spec": held}
+    place.cluster.create(LEASE, lease)
+    options = Options(url="http://brain", token="", home=tmp_path)
+    beside = Operator(options, place.cluster, place.api.client(Role.SCALER))
+
+    with pytest.raises(BadInput, match="name disjoint namespaces"):
+        beside.run()
+    place.cluster.delete(LEASE, place.namespace, DLROVER_LEASE)
 
 
 def test_dlrovers_lease_is_respected_while_it_is_renewed():

@@ -1,6 +1,9 @@
 """The agent of a replica that is a pod: what it is told, whom it asks, what it leaves."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from brain import wire
@@ -66,3 +69,25 @@ def test_an_agent_is_told_its_address_and_node_by_its_pod(tmp_path: Path):
     assert isinstance(made, ReplicaIntent)
     assert (made.address, made.port, made.node, made.topology) == ("10.0.0.2", 29399, "n1", "z/s")
     assert made.token_file == str(tmp_path / "token")
+
+
+def test_behind_a_shell_the_launchers_names_are_ours(tmp_path: Path):
+    command = ("/bin/sh", "-c", "cd / && command -v dlrover-run && echo $WORD")
+    asked = PodIntent(
+        job="uid",
+        name="digits",
+        replica=3,
+        command=command,
+        shell=True,
+        exports={"WORD": "said"},
+        port=29399,
+    )
+    environment = os.environ | {
+        "BRAIN_POD": wire.encode(asked).decode(),
+        "BRAIN_POD_HOME": str(tmp_path),
+        "BRAIN_POD_FILES": str(tmp_path),
+    }
+    run = [sys.executable, "-m", "launcher.pod"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [str(tmp_path / "shims" / "dlrover-run"), "said"]
