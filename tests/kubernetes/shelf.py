@@ -73,6 +73,9 @@ class Lines:
         if self._cut:
             raise Unreachable("cut")
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -222,6 +225,9 @@ class _Live:
                 self._shelf._changed.wait_for(
                     lambda: self._closed or self._shelf._version > self._since, 0.2
                 )
+
+    def interrupt(self) -> None:
+        self._closed = True
 
     def close(self) -> None:
         self._closed = True

@@ -149,6 +149,16 @@ def test_no_two_ever_lead_whatever_is_cut_and_however_clocks_go(seed: int) -> No
     led(candidates, now, 40.0)
 
 
+def test_a_lease_that_makes_no_sense_costs_the_lead_and_not_the_thread() -> None:
+    shelf = Shelf()
+    both = pair(shelf)
+    spec = {"holderIdentity": "x", "leaseDurationSeconds": "soon"}
+    shelf.put({"metadata": {"namespace": "brain", "name": "brain-scaler"}, "spec": spec}, LEASE)
+    play(both, 0.0, 5.0)
+    shelf.drop("brain", "brain-scaler", LEASE)
+    led(both, 5.0, 15.0)
+
+
 def test_terms_under_which_two_could_lead_are_refused() -> None:
     with pytest.raises(ValueError, match="renew_seconds 10 < lease_seconds 10"):
         Terms(namespace="brain", renew_seconds=10.0)

@@ -163,6 +163,10 @@ class Election:
             log.log(level, "lease: %s", why)
             self._trouble = str(why)
             self._lead(self._until)
+        except Exception:
+            # Without this thread nobody would ever lead here, and nothing else would say so.
+            log.exception("lease")
+            self._lead(self._until)
         return spread(self._terms.retry_seconds, self._random)
 
     def release(self) -> None:

@@ -193,6 +193,10 @@ class Recorder:
             except BrainError as why:
                 self.dropped += 1
                 log.info("event %s of %s: %s", entry.reason, entry.about.name, why)
+            except Exception:
+                # Whatever one event brings out, the next one is to be told.
+                self.dropped += 1
+                log.exception("event %s of %s", entry.reason, entry.about.name)
 
     def _write(self, entry: Entry) -> None:
         where = entry.about.namespace or "default"

@@ -71,7 +71,7 @@ def anything(body: bytes, asked: Request) -> Any:
 
 
 class Watch:
-    """Changes as they come. Iterate in one thread; another may ``close`` it."""
+    """Changes as they come, within ``with``, in one thread; another may ``close`` it."""
 
     def __init__(self, stream: Stream, asked: str) -> None:
         self._stream, self._asked = stream, asked
@@ -93,14 +93,14 @@ class Watch:
             raise Unreachable(f"{self._asked} was cut in the middle of a line")
 
     def close(self) -> None:
-        """End it."""
-        self._stream.close()
+        """End it: the thread that iterates stops."""
+        self._stream.interrupt()
 
     def __enter__(self) -> "Watch":
         return self
 
     def __exit__(self, *failed: object) -> None:
-        self.close()
+        self._stream.close()
 
     def _event(self, line: bytes) -> WatchEvent:
         try:

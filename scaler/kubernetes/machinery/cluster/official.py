@@ -143,10 +143,12 @@ class OfficialStream:
             # The last two: urllib3 finds its connection taken away by our own ``close``.
             if not self._closed:
                 raise Unreachable(f"{self._asked} was cut: {_words(why)}") from why
-        finally:
-            self._response.close()
 
     def close(self) -> None:
+        self._closed = True
+        self._response.close()
+
+    def interrupt(self) -> None:
         self._closed = True
         try:
             self._response.shutdown()

@@ -50,8 +50,11 @@ class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
         """Pieces as they come. Ends when the server ends; raises Unreachable when it is cut."""
 
+    def interrupt(self) -> None:
+        """Have the thread that reads see the end; may be called by another one."""
+
     def close(self) -> None:
-        """End it; may be called by another thread, whose reader then sees the end."""
+        """Let go of the connection; called by the thread that reads, whether it did or not."""
 
 
 class Transport(Protocol):
