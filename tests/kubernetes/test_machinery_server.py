@@ -1,8 +1,6 @@
 """The machinery at an API server over HTTP, and what it does when that breaks."""
 
-import gc
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,15 +155,6 @@ def test_a_watch_from_a_forgotten_version_is_gone(server: Server, cluster: Clust
     cluster.create(PLAN, plan("newer"))
     with pytest.raises(Gone), cluster.watch(PLAN, "team", resource_version="1") as watch:
         list(watch)
-
-
-def test_a_watch_that_nobody_reads_leaves_no_connection_open(cluster: Cluster) -> None:
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", ResourceWarning)
-        with cluster.watch(PLAN, "team", resource_version=""):
-            pass
-        gc.collect()
-    assert [each.message for each in warned] == []
 
 
 def test_nobody_there_is_an_error_that_says_so(tmp_path: Path) -> None:
