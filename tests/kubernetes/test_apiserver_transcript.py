@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.clusters import client, real_kubeconfig
 from tests.kubernetes.replaying import Replay
 
 Json = dict[str, Any]
@@ -32,6 +33,10 @@ def _exchanges() -> list[Json]:
 
 
 CHECKS = list(dict.fromkeys(exchange["check"] for exchange in _exchanges()))
+LEFT_BEHIND = (
+    "/api/v1/namespaces/conf",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.conf.brain.io",
+)
 #: The exchange before which the recorded cluster's scheduler had looked at the pod.
 SCHEDULED_BEFORE = 48
 
@@ -49,12 +54,28 @@ def _no_node_fits(server: Server) -> None:
     server.patch_status("pods", "conf", "sp", {"conditions": [condition]}, "kube-scheduler")
 
 
+AGENT = "python-httpx/0.28.1"
+
+
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
-    """The whole conversation, played."""
+    """The whole conversation, played to the emulator, or to ``BRAIN_TEST_KUBECONFIG``'s cluster."""
+    kubeconfig = real_kubeconfig()
+    if kubeconfig is not None:
+        played = Replay(lambda: client(kubeconfig, AGENT))
+        played.run(_exchanges())
+        yield played
+        with client(kubeconfig, AGENT) as http:
+            for path in LEFT_BEHIND:
+                http.delete(path)
+        return
     with serving(tmp_path_factory.mktemp("server"), definitions=[]) as server:
         server.api.warmup_requests = 1
-        played = Replay(server, {SCHEDULED_BEFORE: lambda: _no_node_fits(server)})
+        played = Replay(
+            lambda: client(server.kubeconfig, AGENT),
+            between={SCHEDULED_BEFORE: lambda: _no_node_fits(server)},
+            end_watches=server.drop_watches,
+        )
         played.run(_exchanges())
         yield played
 
