@@ -18,15 +18,16 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.resources import Resources
-from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.kinds.documents import (
     LaunchKind,
     elastic_job,
     job_document,
     launch_of,
+    plan_unserved,
     unserved,
 )
-from tests.kubernetes.jobs import Object, job, main_of, seed
+from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
 PLAIN = ("python", "train.py")
 RUN = ("torchrun", "--nnodes=1:10", "train.py")
@@ -273,3 +274,22 @@ def test_fields_that_do_nothing_here_are_told() -> None:
         "spec.replicaSpecs.dlrover-master",
     ]
     assert unserved(ElasticJob.read(seed()), "http://brain:8080") == ()
+
+
+def test_what_a_plan_asks_for_beside_its_size_is_told() -> None:
+    worker = {"replicas": 2, "resource": {"cpu": "2"}}
+    pods = [{"name": "digits-edljob-worker-0"}]
+    whole = {"migratePods": pods, "removePods": pods, "psHosts": ["a:1"]}
+    obj = plan({"ownerJob": "digits", "replicaResourceSpecs": {"worker": worker}} | whole)
+    told = plan_unserved(ScalePlan.read(obj), "worker")
+    assert [sentence.split()[0].rstrip(":") for sentence in told] == [
+        "spec.replicaResourceSpecs.worker.resource",
+        "spec.createPods",
+        "spec.migratePods",
+        "spec.psHosts",
+    ]
+
+
+def test_a_plan_of_a_size_alone_is_done_whole() -> None:
+    obj = plan({"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": 2}}})
+    assert plan_unserved(ScalePlan.read(obj), "worker") == ()

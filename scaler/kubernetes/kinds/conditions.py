@@ -37,6 +37,8 @@ class PlanCondition(StrEnum):
     ACCEPTED = "Accepted"
     #: The target is not what was asked for: the message says what was changed, and why.
     CLAMPED = "Clamped"
+    #: All that it asks for beside its size is done, too. False: the message lists what is not.
+    HONOURED = "Honoured"
     APPROVED = "Approved"
     EXECUTING = "Executing"
     #: The world met the target.

@@ -47,6 +47,7 @@ from scaler.kubernetes.kinds.documents.templates import (
 from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType, Strategy
 from scaler.kubernetes.kinds.fields import API_VERSION
 from scaler.kubernetes.kinds.quantities import quantity, resources
+from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 
 def job_document(job: ElasticJob) -> JobDocument:
@@ -282,4 +283,29 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
         found.append("spec.enableDynamicSharding: data are not sharded here; the script reads all")
     if ReplicaType.MASTER in spec.replica_specs:
         found.append("spec.replicaSpecs.dlrover-master: no master pod is needed, and none is made")
+    return tuple(found)
+
+
+def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
+    """What a plan that is accepted asks for beside its size, one sentence each.
+
+    ``scaled`` is the role whose size plans change.
+    """
+    spec, found = plan.spec, []
+    wanted = spec.replica_resource_specs.get(scaled)
+    if wanted is not None and wanted.resource:
+        found.append(
+            f"spec.replicaResourceSpecs.{scaled}.resource: replicas reserve what the template says"
+            " that they began with; edit that"
+        )
+    if (
+        wanted is not None
+        and wanted.replicas is not None
+        and (spec.create_pods or spec.remove_pods)
+    ):
+        found.append("spec.createPods and removePods: the number of replicas says it already")
+    if spec.migrate_pods:
+        found.append("spec.migratePods: pods are not moved by plans; evict them, others take over")
+    if spec.ps_hosts:
+        found.append("spec.psHosts: addresses follow from the pods that there are")
     return tuple(found)
