@@ -18,6 +18,7 @@ from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, JobId
 from brain.types.resources import NodeName, PoolName
 from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
+from brain.views import JobWish
 from scaler.credentials import Credentials
 from scaler.ports import JobBackend, Observed, Phase, ReplicaSeen
 from scaler.reconcile import Action, Clear, Close, GiveUp, Order, Start, Stop, Wait, decide, target
@@ -63,7 +64,10 @@ class Scaler:
         pool: str,
         clock: Callable[[], datetime],
         pace: Pace = Pace(),
+        spares: Callable[[JobWish], int] = lambda wish: 0,
     ) -> None:
+        """``spares``: how many replicas of a job are kept warm beside those that are wished."""
+        self._spares = spares
         self._client, self._backend, self._file = client, backend, file
         self._pool, self._clock, self._pace = PoolName(pool), clock, pace
         self._wishes: Wishes | None = file.load()
@@ -156,7 +160,7 @@ class Scaler:
 
     def _order(self, wishes: Wishes, job: JobId, now: datetime) -> Order:
         if job in wishes.jobs:
-            return wishes.order(job)
+            return _with_spares(wishes.order(job), self._spares)
         # Without Brain's word that it is finished, nothing of it is ended: the clock stands still.
         return Order(wish=None, since=self._finished.get(job, now))
 
@@ -288,6 +292,16 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def _with_spares(order: Order, spares: Callable[[JobWish], int]) -> Order:
+    """The same order for so many more replicas, where there are to be any."""
+    wish = order.wish
+    more = spares(wish) if wish is not None and target(wish) else 0
+    if wish is None or not more:
+        return order
+    wished = replace(wish.wish, replicas=wish.wish.replicas + more)
+    return replace(order, wish=replace(wish, wish=wished))
 
 
 def _failed(never: GiveUp) -> ReplicaSeen:

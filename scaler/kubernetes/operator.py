@@ -18,16 +18,19 @@ from pathlib import Path
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import JobId, PolicyMode
+from brain.views import JobWish
 from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.jobs import JOB, Jobs, Rules
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import Change, Cluster, Manager, Object, Terms, connect
 from scaler.kubernetes.machinery.cluster import LEASE, NODE, POD, key_of
 from scaler.kubernetes.machinery.cluster.door import Limits
 from scaler.kubernetes.plans import PLAN, Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.pods.orders import House
+from scaler.kubernetes.pods.orders import House, elastic, spares_of
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 
@@ -178,6 +181,18 @@ class Operator:
                 self.manager.stop()
                 self._client.close()
 
+    def spares(self, wish: JobWish) -> int:
+        """Replicas that a job has beside those of its world, because they make no whole unit."""
+        obj = self.jobs.find(wish.job)
+        if obj is None:
+            return 0
+        try:
+            job = ElasticJob.read(obj)
+            return spares_of(job, job_document(job)) if elastic(job, self._house) else 0
+        except BadInput:
+            # Its condition says so; what runs goes on as it is.
+            return 0
+
     @property
     def ready(self) -> bool:
         """Whether every store holds a whole list."""
@@ -202,7 +217,13 @@ class Operator:
         async with AsyncBrainClient(options.url, options.token) as client:
             file = WishFile(options.home / "wishes.json")
             scaler = Scaler(
-                client, self.backend, file, pool=options.pool, clock=_now, pace=options.pace
+                client,
+                self.backend,
+                file,
+                pool=options.pool,
+                clock=_now,
+                pace=options.pace,
+                spares=self.spares,
             )
             self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
             work = asyncio.create_task(scaler.run())

@@ -26,6 +26,7 @@ from scaler.kubernetes.machinery.cluster import EVENT, LEASE, NAMESPACE, POD, SE
 from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
 from scaler.kubernetes.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, secret_name
+from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.secrets import JobSecrets
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
@@ -143,6 +144,7 @@ def operating(server: Server, directory: Path) -> Iterator[Place]:
         namespaces=(namespace,),
         own_namespace=namespace,
         elect=False,
+        injection=Injection(image="brain:1"),
     )
     operator = Operator(options, cluster, api.client(Role.SCALER))
     operator.brain.look()
@@ -173,7 +175,15 @@ def looping(place: Place) -> Iterator[None]:
         async with place.api.aclient(Role.SCALER) as client:
             file = WishFile(place.api.home / "wishes.json")
             backend = place.operator.backend
-            scaler = Scaler(client, backend, file, pool="kubernetes", clock=_now, pace=pace)
+            scaler = Scaler(
+                client,
+                backend,
+                file,
+                pool="kubernetes",
+                clock=_now,
+                pace=pace,
+                spares=place.operator.spares,
+            )
             work.append((asyncio.get_running_loop(), asyncio.create_task(scaler.run())))
             with suppress(asyncio.CancelledError):
                 await work[0][1]
@@ -433,6 +443,14 @@ def test_a_secret_of_the_job_before_is_not_taken(place: Place):
     assert not secrets.has_token(made["metadata"]["uid"])
     with pytest.raises(Conflict, match="another's"):
         secrets.put_token(made["metadata"]["uid"], "brn_x")
+
+
+def test_what_makes_no_whole_unit_stays_warm(place: Place):
+    made = accepted(place, replicas=5, unit=2)
+    with looping(place):
+        until("five pods run", lambda: place.status(made).get("replicas") == 5)
+
+    assert place.job(made).job.replicas_wished == 4
 
 
 def test_a_gang_begins_together(place: Place):
