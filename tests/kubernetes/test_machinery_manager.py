@@ -49,7 +49,7 @@ def running(shelf: Shelf, terms: Terms | None = None) -> Iterator[Operator]:
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait for it, for as long as a very busy machine may take."""
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 90.0
     while not holds():
         assert time.monotonic() < end, "it does not come to hold"
         time.sleep(0.01)

@@ -205,7 +205,7 @@ def running(server: Server, terms: Terms | None = None) -> Iterator[Operator]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 40.0
+    end = time.monotonic() + 90.0
     while not holds():
         assert time.monotonic() < end, "it does not come to hold"
         time.sleep(0.02)
