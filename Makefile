@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi wheel clean
+.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
+	@echo "make manifests  kinds, roles, reference and manifests from their one source"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -88,6 +89,10 @@ web:
 
 openapi: $(READY)
 	$(BIN)/python -m brain.api.openapi > docs/reference/openapi.json
+
+manifests: $(READY)
+	$(BIN)/python -m scaler.kubernetes.kinds
+	$(BIN)/python -m deploy.render
 
 wheel: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
