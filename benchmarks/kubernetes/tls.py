@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -24,8 +23,8 @@ class TlsServer(Server):
         super().__init__(directory, **more)
         self._certificate = directory / "certificate.pem"
         _certify(self._certificate)
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(self._certificate)
+        self.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ssl_context.load_cert_chain(self._certificate)
 
     @property
     def url(self) -> str:
@@ -40,26 +39,6 @@ class TlsServer(Server):
         config["clusters"][0]["cluster"]["certificate-authority-data"] = authority
         file.write_text(yaml.safe_dump(config))
         return file
-
-    async def _start(self) -> None:
-        self._runner = web.AppRunner(
-            self.http.application(),
-            access_log=None,
-            shutdown_timeout=0.0,
-            handler_cancellation=True,
-        )
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner,
-            "127.0.0.1",
-            self._port,
-            reuse_address=True,
-            ssl_context=self._context,
-            # A thousand connections at once are no reason to refuse one.
-            backlog=4096,
-        )
-        await site.start()
-        self._port = self._runner.addresses[0][1]
 
 
 def _certify(file: Path) -> None:
