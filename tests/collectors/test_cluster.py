@@ -69,7 +69,12 @@ class Brain(httpx2.AsyncBaseTransport):
 
 
 async def look(
-    listing: Listing, home: Path, *, url: str = "http://127.0.0.1:9", pool: str | None = None
+    listing: Listing,
+    home: Path,
+    *,
+    url: str = "http://127.0.0.1:9",
+    pool: str | None = None,
+    prometheus: Listing | None = None,
 ) -> tuple[dict[str, Any], Brain]:
     """One turn, and what is said and told after it."""
     brain = Brain()
@@ -79,7 +84,8 @@ async def look(
         home=place, url=url, token=lambda: "brn_x", pool=PoolName(pool) if pool else None
     )
     async with AsyncBrainClient("http://brain", transport=brain) as client:
-        sources = Sources(listing.door())
+        metrics = prometheus.client() if prometheus else None
+        sources = Sources(listing.door(), prometheus=metrics)
         collector = ClusterCollector(options, sources, client, clock=lambda: START)
         stop = asyncio.Event()
         stop.set()
@@ -144,6 +150,39 @@ def test_gpus_without_a_prometheus_are_said(tmp_path: Path):
     status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
 
     assert "--prometheus" in status["degraded"][0]["remedy"]
+
+
+def test_devices_come_through_prometheus_by_the_address_of_their_exporter(tmp_path: Path):
+    exporter = pod("dcgm-exporter-x", "pod-9", status={"podIP": "10.0.0.7"})
+    mine = pod(requests={"nvidia.com/gpu": "1"})
+    named = {"exported_pod": "digits-edljob-worker-0", "exported_namespace": "team"}
+    place = {"gpu": "0", "UUID": "GPU-0", "instance": "10.0.0.7:9400", "Hostname": "dcgm-x"}
+    values = (("DCGM_FI_DEV_GPU_UTIL", "40"), ("DCGM_FI_DEV_FB_USED", "2000"))
+    found = vector(*(series(metric, value, **place, **named) for metric, value in values))
+    service = Service()
+    try:
+        status, _ = asyncio.run(
+            look(
+                Listing(cluster(**{"/api/v1/pods": [mine, exporter]})),
+                tmp_path,
+                url=service.url,
+                prometheus=Listing({"/api/v1/query": found}),
+            )
+        )
+    finally:
+        service.close()
+
+    assert [gpu.utilization for gpu in service.of(HostSample)[0].gpus] == [0.4]
+    assert status["degraded"] == []
+
+
+def test_a_prometheus_without_dcgm_is_said(tmp_path: Path):
+    paths = {"/api/v1/nodes": [node(gpus=1)]}
+    nothing = Listing({"/api/v1/query": vector()})
+
+    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path, prometheus=nothing))
+
+    assert "no series of DCGM" in status["degraded"][0]["why"]
 
 
 def test_nodes_and_foreign_replicas_are_told(tmp_path: Path):
