@@ -59,6 +59,16 @@ def test_the_overview_counts_hours_at_work_idle_and_saved(
         expect(rows).to_have_count(24)
 
 
+def test_the_overview_shows_what_a_shared_pool_costs_and_how_well_it_is_divided(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/overview")
+        main = seen.page.get_by_role("main")
+        expect(main).to_contain_text("Price of")
+        expect(main).to_contain_text("A better division adds")
+
+
 def test_the_model_stands_beside_its_promises(
     browser: Browser, served: Served, proposal: int
 ) -> None:

@@ -1,9 +1,11 @@
 /** Is anything wrong, what did Brain do, what did it save. */
 import { useEffect } from "preact/hooks";
 import type { JobView, PlanView, Recommendation } from "../api/types.ts";
+import * as calls from "../api/calls.ts";
 import { HoursStrip } from "../charts/hours.tsx";
 import { jobs, nodes, plans, savings, waiting } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
+import { useResource } from "../state/resource.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
 import { PlanBadge } from "../ui/badges.tsx";
@@ -15,11 +17,13 @@ import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
 import { byUrgency, concerns, result, unusual } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { amount, give, money, note } from "../words/hours.ts";
+import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
 
 const DAY = 86_400_000;
 const DECISIONS = 8;
 const FLEET = 8;
+const POOLS = 4;
 
 export function Overview() {
   useEffect(() => savings.start(), []);
@@ -44,6 +48,7 @@ function Filled({ all }: { all: readonly JobView[] }) {
         <Saved />
       </div>
       <HoursSection />
+      {(health.value?.pools ?? []).slice(0, POOLS).map((name) => <PoolSection key={name} name={name} />)}
       <div class="two sec">
         <Attention />
         <Decisions recent={recent} active={active} />
@@ -116,6 +121,19 @@ function HoursSection() {
     <section class="sec">
       <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={`last 24 h, quarter-hours, ${count(of.capacity, what)}`} />
       <HoursStrip of={of} since={value.since} until={value.until} plans={(plans.value ?? []).map(({ plan }) => plan)} />
+    </section>
+  );
+}
+
+/** Nothing where nobody shares the pool: then it has no price. */
+function PoolSection({ name }: { name: string }) {
+  const { value } = useResource(`pool ${name}`, () => calls.pool(name), { every: 15, concerns: ({ kind }) => /^(plan|job|node)/.test(kind) }).state.value;
+  if (!value?.round || value.round.shares.length === 0) return null;
+  const held = value.round.shares.filter(({ outcome }) => outcome === "held" || outcome === "refused").length;
+  return (
+    <section class="sec">
+      <Heading title={`Pool ${name}`} sub={held > 0 ? `shared; ${held} of ${count(value.round.shares.length, "job")} held` : `shared by ${count(value.round.shares.length, "job")}`} more={<a href={link("pool", name)}>who got what</a>} />
+      <Figures pool={value} round={value.round} />
     </section>
   );
 }

@@ -16,6 +16,7 @@ const OUTCOMES: Record<string, { icon: IconName; tone: Tone; word: string }> = {
   shrinks: { icon: "applying", tone: "brain", word: "Makes room" },
   moves: { icon: "applying", tone: "brain", word: "Moves" },
   starts: { icon: "starting", tone: "brain", word: "Starts" },
+  stops: { icon: "holding", tone: "warn", word: "Stops" },
   waits: { icon: "queued", tone: "mut", word: "Waits" },
   held: { icon: "hold", tone: "mut", word: "Held" },
   refused: { icon: "plan-failed", tone: "warn", word: "Refused" },
@@ -58,7 +59,8 @@ function Filled({ pool }: { pool: PoolView }) {
   );
 }
 
-function Figures({ pool, round }: { pool: PoolView; round: PoolRound }) {
+/** What a round divided, at which prices, and how much better it could be. */
+export function Figures({ pool, round }: { pool: PoolView; round: PoolRound }) {
   const kinds = Object.keys(round.units).sort();
   return (
     <dl class="kv nodesbar">

@@ -20,7 +20,7 @@ const NEWS = 24 * 3_600_000;
 const MENDABLE = new Set(["no-checkpoint"]);
 
 /** Conditions that somebody should look at; holding, advice and freezes are said elsewhere. */
-const NOTABLE = new Set(["Straggler", "StaleTelemetry"]);
+const NOTABLE = new Set(["Straggler", "StaleTelemetry", "Undecided"]);
 const notable = (job: JobView): Condition[] => job.conditions.filter(({ kind }) => NOTABLE.has(kind));
 
 export function concerns(
@@ -60,6 +60,7 @@ function aboutJob(job: JobView, now: number): Concern[] {
 }
 
 function conditionTitle(job: JobView, kind: string): string {
+  if (kind === "Undecided") return `${job.name} is not being decided about`;
   return kind === "Straggler" ? `${job.name} has a straggler` : `${job.name} is not heard from`;
 }
 

@@ -3,7 +3,7 @@ import type { JobShare } from "../api/types.ts";
 import { MINUS, NARROW, quantity, UNKNOWN } from "./format.ts";
 
 /** Changes first, then who waits, then who is held, then who keeps what it has. */
-const ORDER = ["refused", "shrinks", "grows", "moves", "starts", "waits", "held", "keeps"];
+const ORDER = ["refused", "stops", "shrinks", "grows", "moves", "starts", "waits", "held", "keeps"];
 
 export function byChange(one: JobShare, other: JobShare): number {
   return ORDER.indexOf(one.outcome) - ORDER.indexOf(other.outcome) || one.name.localeCompare(other.name);
