@@ -23,6 +23,7 @@ from scaler.kubernetes.kinds import (
     Reason,
     ScalePlan,
 )
+from scaler.kubernetes.kinds.documents import plan_unserved
 from scaler.kubernetes.machinery import (
     Cluster,
     Condition,
@@ -167,7 +168,7 @@ class Plans:
         except Conflict as refusal:
             reason = Reason.ANOTHER_ACTIVE if "under way" in str(refusal) else Reason.REFUSED
             return self._refuse(obj, reason, str(refusal), now)
-        said = [self._taken(asked, clamped, answer)]
+        said = [self._taken(asked, clamped, answer), *_not_served(plan, read)]
         role = {read.scaled: {"replicas": answer.plan.target.replicas}}
         extra = {
             "generation": answer.plan.generation,
@@ -351,3 +352,18 @@ class Plans:
     def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
         if (obj.get("status") or {}).get("message") != message:
             self._events.record(obj, type, str(reason), message)
+
+
+def _not_served(plan: ScalePlan, job: ElasticJob) -> list[Condition]:
+    """A condition where a plan asks for more than plans can change."""
+    found = plan_unserved(plan, job.scaled)
+    if not found:
+        return []
+    return [
+        Condition(
+            type=PlanCondition.HONOURED,
+            status=False,
+            reason=Reason.IGNORED,
+            message="; ".join(found),
+        )
+    ]

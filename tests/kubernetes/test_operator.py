@@ -336,6 +336,15 @@ def test_a_plan_beyond_the_jobs_quota_is_clamped_with_the_reason(place: Place):
     place.says(asked, "Clamped", "True", "QuotaExceeded", "resourceLimits.cpu")
 
 
+def test_what_a_plan_cannot_change_is_said(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    made = plan(3)
+    made["spec"]["migratePods"] = [{"name": "digits-edljob-worker-0", "resource": {"cpu": "2"}}]
+    asked = place.apply(made)
+
+    place.says(asked, "Honoured", "False", "FieldsNotServed", "spec.migratePods")
+
+
 def test_a_plan_for_no_job_waits_for_one(place: Place):
     asked = place.apply(plan(3))
     place.says(asked, "Accepted", "False", "JobNotFound", "ElasticJob digits")
