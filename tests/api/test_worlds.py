@@ -67,7 +67,7 @@ def test_a_poll_wakes_when_the_wish_changes(api: Api) -> None:
 
     wish, seconds = asyncio.run(polled())
     assert wish.frozen
-    assert seconds < 5
+    assert seconds < 20  # of the poll's 30
 
 
 def test_a_scaler_hears_of_a_new_job(api: Api) -> None:

@@ -76,18 +76,18 @@ def told(twin: BrainTwin, *states: str) -> None:
     eventually(f"Brain told {states}", look)
 
 
-def test_ended_it_goes_within_two_seconds_and_leaves_agents_running(home: Path):
+def test_ended_it_waits_for_no_poll_and_leaves_agents_running(home: Path):
     twin = BrainTwin(wish(1))
     with served(twin) as url, scaling(home, url) as scaler:
         pid = running(home)
         told(twin, RUNNING)
         asked = time.monotonic()
         scaler.terminate()
-        code = scaler.wait(10)
+        code = scaler.wait(30)
         seconds = time.monotonic() - asked
 
         assert (code, agent(home)) == (0, pid)
-        assert seconds < 2
+        assert seconds < 15  # of the poll's 20
 
 
 def test_an_agent_that_dies_is_replaced_at_once(home: Path):
