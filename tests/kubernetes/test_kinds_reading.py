@@ -54,6 +54,19 @@ def test_a_job_is_read_without_restart_policy_and_labels() -> None:
     assert ElasticJob.read(obj).metadata.labels == {}
 
 
+@pytest.mark.parametrize("value", [{"A": "b"}, ["A=b"], [{"value": "b"}], "A=b", 5])
+def test_an_environment_of_another_form_is_named_before_a_pod_is_made(value: object) -> None:
+    field = refused(lambda obj: main_of(obj).update(env=value)).field or ""
+    assert ".containers.0.env" in field
+
+
+@pytest.mark.parametrize("name", ["volumes", "schedulingGates", "initContainers", "affinity"])
+def test_what_of_a_pod_is_of_another_form_is_named(name: str) -> None:
+    pod = "spec.replicaSpecs.worker.template.spec"
+    said = refused(lambda obj: worker(obj)["template"]["spec"].update({name: "x"}))
+    assert said.field == f"{pod}.{name}"
+
+
 def test_fields_that_nobody_knows_are_tolerated() -> None:
     obj = seed()
     obj["spec"]["criticalNodes"] = "0"

@@ -77,9 +77,41 @@ def check_template(template: Mapping[str, Any] | None, path: str) -> None:
             f"{path}.spec.containers is empty; give a container with name and image",
             field=f"{path}.spec.containers",
         )
+    _check_pod_shape(spec, f"{path}.spec")
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or []):
             _check_container(container, f"{path}.spec.{group}.{index}")
+
+
+def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
+    """What we add to is what it should be: the schema lets a template be anything."""
+    for name in ("initContainers", "volumes", "schedulingGates"):
+        _check_objects(spec.get(name), f"{path}.{name}")
+    _check_mapping(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    if not isinstance(spec.get("hostNetwork") or False, bool):
+        raise BadInput(
+            f"{path}.hostNetwork {spec['hostNetwork']!r} is neither true nor false",
+            field=f"{path}.hostNetwork",
+        )
+    inner: Any = spec
+    for name in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        path, inner = f"{path}.{name}", inner.get(name) or {}
+        _check_mapping(inner, path)
+    _check_objects(inner.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms")
+    for index, term in enumerate(inner.get("nodeSelectorTerms") or []):
+        where = f"{path}.nodeSelectorTerms.{index}.matchExpressions"
+        _check_objects(term.get("matchExpressions"), where)
+
+
+def _check_objects(value: object, path: str) -> None:
+    listed = [] if value is None else value
+    if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
+        raise BadInput(f"{path} {value!r} is no list of objects; begin each with `- `", field=path)
+
+
+def _check_mapping(value: object, path: str) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        raise BadInput(f"{path} {value!r} is no object; give fields with values", field=path)
 
 
 def _check_container(container: object, path: str) -> None:
@@ -97,8 +129,18 @@ def _check_container(container: object, path: str) -> None:
                 f"{path}.{word} {container[word]!r} is no list of texts; put each word in quotes",
                 field=f"{path}.{word}",
             )
+    for name in ("env", "ports", "volumeMounts"):
+        _check_objects(container.get(name), f"{path}.{name}")
+    for index, variable in enumerate(container.get("env") or []):
+        if not isinstance(variable.get("name"), str) or not variable["name"]:
+            raise BadInput(
+                f"{path}.env.{index} has no name; write `- name: A` and `value: b`",
+                field=f"{path}.env.{index}.name",
+            )
     reserved = container.get("resources") or {}
+    _check_mapping(reserved, f"{path}.resources")
     for word in ("requests", "limits"):
+        _check_mapping(reserved.get(word), f"{path}.resources.{word}")
         for name, amount in (reserved.get(word) or {}).items():
             quantity(amount, f"{path}.resources.{word}.{name}")
 

@@ -189,9 +189,13 @@ def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
 def _avoid(spec: dict[str, Any], nodes: list[str]) -> None:
     """Keep off nodes, beside whatever the template asks for: each of its terms gets the same."""
     term = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes}
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    for each in required.setdefault("nodeSelectorTerms", [{}]):
+    inner = spec
+    for name in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        # A null is an absence.
+        inner[name] = inner.get(name) or {}
+        inner = inner[name]
+    inner["nodeSelectorTerms"] = inner.get("nodeSelectorTerms") or [{}]
+    for each in inner["nodeSelectorTerms"]:
         each["matchExpressions"] = [*(each.get("matchExpressions") or ()), term]
 
 
