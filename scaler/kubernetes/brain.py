@@ -66,7 +66,14 @@ class BrainDoor:
         self._views, self.trouble = views, ""
         for job in views.keys() | before.keys():
             if came_back or _gist(views.get(job)) != _gist(before.get(job)):
-                self.told(job)
+                self._tell(job)
+
+    def _tell(self, job: JobId) -> None:
+        try:
+            self.told(job)
+        except Exception:
+            # Without this thread Brain would never be heard again, of no job.
+            log.exception("job %s", job)
 
     def mirror(self, job: JobId, document: Mapping[str, Any], owner: str) -> JobView:
         """Keep Brain's copy of a job.

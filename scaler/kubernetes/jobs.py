@@ -10,7 +10,7 @@ from brain import wire
 from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
 from brain.types.world import ReplicaState
-from brain.views import JobView, PlanView
+from brain.views import JobDetail, JobView, PlanView
 from scaler.kubernetes import rigid
 from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.brain import BrainDoor
@@ -89,7 +89,7 @@ class Jobs:
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
         #: Jobs of which Brain could not be asked.
-        self._unheard: set[JobId] = set()
+        self.unheard: set[JobId] = set()
         #: Replicas of the worlds that were told of here, of jobs without an agent.
         self._worlds: dict[JobId, tuple[int, ...]] = {}
 
@@ -117,11 +117,15 @@ class Jobs:
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             if going and self.find(id) is None:
-                self._cancel(id)
+                try:
+                    self._cancel(id)
+                except BrainError as why:
+                    # The next sweep tries again; the others' turn comes now.
+                    log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
 
     def ask_again(self) -> None:
         """Ask about the jobs of which Brain could not be asked."""
-        for id in list(self._unheard):
+        for id in list(self.unheard):
             self.learn(id)
 
     def find(self, job: JobId) -> Object | None:
@@ -195,13 +199,16 @@ class Jobs:
         """Tell the backend which replicas Brain believes in, and which its world has."""
         try:
             detail = self._brain.detail(id)
+            if detail is not None:
+                self._tell_backend(id, detail)
         except BrainError as why:
+            # Brain's, or the API server's that was asked for the job's Secret.
             log.info("job %s: %s", id, why)
-            self._unheard.add(id)
+            self.unheard.add(id)
             return
-        self._unheard.discard(id)
-        if detail is None:
-            return
+        self.unheard.discard(id)
+
+    def _tell_backend(self, id: JobId, detail: JobDetail) -> None:
         world = detail.world
         running = world is not None and world.ended_at is None
         self._backend.told(

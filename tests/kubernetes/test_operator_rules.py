@@ -2,18 +2,24 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from brain.errors import BadInput
+from brain.errors import BadInput, Unavailable
 from brain.types.job import JobId
 from brain.types.world import Cause, Member, World, WorldEvent
 from scaler.kubernetes import rigid
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.jobs import Jobs, Rules
+from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.options import operator_options
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.progress import Keeping, collected
 from scaler.kubernetes.upkeep import endpoint_of, place_of
 from scaler.ports import Phase
@@ -99,6 +105,56 @@ def test_a_plan_replaces_pods_that_were_told_another_size():
 def plan(name: str, generation: int, age: float) -> dict[str, Any]:
     at = (NOW - timedelta(seconds=age)).isoformat()
     return {"metadata": {"name": name}, "status": {"generation": generation, "finishTime": at}}
+
+
+class Brain(BrainDoor):
+    """A Brain that has two jobs, without a network."""
+
+    def __init__(self, told: Callable[[JobId], None] = lambda job: None) -> None:
+        super().__init__(cast(Any, None), "pool", told=told)
+
+    def _all(self) -> dict[JobId, Any]:
+        return {JobId("a"): None, JobId("b"): None}
+
+    def detail(self, job: JobId) -> Any:
+        return SimpleNamespace(world=None, replicas=())
+
+
+class WithoutSecrets:
+    """A backend whose API server does not answer."""
+
+    def told(self, *_: object, **__: object) -> None:
+        raise Unavailable("get secrets: no answer")
+
+
+def test_a_job_that_cannot_be_told_of_does_not_keep_the_others_from_it():
+    heard: list[JobId] = []
+
+    def told(job: JobId) -> None:
+        heard.append(job)
+        raise KeyError(job)
+
+    Brain(told).look()
+
+    assert sorted(heard) == ["a", "b"]
+
+
+def test_a_job_whose_secret_cannot_be_read_is_asked_about_again():
+    kept = Jobs(
+        cast(Any, None),
+        jobs=Store(),
+        pods=Store(),
+        nodes=Store(),
+        backend=cast(Any, WithoutSecrets()),
+        brain=Brain(),
+        events=cast(Any, None),
+        rules=lambda: Rules(house=House()),
+        clock=lambda: NOW,
+    )
+
+    kept.learn(JOB)
+
+    assert kept.unheard == {JOB}
 
 
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():
