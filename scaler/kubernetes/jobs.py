@@ -80,8 +80,11 @@ class Jobs:
         events: Recorder,
         rules: Callable[[], Rules],
         clock: Callable[[], datetime],
+        namespaces: Sequence[str] = (),
     ) -> None:
+        """``namespaces``: those whose objects are seen; none named: all of them."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
+        self._namespaces = frozenset(namespaces)
         self._backend, self._brain, self._events = backend, brain, events
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
@@ -116,7 +119,9 @@ class Jobs:
         """End jobs in Brain whose objects were deleted while nobody looked."""
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            if going and self.find(id) is None:
+            # Of a namespace that is not served nobody here can say that an object is gone.
+            served = not self._namespaces or view.project in self._namespaces
+            if going and served and self.find(id) is None:
                 try:
                     self._cancel(id)
                 except BrainError as why:
@@ -276,11 +281,7 @@ class Jobs:
         self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], rules: Rules
     ) -> str:
         """Everything but the pods that plans scale; why pods wait, or nothing."""
-        if (
-            not elastic(job, rules.house)
-            and job.status.observed_generation != job.metadata.generation
-        ):
-            self._upkeep.services(job)
+        self._roles.name(job, document, rigid=not elastic(job, rules.house))
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         waiting = self._upkeep.open_gates(job, document, mine)

@@ -130,6 +130,7 @@ class Operator:
             events=manager.events,
             rules=lambda: Rules(house=self._house, mode=options.mode),
             clock=_now,
+            namespaces=options.namespaces,
         )
         self.plans = Plans(
             manager.cluster,

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from brain.types.job import JobDocument
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
 from scaler.kubernetes.machinery.cluster import SERVICE, Object
 from scaler.kubernetes.machinery.store import Store
@@ -36,6 +37,8 @@ class Roles:
     def __init__(self, upkeep: Upkeep, pods: Store) -> None:
         self._upkeep, self._pods = upkeep, pods
         self._pods.index("owner", _owner_uid)
+        #: Generation of each job's object whose services were made here.
+        self._named: dict[str, int] = {}
 
     def pods_of(self, job: ElasticJob) -> list[Object]:
         """Pods of those roles."""
@@ -50,15 +53,25 @@ class Roles:
             mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
             for pod in missing(job, role, mine, now):
                 self._upkeep.create(pod)
-        if job.strategy is Strategy.PARAMETER_SERVER and job.status.observed_generation == 0:
-            for task in tensorflow.tasks(sizes(job)):
-                service = tensorflow.service(
-                    job.metadata.name, job.metadata.uid, job.metadata.namespace, task
-                )
-                self._upkeep.apply(SERVICE, service)
+
+    def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
+        """Services, once for each edit of the object and each operator.
+
+        What the object's status says proves nothing: that is written, too, while Brain is away or
+        nodes are missing.
+        """
+        id, generation = job.metadata.uid, job.metadata.generation
+        if self._named.get(id) == generation:
+            return
+        if rigid:
+            self._upkeep.services(job)
+        for service in processes(job, document):
+            self._upkeep.apply(SERVICE, service)
+        self._named[id] = generation
 
     def end(self, job: ElasticJob) -> None:
         """The job is over: what still serves it goes."""
+        self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
             alive = (pod.get("status") or {}).get("phase") not in _OVER
             if alive and not pod["metadata"].get("deletionTimestamp"):
@@ -79,6 +92,16 @@ def sizes(job: ElasticJob) -> dict[str, int]:
         for role, spec in job.spec.replica_specs.items()
         if role != ReplicaType.MASTER
     }
+
+
+def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
+    """A service for each process that ``TF_CONFIG`` may name: plans may ask for more workers."""
+    if job.strategy is not Strategy.PARAMETER_SERVER:
+        return
+    here = sizes(job)
+    most = max(here.get(job.scaled, 0), document.replicas.max)
+    for task in tensorflow.tasks(here | {job.scaled: most}):
+        yield tensorflow.service(job.metadata.name, job.metadata.uid, job.metadata.namespace, task)
 
 
 def missing(

@@ -6,23 +6,28 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+import msgspec
 import pytest
 
 from brain.errors import BadInput, Unavailable
-from brain.types.job import JobId
+from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, World, WorldEvent
 from scaler.kubernetes import rigid
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.jobs import Jobs, Rules
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.options import operator_options
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.progress import Keeping, collected
+from scaler.kubernetes.roles import Roles, processes
 from scaler.kubernetes.upkeep import endpoint_of, place_of
 from scaler.ports import Phase
+from tests.kubernetes import jobs
 from tests.scaler.wished import JOB, NOW, replica
 
 
@@ -127,6 +132,21 @@ class WithoutSecrets:
         raise Unavailable("get secrets: no answer")
 
 
+def keeping(brain: BrainDoor, **more: Any) -> Jobs:
+    return Jobs(
+        cast(Any, None),
+        jobs=Store({"uid": lambda obj: (obj["metadata"]["uid"],)}),
+        pods=Store(),
+        nodes=Store(),
+        backend=cast(Any, WithoutSecrets()),
+        brain=brain,
+        events=cast(Any, None),
+        rules=lambda: Rules(house=House()),
+        clock=lambda: NOW,
+        **more,
+    )
+
+
 def test_a_job_that_cannot_be_told_of_does_not_keep_the_others_from_it():
     heard: list[JobId] = []
 
@@ -140,21 +160,77 @@ def test_a_job_that_cannot_be_told_of_does_not_keep_the_others_from_it():
 
 
 def test_a_job_whose_secret_cannot_be_read_is_asked_about_again():
-    kept = Jobs(
-        cast(Any, None),
-        jobs=Store(),
-        pods=Store(),
-        nodes=Store(),
-        backend=cast(Any, WithoutSecrets()),
-        brain=Brain(),
-        events=cast(Any, None),
-        rules=lambda: Rules(house=House()),
-        clock=lambda: NOW,
-    )
+    kept = keeping(Brain())
 
     kept.learn(JOB)
 
     assert kept.unheard == {JOB}
+
+
+def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():
+    class Theirs(Brain):
+        cancelled: ClassVar[list[JobId]] = []
+
+        def views(self) -> Any:
+            going = {"state": JobState.RUNNING, "intent": Intent.RUN}
+            return {
+                JobId("a"): SimpleNamespace(project="team", **going),
+                JobId("b"): SimpleNamespace(project="theirs", **going),
+            }
+
+        def cancel(self, job: JobId) -> Any:
+            self.cancelled.append(job)
+
+    kept = keeping(Theirs(), namespaces=("team",))
+
+    kept.orphans()
+
+    assert Theirs.cancelled == ["a"]
+
+
+class Hands:
+    """An upkeep that only writes down."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def services(self, job: ElasticJob) -> None:
+        self.made.append(job.metadata.name)
+
+    def apply(self, kind: object, obj: dict[str, Any]) -> None:
+        self.made.append(obj["metadata"]["name"])
+
+
+def a_job(generation: int, **spec: Any) -> ElasticJob:
+    obj = jobs.job("torchrun", "t.py", replicas=1, spec=spec)
+    obj["metadata"] |= {"uid": JOB, "generation": generation}
+    # As it is after a look while Brain was away.
+    return ElasticJob.read(obj | {"status": {"observedGeneration": generation}})
+
+
+def test_services_are_made_although_the_status_was_written_before():
+    hands = Hands()
+    roles = Roles(cast(Any, hands), Store())
+
+    for generation in (1, 1, 2):
+        job = a_job(generation)
+        roles.name(job, job_document(job), rigid=True)
+
+    assert hands.made == ["digits", "digits"]
+
+
+def test_each_worker_that_a_plan_may_add_has_a_name():
+    job = a_job(1, distributionStrategy="ParameterServerStrategy")
+    role = job.spec.replica_specs["worker"]
+    grown = msgspec.structs.replace(role, max_replicas=3)
+    spec = msgspec.structs.replace(job.spec, replica_specs={"worker": grown, "ps": role})
+    job = msgspec.structs.replace(job, spec=spec)
+
+    named = [service["metadata"]["name"] for service in processes(job, job_document(job))]  # type: ignore[index]
+
+    assert named == [
+        f"digits-edljob-{each}" for each in ("worker-0", "worker-1", "worker-2", "ps-0")
+    ]
 
 
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():
