@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,7 @@ class Upkeep:
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
+        self._opening = threading.Lock()
 
     def services(self, job: ElasticJob) -> None:
         """A name for every pod of a role, and one for whoever is rank 0."""
@@ -60,14 +62,16 @@ class Upkeep:
         if not waiting:
             return ""
         begun = sum(not gang.gated(pod) and _alive(pod) for pod in mine)
-        free = room(self._nodes, self._pods)
         least, unit = gang_size(job, document), document.replicas.unit
         # A job of fewer pods than its gang is not whole yet; the rest is being created.
         if begun + len(waiting) < least:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
-        ready = gang.admitted(waiting, begun, least=least, unit=unit, free=free)
-        for pod in ready:
-            self._patch(pod, gang.opened(pod))
+        # One gang after the other: two that look at once would be let in to the same room.
+        with self._opening:
+            free = room(self._nodes, self._pods)
+            ready = gang.admitted(waiting, begun, least=least, unit=unit, free=free)
+            for pod in ready:
+                self._patch(pod, gang.opened(pod))
         if len(ready) == len(waiting):
             return ""
         return (

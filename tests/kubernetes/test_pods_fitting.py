@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from scaler.kubernetes.pods import gang, places, ports
+from scaler.kubernetes.pods import gang, identity, places, ports
 from scaler.kubernetes.pods.fitting import excess, infeasible, needs, placed, room
 from tests.kubernetes.kubelet import node as made_node
 
@@ -36,6 +36,17 @@ def test_a_node_has_what_its_pods_leave():
     free = room([node("n0")], [pod("p", "n0", gpus=3)])
 
     assert free["n0"]["nvidia.com/gpu"] == 5
+
+
+def test_a_gang_that_was_let_in_has_its_room_before_the_scheduler_comes():
+    coming = pod("p")
+    coming["metadata"]["labels"] = {identity.MANAGED_BY: identity.MANAGER}
+    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+    assert room([node("n0")], [coming])["n0"]["nvidia.com/gpu"] == 0
+    refused = coming | {"status": {"conditions": [told]}}
+    for other in (pod("stranger"), pod("gated", gate=True), refused):
+        assert room([node("n0")], [other])["n0"]["nvidia.com/gpu"] == 8
 
 
 def test_pods_are_placed_on_the_fullest_node_that_has_room():

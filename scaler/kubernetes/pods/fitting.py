@@ -7,6 +7,8 @@ from typing import Any
 from scaler.kubernetes.kinds.documents.templates import requests_of
 from scaler.kubernetes.kinds.quantities import WHOLE_GPU, quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.failures import unschedulable
 from scaler.kubernetes.pods.places import usable
 
 #: Amounts by resource name.
@@ -24,30 +26,52 @@ def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def room(nodes: Iterable[Object], pods: Iterable[Object]) -> dict[str, dict[str, Decimal]]:
-    """What is free on each node that pods may come to."""
+    """What is free on each node that pods may come to.
+
+    Pods of ours that may begin and that the scheduler has not looked at yet have their room, too:
+    else two gangs would be let in to the same, and each could hold a part of it.
+    """
     free = {node["metadata"]["name"]: _offers(node) for node in nodes if usable(node)}
+    coming: list[Amounts] = []
     for pod in pods:
         place = (pod.get("spec") or {}).get("nodeName")
-        if place not in free or (pod.get("status") or {}).get("phase") in _OVER:
+        if (pod.get("status") or {}).get("phase") in _OVER:
             continue
-        for name, amount in needs(pod["spec"]).items():
-            if name in free[place]:
-                free[place][name] -= amount
+        if place in free:
+            _take(free[place], needs(pod["spec"]))
+        elif not place and _comes(pod):
+            coming.append(needs(pod["spec"]))
+    _settle(coming, free)
     return free
+
+
+def _comes(pod: Object) -> bool:
+    """Whether a pod of ours is on its way to a node: no gate holds it, no verdict is known."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    ours = (metadata.get("labels") or {}).get(identity.MANAGED_BY) == identity.MANAGER
+    leaves = "deletionTimestamp" in metadata
+    return ours and not leaves and not spec.get("schedulingGates") and not unschedulable(pod)
 
 
 def placed(wanted: Sequence[Amounts], free: Mapping[str, Amounts]) -> int:
     """How many of ``wanted``, from the first on, find room together; the fullest node first."""
-    left = {name: dict(amounts) for name, amounts in free.items()}
+    return _settle(wanted, {name: dict(amounts) for name, amounts in free.items()})
+
+
+def _settle(wanted: Sequence[Amounts], left: Mapping[str, dict[str, Decimal]]) -> int:
+    """Take the room of ``wanted`` from ``left`` until one finds none; how many found some."""
     for count, each in enumerate(wanted):
         fits = [name for name, amounts in left.items() if _covers(amounts, each)]
         if not fits:
             return count
-        chosen = min(fits, key=lambda name: (_spare(left[name], each), name))
-        for resource, amount in each.items():
-            if resource in left[chosen]:
-                left[chosen][resource] -= amount
+        _take(left[min(fits, key=lambda name: (_spare(left[name], each), name))], each)
     return len(wanted)
+
+
+def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        if name in left:
+            left[name] -= amount
 
 
 def infeasible(spec: Mapping[str, Any], least: int, nodes: Sequence[Object]) -> str | None:
