@@ -99,8 +99,11 @@ class KubernetesBackend:
             self._sent.pop(found, None)
             if change.new is None or _other(change.old, change.new):
                 assert change.old is not None, "what goes was there"
-                last = look(change.old, found[1])
-                self._gone.setdefault(found, vanished(last, self._asked.get(found), now))
+                known = self._gone.get(found)
+                # What Brain believed in before its pod was listed is no knowledge of its end.
+                if known is None or known.phase is not Phase.ENDED:
+                    last = look(change.old, found[1])
+                    self._gone[found] = vanished(last, self._asked.get(found), now)
 
     def told(
         self,

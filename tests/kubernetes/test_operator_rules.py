@@ -13,13 +13,15 @@ import pytest
 
 from brain.errors import BadInput, Unavailable
 from brain.types.job import Intent, JobId, JobState
-from brain.types.world import Cause, Member, World, WorldEvent
+from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent
 from scaler.kubernetes import rigid
+from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.jobs import Jobs, Rules
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.machinery import Key
+from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.options import operator_options
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House
@@ -186,6 +188,28 @@ def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():
     kept.orphans()
 
     assert Theirs.cancelled == ["a"]
+
+
+def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
+    """At a failover Brain may be heard before the pods are known."""
+    pods = Store()
+    backend = KubernetesBackend(
+        cast(Any, None),
+        pods=pods,
+        nodes=Store(),
+        find=lambda job: None,
+        house=House,
+        pool="pool",
+    )
+    backend.told(JOB, believed=[0], used=1, named=None, epoch=0, now=NOW)
+    made = pod(0, ending='{"exit": "left", "detail": "scaled down"}')
+    made["metadata"]["labels"][identity.UID] = JOB
+    key = Key("team", "p0")
+
+    backend.changed(Change(key, None, made), NOW)
+    backend.changed(Change(key, made, None), NOW)
+
+    assert [one.exit for one in backend.observe(JOB, NOW).replicas] == [ReplicaExit.LEFT]
 
 
 class Hands:
