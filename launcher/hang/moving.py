@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: A worker that uses more of a processor, or moves more bytes a second, does something.
@@ -43,6 +43,15 @@ class Look:
             or self.cpu_share > _CPU_SHARE
             or self.bytes_per_second > _BYTES_PER_SECOND
         )
+
+
+def may_be_busy(looks: Sequence[Look], ranks: Iterable[int]) -> bool:
+    """Whether one of ``ranks`` does something, or may: it is not known of whom nobody looked at.
+
+    An agent that answers too late (eight workers, py-spy slow on each) must not make a world whose
+    only busy rank it has look as if it stood still.
+    """
+    return any(look.busy for look in looks) or bool(set(ranks) - {look.rank for look in looks})
 
 
 def main_thread(stacks: str) -> tuple[str, ...]:

@@ -96,14 +96,14 @@ class Hanging:
         looks = await self._closer(watch)
         if watch is not self._it.watch or watch.phase is not Phase.RUNNING:
             return
-        busy = any(look.busy for look in looks)
+        busy = moving.may_be_busy(looks, (each.rank for each in seen(watch)))
         if busy and quiet.seconds < terms.patience.busy * quiet.budget_seconds:
             self._not_before = self._it.clock() + quiet.budget_seconds / 2
             return
         self._found(terms, watch, quiet, looks)
 
     async def _closer(self, watch: Watch) -> Sequence[moving.Look]:
-        """Have all agents look; who does not answer says nothing."""
+        """Have all agents look; of who does not answer in time nothing is known."""
         self._looks, self._asked = [], {peer.replica for peer in self._it.members}
         order = frames.encoded(frames.Look(epoch=self._epoch, seconds=self._apart_seconds))
         for peer in self._it.members:

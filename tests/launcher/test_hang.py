@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.health import hangs, nodes
 from launcher.hang import dumps, rules
-from launcher.hang.moving import Look, culprits, main_thread, place
+from launcher.hang.moving import Look, culprits, main_thread, may_be_busy, place
 from launcher.processes import process
 from tests.launcher.building import a_config, running
 
@@ -99,6 +99,13 @@ def test_who_is_in_no_collective_is_to_blame() -> None:
     looks = [Look(rank=0, stacks=WAITING), Look(rank=1, stacks=STUCK), Look(rank=2, stacks=WAITING)]
     assert culprits(looks, ()) == (1,)
     assert place(looks[1]) == "data.py:40 in read, which called acquire"
+
+
+def test_a_rank_of_which_nobody_says_anything_may_be_busy() -> None:
+    still = [Look(rank=0, state="S"), Look(rank=1, state="S")]
+    assert not may_be_busy(still, [0, 1])
+    assert may_be_busy(still, [0, 1, 2])
+    assert may_be_busy([Look(rank=0, cpu_share=1.0)], [0])
 
 
 def test_both_ways_to_have_stacks_name_the_main_thread() -> None:
