@@ -44,6 +44,11 @@ _STORAGE = (
     r"\[Errno (5|28|30|116|121|122)\]",
     r"No space left on device|Input/output error|Stale file handle|Read-only file system",
     r"Disk quota exceeded|Remote I/O error|Structure needs cleaning",
+    # What stores of objects say while they are overloaded or restarted.
+    r"\bHTTP(?: ?Error)?:? (?:429|50[0234])\b|\b[Ss]tatus(?:[ _]code)?[:= ]+(?:429|50[0234])\b",
+    r"\b50[0234] Server Error",
+    r"\b429 Client Error|ServiceUnavailable\b|Service Unavailable|SlowDown\b|TooManyRequests\b",
+    r"Too Many Requests|InternalError\) when calling|RequestTimeout\b",
     r"PytorchStreamWriter failed|basic_ios::clear|unexpected pos \d+ vs",
 )
 #: What a rank says whose peer is gone, or whose link is.
@@ -59,6 +64,9 @@ _NETWORK = (
     r"(Timed out|[Ww]ait timeout|timed out) .*(waiting|after|connect)|Socket Timeout",
     r"Dist(Network|Store|Backend)Error|recvValue failed|sendBytes failed|recvBytes failed",
     r"(requests|urllib3|httpx|botocore)\.\S*(Connect|Timeout|EndpointConnection)\S*",
+    r"^[\w.]*(TimeoutError|socket\.timeout|RemoteDisconnected|IncompleteRead|IncompleteReadError)\b",
+    r"^[\w.]*(ServerDisconnectedError|ProtocolError|ChunkedEncodingError|SSLError|SSLEOFError)\b",
+    r"^[\w.]*(Connect|Read|Write|Pool)Timeout\b|^timeout: timed out",
     r"CUDA error: .*(NVLink|remote)|ibv_\w+ failed|IBV_WC_\w+",
 )
 

@@ -41,6 +41,31 @@ def test_what_was_recorded_is_named(case: object) -> None:
     assert (told.kind, told.rank) == (case.kind, case.rank)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("TimeoutError: The read operation timed out", FailureKind.NETWORK),
+        ("socket.timeout: timed out", FailureKind.NETWORK),
+        ("http.client.RemoteDisconnected: Remote end closed", FailureKind.NETWORK),
+        ("urllib3.exceptions.IncompleteRead: IncompleteRead(3 bytes)", FailureKind.NETWORK),
+        ("ssl.SSLError: [SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC]", FailureKind.NETWORK),
+        ("requests.exceptions.HTTPError: 503 Server Error: x for url: u", FailureKind.STORAGE),
+        ("google.api_core.exceptions.ServiceUnavailable: 503 x", FailureKind.STORAGE),
+        (
+            "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling PutObject",
+            FailureKind.STORAGE,
+        ),
+        ("urllib.error.HTTPError: HTTP Error 502: Bad Gateway", FailureKind.STORAGE),
+        ("ValueError: 503 is no label", FailureKind.CODE),
+        ("KeyError: 'timeout'", FailureKind.CODE),
+        ("urllib.error.HTTPError: HTTP Error 404: Not Found", FailureKind.CODE),
+    ],
+)
+def test_a_fault_that_may_pass_is_no_bug_of_the_script(words: str, kind: FailureKind) -> None:
+    said = f'Traceback (most recent call last):\n  File "/job/t.py", line 9, in f\n{words}\n'
+    assert cause(1, "", Signs(traceback=said)).kind is kind
+
+
 def test_a_rank_that_lost_its_peer_is_not_the_first_although_it_was_heard_first() -> None:
     found = diagnose([failed(0, at=9, said=RESET), failed(1, at=11, said=BUG)])
     assert found is not None
