@@ -62,7 +62,11 @@ async def _serve(given: argparse.Namespace, cluster: Cluster, token: str) -> Non
             await asyncio.wait([work, mirroring], return_when=asyncio.FIRST_COMPLETED)
             stop.set()
             work.cancel()
-            await asyncio.gather(work, mirroring, return_exceptions=True)
+            ends = await asyncio.gather(work, mirroring, return_exceptions=True)
+            # One that ended by itself takes the other along, and is to be seen.
+            for end in ends:
+                if isinstance(end, Exception):
+                    raise end
 
 
 def _follow(mirror: Mirror, stop: threading.Event) -> None:

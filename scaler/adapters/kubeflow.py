@@ -82,7 +82,8 @@ def training(obj: Object, autoscalers: Iterable[Object] = ()) -> Training:
             field="spec.pytorchReplicaSpecs.Worker",
         )
     master = "Master" in roles
-    workers = worker.get("replicas", 1)
+    replicas = worker.get("replicas")
+    workers = 1 if replicas is None else _whole(replicas, "pytorchReplicaSpecs.Worker.replicas")
     annotations = meta.get("annotations") or {}
     own = _own_bounds(spec)
     fixed = Bounds(min=workers + master, max=workers + master)
@@ -137,7 +138,7 @@ def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
     policy = spec.get("elasticPolicy")
     if not policy or policy.get("minReplicas") is None or policy.get("maxReplicas") is None:
         return None
-    low, high = policy["minReplicas"], policy["maxReplicas"]
+    low, high = (_whole(policy[f"{end}Replicas"], "elasticPolicy") for end in ("min", "max"))
     if low < 1 or low > high:
         raise BadInput(
             f"elasticPolicy: minReplicas {low} and maxReplicas {high} allow no size; "
@@ -145,6 +146,12 @@ def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
             field="spec.elasticPolicy.minReplicas",
         )
     return Bounds(min=low, max=high)
+
+
+def _whole(value: object, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise BadInput(f"spec.{field} {value!r} is no whole number; give one", field=f"spec.{field}")
 
 
 def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str | None:

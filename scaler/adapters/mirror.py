@@ -49,9 +49,19 @@ class Mirror:
                 if self._refused.get(job) != str(why):
                     log.warning("PyTorchJob %s: %s", obj["metadata"]["name"], why)
                 self._refused[job] = str(why)
+            except Exception:
+                # An object of a form that nobody foresaw must not keep the others from Brain.
+                log.exception("PyTorchJob %s", obj["metadata"]["name"])
         for job, view in self._brain.views().items():
             if job not in there and view.state not in FINISHED and view.intent is not Intent.CANCEL:
-                self._brain.cancel(job)
+                self._end(job)
+
+    def _end(self, job: JobId) -> None:
+        try:
+            self._brain.cancel(job)
+        except BrainError as why:
+            # The next look tries again; the others' turn comes now.
+            log.warning("job %s has no PyTorchJob and cannot be cancelled: %s", job, why)
 
     def _keep(self, job: JobId, obj: Object) -> None:
         view = self._brain.view(job)

@@ -7,6 +7,7 @@ import pytest
 from brain import calls
 from brain.client import BrainClient
 from brain.cycle import turn
+from brain.errors import BadInput
 from brain.types.job import JobState
 from brain.types.plan import PlanState
 from brain.types.record import Role
@@ -161,3 +162,23 @@ def test_a_job_that_cannot_be_one_is_left_alone(api: Api, caplog: pytest.LogCapt
     mirror.look()
 
     assert "minReplicas 4 and maxReplicas 2" in caplog.text
+
+
+def test_a_number_in_quotes_is_named():
+    job = Kubeflow(elastic(workers=1)).job
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "2"
+
+    with pytest.raises(BadInput, match=r"Worker\.replicas '2' is no whole number"):
+        training(job)
+
+
+def test_an_object_of_a_form_that_nobody_foresaw_keeps_no_look_from_ending(
+    api: Api, caplog: pytest.LogCaptureFixture
+):
+    kubeflow = Kubeflow(elastic(workers=1))
+    mirror, _ = mirrored(api, kubeflow)
+    kubeflow.job["spec"]["elasticPolicy"] = ["x"]
+
+    mirror.look()
+
+    assert "PyTorchJob digits" in caplog.text
