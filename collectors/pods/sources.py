@@ -111,7 +111,9 @@ class Sources:
         try:
             nodes = await self._door.get(f"/{METRICS}/nodes")
             pods = [await self._door.get(path) for path in self._paths(METRICS, "pods")]
-            found.usage = of_metrics_server(nodes, {"items": [i for p in pods for i in p["items"]]})
+            # A list of nothing may be null.
+            listed = [each for page in pods for each in page["items"] or ()]
+            found.usage = of_metrics_server(nodes, {"items": listed})
         except (BrainError, KeyError) as none:
             await self._summaries(found, none)
         if found.usage is not None and found.usage.unreadable:

@@ -123,6 +123,14 @@ def test_without_metrics_nothing_is_made_up_and_the_remedy_is_said(tmp_path: Pat
     assert "install metrics-server" in status["degraded"][0]["remedy"]
 
 
+def test_a_list_of_nothing_that_is_null_ends_no_collector(tmp_path: Path):
+    paths = {f"{METRICS}/pods": {"items": None}}
+
+    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
+
+    assert (status["spooled"], status["degraded"]) == (0, [])
+
+
 def test_kubelets_stand_in_for_metrics_server(tmp_path: Path):
     whole = {
         "cpu": {"time": stamp(20), "usageNanoCores": 5e8},
