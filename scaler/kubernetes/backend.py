@@ -5,7 +5,6 @@ not reflected yet, and pods that vanished, until somebody wrote down how they en
 memory costs a detail: Brain tells the next operator which replicas it still believes in.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -363,9 +362,8 @@ class KubernetesBackend:
     def _place(self, job: JobId) -> Mapping[str, Any] | None:
         """What is known now of where the others are."""
         for pod in self._pods.by("job", job):
-            said = (pod["metadata"].get("annotations") or {}).get(identity.PLACE)
-            if said and (pod.get("status") or {}).get("phase") == "Running":
-                place: Mapping[str, Any] = json.loads(said)
+            place = identity.place_of(pod)
+            if place and (pod.get("status") or {}).get("phase") == "Running":
                 return {"endpoint": place.get("endpoint", "")}
         return None
 

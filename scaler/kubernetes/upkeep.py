@@ -85,8 +85,7 @@ class Upkeep:
         alive = [pod for pod in mine if _alive(pod)]
         for pod in alive:
             place = place_of(pod, endpoint, self._labels(pod), lost if len(alive) <= _FEW else ())
-            said = (pod["metadata"].get("annotations") or {}).get(identity.PLACE, "")
-            if place is not None and place != (json.loads(said) if said else None):
+            if place is not None and place != identity.place_of(pod):
                 self._patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
 
     def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
@@ -168,8 +167,7 @@ def endpoint_of(mine: Sequence[Object]) -> str:
 
 
 def _endpoint_told(pod: Object) -> str:
-    said = (pod["metadata"].get("annotations") or {}).get(identity.PLACE)
-    return str(json.loads(said).get("endpoint", "")) if said else ""
+    return str(identity.place_of(pod).get("endpoint", ""))
 
 
 def agent_port(pod: Object) -> int:

@@ -59,6 +59,11 @@ def test_who_was_named_stays_so_while_it_lives():
     assert endpoint_of([pods[0], pod(3, "10.0.0.4", phase="Failed")]) == "10.0.0.1:29399"
 
 
+@pytest.mark.parametrize("nonsense", ["{", "[1]", "none"])
+def test_a_place_that_somebody_edited_is_none(nonsense: str):
+    assert endpoint_of([pod(0, "10.0.0.1", place=nonsense)]) == "10.0.0.1:29399"
+
+
 def test_a_pod_is_told_its_nodes_place_and_who_is_gone():
     labels = {"topology.kubernetes.io/zone": "z"}
 

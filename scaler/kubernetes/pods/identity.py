@@ -3,6 +3,7 @@
 Identity is apart from rank: the id of a replica is never used again, its rank may be.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,6 +93,17 @@ def owner(job: str, uid: str) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def place_of(pod: Object) -> Mapping[str, Any]:
+    """What a pod was told of where the others are; empty where that is nothing, or nonsense."""
+    said = (pod["metadata"].get("annotations") or {}).get(PLACE)
+    try:
+        found = json.loads(said) if said else {}
+    except ValueError:
+        # Somebody edited it by hand; it is written anew.
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def replica_of(pod: Object) -> tuple[str, int] | None:
