@@ -110,6 +110,9 @@ class Scaler:
                 # A full disk or one unreadable document must not keep other jobs from healing.
                 log.error("job %s: %s", job, why)
                 self._note(self._backend.observe(job, now), f"the scaler cannot act: {why}", now)
+            except Exception:
+                # A bug that one job meets must not end the healing of all others.
+                log.exception("job %s", job)
 
     def _reconcile(self, order: Order, job: JobId, now: datetime) -> None:
         seen = self._backend.observe(job, now)

@@ -329,6 +329,24 @@ def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
     assert str(house.brain.waiting(JOB)).endswith("No space left on device")
 
 
+class Bug(MemoryBackend):
+    def start(
+        self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
+    ) -> None:
+        if wish.job == JOB:
+            raise KeyError("name")
+        super().start(wish, replica, environment, now)
+
+
+def test_a_bug_that_one_job_meets_harms_no_other_job(tmp_path: Path):
+    backend = Bug(capacity=Resources(cpu_millis=4000))
+    house = House(tmp_path, wish(1), wish(1, job=OTHER), backend=backend)
+
+    house.lived_in(lambda: house.running(0, job=OTHER))
+
+    assert backend.observe(JOB, house.clock.now).replicas == ()
+
+
 def test_one_that_left_is_replaced_once_brain_repeats_its_wish(tmp_path: Path):
     house = House(tmp_path, wish(2))
 
