@@ -20,7 +20,7 @@ SICK_XIDS = frozenset({48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 14
 _DEVICE = (
     r"fallen off the bus",
     r"uncorrectable (NVLink|ECC)",
-    r"CUDA error: (uncorrectable|hardware|the launch timed out|unknown error|misaligned)",
+    r"CUDA error: (uncorrectable|hardware|the launch timed out|unknown error)",
     r"cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE|CUDA_ERROR_SYSTEM_NOT_READY",
     r"No CUDA GPUs are available|no CUDA-capable device is detected",
     r"Unable to determine the device handle for GPU",

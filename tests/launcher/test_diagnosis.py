@@ -58,6 +58,7 @@ def test_what_was_recorded_is_named(case: object) -> None:
         ("urllib.error.HTTPError: HTTP Error 502: Bad Gateway", FailureKind.STORAGE),
         ("ValueError: 503 is no label", FailureKind.CODE),
         ("KeyError: 'timeout'", FailureKind.CODE),
+        ("RuntimeError: CUDA error: misaligned address", FailureKind.CODE),
         ("urllib.error.HTTPError: HTTP Error 404: Not Found", FailureKind.CODE),
     ],
 )
