@@ -162,7 +162,7 @@ class Operator:
             BadInput: another controller serves these jobs.
         """
         self._refuse_beside_dlrover()
-        self._volcano = self._has_volcano()
+        self._volcano = volcano_serves(self._cluster, self._options.namespaces)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         with _serving(self._options.metrics, self):
@@ -266,16 +266,6 @@ class Operator:
         for key in self.plans.concerned(obj):
             self._plan_queue.add(key)
 
-    def _has_volcano(self) -> bool:
-        try:
-            self._cluster.list(gang.POD_GROUP, limit=1)
-        except NotFound:
-            return False
-        except NotAllowed:
-            log.warning("podgroups may not be listed: gangs are admitted by scheduling gates")
-            return False
-        return True
-
     def _refuse_beside_dlrover(self) -> None:
         if self._options.namespaces:
             # Whoever names namespaces says that they are disjoint.
@@ -300,6 +290,19 @@ class Operator:
                 except (NotFound, NotAllowed):
                     continue
             return found
+
+
+def volcano_serves(cluster: Cluster, namespaces: Sequence[str]) -> bool:
+    """Whether Volcano's PodGroup is installed, as far as this operator may see."""
+    try:
+        # With a list of namespaces there are rights in these alone.
+        cluster.list(gang.POD_GROUP, next(iter(namespaces), ""), limit=1)
+    except NotFound:
+        return False
+    except NotAllowed:
+        log.warning("podgroups may not be listed: gangs are admitted by scheduling gates")
+        return False
+    return True
 
 
 def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:

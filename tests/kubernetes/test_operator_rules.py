@@ -21,7 +21,9 @@ from scaler.kubernetes.jobs import Jobs, Rules
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import Key
+from scaler.kubernetes.machinery.cluster import Forbidden
 from scaler.kubernetes.machinery.store import Change, Store
+from scaler.kubernetes.operator import volcano_serves
 from scaler.kubernetes.options import operator_options
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House
@@ -215,6 +217,16 @@ def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
     backend.changed(Change(key, made, None), NOW)
 
     assert [one.exit for one in backend.observe(JOB, NOW).replicas] == [ReplicaExit.LEFT]
+
+
+def test_volcano_is_looked_for_where_the_operator_has_rights():
+    class Namespaced:
+        def list(self, kind: object, namespace: str, *, limit: int) -> None:
+            if namespace != "team":
+                raise Forbidden("podgroups is forbidden")
+
+    assert volcano_serves(cast(Any, Namespaced()), ["team", "other"])
+    assert not volcano_serves(cast(Any, Namespaced()), [])
 
 
 class Hands:
