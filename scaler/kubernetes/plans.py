@@ -49,6 +49,7 @@ from scaler.kubernetes.progress import (
     phase_of,
     progress,
     published,
+    unreadable,
     wanted,
     with_phase,
     within_limits,
@@ -88,6 +89,8 @@ class Plans:
         try:
             plan = ScalePlan.read(obj)
         except BadInput as why:
+            if unreadable(obj, now, self._keeping):
+                return self._delete(obj)
             return self._refuse(obj, Reason.INVALID, str(why), now)
         if plan.status.phase in CLOSED:
             return self._collect(obj, plan, now)
@@ -246,15 +249,21 @@ class Plans:
         name = str(Key(plan.metadata.namespace, plan.job))
         finished = [each for each in self._plans.by("job", name) if phase_of(each) in CLOSED]
         stands = self._stands(plan)
+        if stands is None:
+            # Which one stands is not known yet: none goes meanwhile.
+            return Result(requeue_after_seconds=12 * _SOON_SECONDS)
         doomed = collected(finished, stands, now, self._keeping)
-        metadata = obj["metadata"]
-        if metadata["name"] not in doomed:
+        if obj["metadata"]["name"] not in doomed:
             left = self._keeping.seconds - age_seconds(obj, now)
             return (
                 Result(requeue_after_seconds=max(1.0, left))
                 if left > 0
                 else Result(requeue_after_seconds=self._keeping.seconds)
             )
+        return self._delete(obj)
+
+    def _delete(self, obj: Object) -> Result:
+        metadata = obj["metadata"]
         try:
             self._cluster.delete(
                 PLAN, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
@@ -265,10 +274,13 @@ class Plans:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _stands(self, plan: ScalePlan) -> int:
+    def _stands(self, plan: ScalePlan) -> int | None:
+        """Generation of the plan that stands; -1: its job is gone, None: Brain was not heard."""
         job = self._job_of(plan)
-        view = None if job is None else self._brain.view(JobId(job["metadata"]["uid"]))
-        return view.generation if view is not None else -1
+        if job is None:
+            return -1
+        view = self._brain.view(JobId(job["metadata"]["uid"]))
+        return None if view is None else view.generation
 
     def _job_of(self, plan: ScalePlan) -> Object | None:
         return self._jobs.get(Key(plan.metadata.namespace, plan.job))

@@ -208,6 +208,13 @@ def collected(
     )
 
 
+def unreadable(plan: Object, now: datetime, keeping: Keeping) -> bool:
+    """Whether a plan that cannot be read goes: refused long enough ago, and never a target."""
+    status = plan.get("status") or {}
+    refused = phase_of(plan) in CLOSED and status.get("generation") is None
+    return refused and age_seconds(plan, now) >= keeping.seconds
+
+
 def with_phase(plan: ScalePlan, phase: str) -> ScalePlan:
     """The same plan in another phase."""
     return msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, phase=phase))

@@ -25,6 +25,7 @@ from scaler.kubernetes.machinery.cluster import Forbidden
 from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.operator import volcano_serves
 from scaler.kubernetes.options import operator_options
+from scaler.kubernetes.plans import Plans
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.progress import Keeping, collected
@@ -279,6 +280,53 @@ def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():
 
     assert collected(plans, 9, NOW, Keeping(count=3, seconds=450)) == {"a"}
     assert collected(plans, 1, NOW, Keeping(count=1, seconds=450)) == {"b", "c"}
+
+
+class Removals:
+    """A cluster from which plans are deleted."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+
+    def delete(self, kind: object, namespace: str, name: str, *, uid: str | None) -> None:
+        self.gone.append(name)
+
+
+def collecting(made: dict[str, Any], *known: dict[str, Any]) -> list[str]:
+    """Plans that go at one look at ``made``, where these jobs are and Brain was not heard yet."""
+    cluster, plans, there = Removals(), Store(), Store()
+    plans.put(made)
+    for each in known:
+        there.put(each)
+    door = Plans(
+        cast(Any, cluster),
+        plans=plans,
+        jobs=there,
+        brain=Brain(),
+        events=cast(Any, None),
+        clock=lambda: NOW,
+    )
+    door.reconcile(Key("team", made["metadata"]["name"]))
+    return cluster.gone
+
+
+def an_old_plan(spec: dict[str, Any]) -> dict[str, Any]:
+    ended = (NOW - timedelta(hours=2)).isoformat()
+    made = jobs.plan(spec, uid="p", resourceVersion="1")
+    return made | {"status": {"phase": "Rejected", "finishTime": ended}}
+
+
+def test_no_plan_goes_before_brain_said_which_one_stands():
+    job = jobs.job("brain-run", "t.py")
+    job["metadata"] |= {"uid": JOB, "resourceVersion": "1"}
+    spec = {"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": 2}}}
+
+    assert collecting(an_old_plan(spec), job) == []
+    assert collecting(an_old_plan(spec)) == ["bigger"]
+
+
+def test_a_plan_that_cannot_be_read_goes_after_a_while():
+    assert collecting(an_old_plan({"ownerJob": "digits"})) == ["bigger"]
 
 
 def options(tmp_path: Path, **given: Any) -> Namespace:
