@@ -260,6 +260,15 @@ class KubernetesBackend:
         """Take the token out of the Secret, which goes with the job."""
         self._secrets.clear(job)
 
+    def forget(self, job: JobId) -> None:
+        """Drop what is remembered of a job that is over, whose object and pods are gone."""
+        with self._lock:
+            self._known.pop(job, None)
+            self._secrets.forget(job)
+            for remembered in (self._sent, self._gone, self._asked):
+                for replica in [each for each in remembered if each[0] == job]:
+                    del remembered[replica]
+
     def close_down(self) -> None:
         """Wait for what is being created."""
         self._creating.shutdown(wait=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -42,6 +42,8 @@ DLROVER_LEASE = "dlrover-elasticjob"
 _STALE = 3.0
 #: A follower looks so often whether it leads.
 _LOOK_SECONDS = 0.25
+#: What is known of replicas of jobs that are over and gone is kept so long.
+_REMEMBERED = timedelta(hours=1)
 #: Exit code of one that led and lost its lease: whoever started it starts it again (EX_TEMPFAIL).
 DEPOSED = 75
 
@@ -254,6 +256,17 @@ class Operator:
         if self.brain.known and not self.brain.trouble:
             self.jobs.orphans()
             self.jobs.ask_again()
+            for job in self.backend.jobs():
+                if self._past(job):
+                    self.backend.forget(job)
+
+    def _past(self, job: JobId) -> bool:
+        """Whether a job is over for so long that nobody asks how its replicas ended."""
+        if self.jobs.find(job) is not None or self.backend.pods_of(job):
+            return False
+        view = self.brain.view(job)
+        ended = view.finished_at if view is not None else None
+        return view is None or (ended is not None and _now() - ended > _REMEMBERED)
 
     def _told(self, job: JobId) -> None:
         """Brain says something new of a job: look at its object, and at its plans."""

@@ -102,6 +102,10 @@ class JobSecrets:
         except NotFound:
             log.debug("%s is gone already", name)
 
+    def forget(self, job: JobId) -> None:
+        """Read it anew if it is asked for again."""
+        self._known.pop(job, None)
+
     def _look(self, job: JobId) -> _Known | None:
         """Read once what an operator before wrote; None where the job's object is gone."""
         if job in self._known:

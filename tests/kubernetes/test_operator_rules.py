@@ -198,17 +198,20 @@ def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():
     assert Theirs.cancelled == ["a"]
 
 
-def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
-    """At a failover Brain may be heard before the pods are known."""
-    pods = Store()
-    backend = KubernetesBackend(
+def a_backend() -> KubernetesBackend:
+    return KubernetesBackend(
         cast(Any, None),
-        pods=pods,
+        pods=Store(),
         nodes=Store(),
         find=lambda job: None,
         house=House,
         pool="pool",
     )
+
+
+def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
+    """At a failover Brain may be heard before the pods are known."""
+    backend = a_backend()
     backend.told(JOB, believed=[0], used=1, named=None, epoch=0, now=NOW)
     made = pod(0, ending='{"exit": "left", "detail": "scaled down"}')
     made["metadata"]["labels"][identity.UID] = JOB
@@ -218,6 +221,16 @@ def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
     backend.changed(Change(key, made, None), NOW)
 
     assert [one.exit for one in backend.observe(JOB, NOW).replicas] == [ReplicaExit.LEFT]
+
+
+def test_nothing_of_a_job_that_is_forgotten_stays():
+    backend = a_backend()
+    backend.told(JOB, believed=[0, 1], used=2, named=None, epoch=0, now=NOW)
+    before = backend.jobs()
+
+    backend.forget(JOB)
+
+    assert (before, backend.jobs()) == ([JOB], [])
 
 
 def test_volcano_is_looked_for_where_the_operator_has_rights():
