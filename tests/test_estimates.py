@@ -173,6 +173,18 @@ def test_waiting_for_data_is_kept_with_the_world():
     assert 0 < use.wait_share < 1
 
 
+def test_first_readings_count_at_once_though_steps_came_before_them():
+    laptop = Laptop(scaling_by(0.9)).start()
+    laptop.train(10).turn()
+    laptop.train(2)
+    with laptop.stores.transaction() as tx:
+        tx.telemetry.add([builders.host(0, measured_at=laptop.now)], received_at=laptop.now)
+    laptop.turn()
+    with laptop.stores.transaction(read_only=True) as tx:
+        used = used_by(tx.fits.get(laptop.id, KIND))
+    assert used.uses[0].readings == 1
+
+
 def test_without_readings_of_machines_it_is_not_stored_every_turn():
     laptop = Laptop(scaling_by(0.9)).start()
     laptop.train(10).turn()

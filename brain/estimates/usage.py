@@ -18,7 +18,7 @@ from brain.types.world import World
 KIND = "usage/1"
 #: Readings are folded so often, so that a turn seldom pays; the first ones at once, because jobs
 #: of half a minute should leave some.
-_FOLD_SECONDS, _FIRST = 15.0, 6
+_FOLD_SECONDS, _FIRST, _BEGINNING = 15.0, 6, timedelta(minutes=1)
 #: A first look goes back no further; older readings are folded already, or gone.
 _LOOK_BACK = timedelta(minutes=5)
 #: Worlds that are kept, newest first to stay, and hours of memory maxima.
@@ -36,6 +36,11 @@ class Used:
     #: Of the newest checkpoint.
     checkpoint_bytes: float | None = None
 
+    @property
+    def few(self) -> bool:
+        """Whether the newest world was hardly read yet."""
+        return not self.uses or self.uses[-1].readings < _FIRST
+
 
 def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
     """Fold the readings since the last time into what is kept; nothing while that is young."""
@@ -45,12 +50,13 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
     stored = tx.fits.get(job.id, KIND)
     used = used_by(stored)
     young = stored is not None and (now - stored.fitted_at).total_seconds() < _FOLD_SECONDS
-    if young and not 0 < used.uses[-1].readings < _FIRST:
+    begins = now - world.stepping_at < _BEGINNING and used.few
+    if young and not begins:
         return
     since = max(world.stepping_at, now - _LOOK_BACK, (used.until or world.stepping_at) + _INSTANT)
     readings = tx.telemetry.hosts(job.id, since=since)
     steps = [sample for sample in sight.samples if sample.measured_at >= since]
-    if readings or steps:
+    if readings or (steps and not young):
         saves = tx.telemetry.saves(job.id, since=now - _LOOK_BACK)
         size = float(saves[-1].size_bytes) if saves else used.checkpoint_bytes
         kept = replace(folded(used, readings, world, steps), checkpoint_bytes=size)

@@ -22,10 +22,10 @@ def test_a_job_that_nobody_measured_has_no_model_and_says_what_is_missing(api: A
     assert (model.calibration, model.kept) == (None, ())
 
 
-def lived(api: Api) -> JobId:
-    """A job that grew, and kept its promise."""
+def lived(api: Api, seconds: float = 60) -> JobId:
+    """A job that grew twice, and kept its promises; after 25 s it has grown once."""
     laptop = Laptop(scaling_by(0.9), cpus=4, stores=api.stores).start()
-    laptop.live(60)
+    laptop.live(seconds)
     api.now = laptop.now
     return laptop.id
 
@@ -35,10 +35,10 @@ def test_its_report_tells_what_it_rests_on(api: Api) -> None:
     with api.client() as admin:
         model = admin.send(calls.model(job))
     (fit,) = model.fits
-    assert (model.fitted, model.points, model.batching) == (True, 2, "fixed global batch")
-    assert (fit.accelerator, fit.configurations, fit.rank) == ("cpu", 2, 2)
+    assert (model.fitted, model.points, model.batching) == (True, 3, "fixed global batch")
+    assert (fit.accelerator, fit.configurations, fit.rank) == ("cpu", 3, 3)
     assert fit.members == ("physical", "log-linear")
-    assert model.restarts_measured == 1
+    assert model.restarts_measured == 2
     assert model.remaining_seconds > 0
 
 
@@ -47,17 +47,18 @@ def test_promises_stand_beside_what_was_measured(api: Api) -> None:
     with api.client() as admin:
         model = admin.send(calls.model(job))
         everywhere = admin.send(calls.models())
-    (kept,) = model.kept
-    assert (kept.generation, kept.replicas, kept.inside) == (1, 2, True)
-    assert kept.promised.low < kept.measured.examples_per_second < kept.promised.high
+    seen = [(kept.generation, kept.replicas, kept.inside) for kept in model.kept]
+    assert sorted(seen) == [(1, 2, True), (2, 4, True)]
+    for kept in model.kept:
+        assert kept.promised.low < kept.measured.examples_per_second < kept.promised.high
     assert model.calibration is not None
-    assert (model.calibration.count, model.calibration.coverage) == (1, 1.0)
+    assert (model.calibration.count, model.calibration.coverage) == (2, 1.0)
     assert everywhere.kept == model.kept
     assert everywhere.calibration == model.calibration
 
 
 def test_a_trial_that_costs_no_restart_is_named_for_doubtful_sizes(api: Api) -> None:
-    job = lived(api)
+    job = lived(api, 25)
     with api.client() as admin:
         trials = admin.send(calls.model(job)).trials
     assert {trial.replicas for trial in trials} == {3, 4}
