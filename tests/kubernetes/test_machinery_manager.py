@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from scaler.kubernetes.machinery import Key, Manager, Result, Store, Terms, write_status
+from scaler.kubernetes.machinery import Change, Key, Manager, Result, Store, Terms, write_status
 from scaler.kubernetes.machinery.cluster import POD, Cluster
 from tests.kubernetes.shelf import THING, Shelf, refused, thing
 
@@ -58,6 +58,23 @@ def until(holds: Callable[[], bool]) -> None:
 def written(shelf: Shelf, size: int = 1) -> bool:
     things = [obj for path, obj in list(shelf.objects.items()) if "/things/" in path]
     return all(obj.get("status") == {"size": size} for obj in things)
+
+
+def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
+    shelf, heard = Shelf(live=True), list[Change]()
+    shelf.put(thing("a"))
+    manager = Manager(Cluster(shelf), random=Random(1))
+
+    def fail(change: Change) -> None:
+        raise KeyError(change.key)
+
+    manager.listen(THING, fail)
+    manager.listen(THING, heard.append)
+    manager.start()
+    try:
+        until(lambda: len(heard) == 1)
+    finally:
+        manager.stop()
 
 
 def test_every_object_gets_its_status_by_one_write() -> None:

@@ -281,7 +281,7 @@ def test_each_worker_that_a_plan_may_add_has_a_name():
     spec = msgspec.structs.replace(job.spec, replica_specs={"worker": grown, "ps": role})
     job = msgspec.structs.replace(job, spec=spec)
 
-    named = [service["metadata"]["name"] for service in processes(job, job_document(job))]  # type: ignore[index]
+    named = [service["metadata"]["name"] for service in processes(job, job_document(job))]
 
     assert named == [
         f"digits-edljob-{each}" for each in ("worker-0", "worker-1", "worker-2", "ps-0")

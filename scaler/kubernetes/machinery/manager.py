@@ -53,7 +53,11 @@ class _Watched:
 
     def tell(self, change: Change) -> None:
         for told in self.told:
-            told(change)
+            try:
+                told(change)
+            except Exception:
+                # The store has it already, so nobody would tell the others once more.
+                log.exception("a change of %s", change.key)
 
 
 @dataclass(frozen=True, slots=True)
