@@ -12,7 +12,7 @@ const STEPS = [0.03, 0.08, 0.15];
 
 export function RankStrip({ workers }: { workers: readonly WorkerView[] }) {
   const host = useRef<HTMLDivElement>(null);
-  const width = Math.max(260, useWidth(host));
+  const width = Math.max(180, useWidth(host));
   const times = workers.map((worker) => worker.step_seconds * 1000);
   const [low, high] = [Math.min(...times) * 0.97, Math.max(...times) * 1.03];
   const plot = width - EDGE.left - EDGE.right;
