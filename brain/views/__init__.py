@@ -1,0 +1,73 @@
+"""What the API answers with: the shapes that UI, CLI and SDK share.
+
+Words, like ``brain.types``: standard library only, so that the client can parse answers beside
+a job. ``brain.api`` builds these from the stores; the OpenAPI document describes them.
+"""
+
+from brain.views.cluster import NodeView, PoolView, Series, SeriesPoint, WorkerView
+from brain.views.exchange import (
+    Decision,
+    DryRun,
+    EstimateRequest,
+    Health,
+    NewToken,
+    Page,
+    Problem,
+    ResizeRequest,
+    TokenView,
+)
+from brain.views.jobs import (
+    Condition,
+    JobDetail,
+    JobView,
+    JobWish,
+    MemoryView,
+    PlanView,
+    PoolWishes,
+    Scaling,
+    WhatIf,
+)
+from brain.views.models import (
+    BestBatch,
+    Calibrated,
+    Fit,
+    FreeTrial,
+    Kept,
+    ModelsView,
+    ModelView,
+    Noise,
+)
+
+__all__ = [
+    "BestBatch",
+    "Calibrated",
+    "Condition",
+    "Decision",
+    "DryRun",
+    "EstimateRequest",
+    "Fit",
+    "FreeTrial",
+    "Health",
+    "JobDetail",
+    "JobView",
+    "JobWish",
+    "Kept",
+    "MemoryView",
+    "ModelView",
+    "ModelsView",
+    "NewToken",
+    "NodeView",
+    "Noise",
+    "Page",
+    "PlanView",
+    "PoolView",
+    "PoolWishes",
+    "Problem",
+    "ResizeRequest",
+    "Scaling",
+    "Series",
+    "SeriesPoint",
+    "TokenView",
+    "WhatIf",
+    "WorkerView",
+]

@@ -1,0 +1,80 @@
+"""What was measured over time, and the places where jobs run."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from brain.types.resources import NodeName, PoolName, Resources
+from brain.types.sharing import PoolRound, StoredPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesPoint:
+    """A bucket of a series."""
+
+    at: datetime
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric over time."""
+
+    metric: str
+    unit: str
+    since: datetime
+    until: datetime
+    points: tuple[SeriesPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One worker's step time against its peers."""
+
+    rank: int
+    replica: int
+    local_rank: int
+    node: NodeName
+    step_seconds: float
+    #: Against the median of all workers; 0.07 is 7 % slower.
+    deviation: float
+    straggler: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node and what is reserved on it."""
+
+    name: NodeName
+    pool: PoolName
+    accelerator: str
+    capacity: Resources
+    reserved: Resources
+    slots: int | None
+    seen_at: datetime
+    #: False once it has been silent for too long.
+    ready: bool
+    schedulable: bool
+    #: Names of the jobs with replicas on it.
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """A pool: what it has, how it is divided, and what its latest round came to."""
+
+    name: PoolName
+    nodes: int
+    capacity: Resources
+    #: Of live replicas.
+    reserved: Resources
+    #: Unfinished jobs, and those of them that are decided about together.
+    jobs: int
+    sharing: int
+    #: None where projects share it as they come.
+    policy: StoredPolicy | None
+    #: None before the first round, and where no job shares it.
+    round: PoolRound | None
+    #: Share of the utility that a better division might add; None without a round.
+    gap: float | None

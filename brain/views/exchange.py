@@ -1,0 +1,108 @@
+"""What is asked and answered whatever it is about: pages, requests, tokens, problems."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from brain.types.estimate import Question
+from brain.types.explanation import Explanation
+from brain.types.job import JobId, PolicyMode
+from brain.types.resources import PoolName
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a list; ``next_page_token`` is None on the last one."""
+
+    items: tuple[T, ...]
+    next_page_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateRequest:
+    """What a job is that does not run yet, and what is asked: ``POST jobs:estimate``."""
+
+    #: As it would be submitted, camelCase.
+    document: Mapping[str, Any]
+    question: Question = Question()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRequest:
+    """A person's or program's plan: ``POST jobs/{job}/plans``."""
+
+    replicas: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Body of ``:approve :reject :rollback``; ``version`` is that of the plan that was seen."""
+
+    version: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What would have happened."""
+
+    would: str
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A minted token; the only time its secret is shown."""
+
+    id: str
+    name: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: str
+    job: JobId | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    #: Path of the field at fault, where one is.
+    field: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer."""
+
+    version: str
+    started_at: datetime
+    database: str
+    database_bytes: int
+    pools: tuple[PoolName, ...]
+    policy_mode: PolicyMode
+    #: Everything that is degraded, one sentence each; empty when nothing is.
+    degraded: tuple[str, ...]
+    #: Largest clock offset of a sender seen lately, seconds.
+    skew_seconds: float
+    who: str
+    role: str
