@@ -26,6 +26,7 @@ from brain.errors import BadInput, BrainError, Conflict, NotFound
 from brain.types.job import JobId
 from brain.types.resources import PoolName
 from collectors.delivery import Delivery
+from collectors.loop import HELD
 from collectors.paths import Home, make_private, write_json
 from collectors.pods import reports
 from collectors.pods.dcgm import Shared, shared
@@ -37,8 +38,6 @@ from collectors.spool import Spool
 
 log = logging.getLogger("collectors")
 
-#: Another collector holds the lock (EX_TEMPFAIL, as agents do).
-HELD = 75
 #: Brain is asked again about a job that it did not know after so many seconds.
 _DOUBT_SECONDS = 60.0
 #: A last attempt to deliver may take so long.

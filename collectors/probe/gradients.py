@@ -10,7 +10,7 @@ import weakref
 
 from . import fields
 from .measures import WARMUP_STEPS
-from .norms import Odd, Unavailable, communication_hooks, norm_of, norms_of, squares_of
+from .norms import Odd, Unavailable, foreign_hooks, norm_of, norms_of, squares_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ HOOK_NS = 1_500
 RETRY_STEPS = 1024
 #: Attempts in a row that came to nothing after which the reason is told.
 ATTEMPTS = 4
-#: Communication hooks after which every worker has the mean gradient, but for rounding.
-AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 
 
 class Gradients:
@@ -233,8 +231,7 @@ class Gradients:
                 raise Unavailable("DistributedDataParallel with mixed_precision")
             if getattr(network, "parameters_to_ignore", None):
                 raise Unavailable("DistributedDataParallel ignores some parameters")
-            hooks = [getattr(each, "__qualname__", "?") for each in communication_hooks(network)]
-            foreign = [each for each in hooks if each not in AVERAGING]
+            foreign = foreign_hooks(network)
             if foreign:
                 raise Unavailable("the script's communication hook %s" % foreign[0])
             return network

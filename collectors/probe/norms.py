@@ -6,6 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+#: Communication hooks after which every worker has the mean gradient, but for rounding.
+AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
+
 
 class Unavailable(Exception):
     """Why gradients of this job cannot be compared."""
@@ -15,9 +18,12 @@ class Odd(Unavailable):
     """Why those of one step cannot; unless all steps are alike it is of no interest."""
 
 
-def communication_hooks(network: Any) -> list[Any]:
-    """Hooks that a script registered with DistributedDataParallel; builtin ones all average."""
-    return [hook for hook, _ in getattr(network, "_comm_hooks", ())]
+def foreign_hooks(network: Any) -> list[str]:
+    """Communication hooks that a script registered with DistributedDataParallel and that may not
+    average; builtin ones all do."""
+    hooks = [hook for hook, _ in getattr(network, "_comm_hooks", ())]
+    names = [getattr(hook, "__qualname__", "?") for hook in hooks]
+    return [name for name in names if name not in AVERAGING]
 
 
 def norm_of(torch: Any, gradient: Any) -> Any:
