@@ -2,13 +2,16 @@
 
 Quiet is a *world*: a rank that waits for its peers says nothing, and is as healthy as they are; so
 a world is quiet only when no rank gives a sign of life (a step, a batch, a checkpoint read or
-written). What is too long depends on what the ranks are in the middle of, and on what this very
-world has shown: phases that it came back from are no hangs.
+written). What is too long depends on what the ranks are in the middle of, and on what this world
+and those of the same script before it have shown: phases that they came back from are no hangs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+#: Steps after which their usual time is known, and how much more than is known is news.
+_USUAL_STEPS, _NEWS = 16, 1.25
 
 
 class Phase(StrEnum):
@@ -61,6 +64,16 @@ class RankSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the worlds of one script came back from: a job's next world may be as quiet."""
+
+    #: Name of what is run.
+    program: str
+    step_seconds: float = 0.0
+    longest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """What a world has shown so far; ``paced`` folds the next look into it."""
 
@@ -74,6 +87,8 @@ class Pace:
     step_seconds: float | None = None
     #: The longest time without a sign of life that it came back from, after its first step.
     longest_seconds: float = 0.0
+    #: What worlds of the same script before it had shown.
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +108,34 @@ class Quiet:
         return self.seconds >= self.budget_seconds
 
 
-def begin(since: float) -> Pace:
-    """The pace of a world whose workers were just told to start."""
-    return Pace(since=since, moved_at=since)
+def begin(since: float, shown: Shown | None = None, program: str = "") -> Pace:
+    """The pace of a world whose workers were just told to start; what another script has ``shown``
+    says nothing of this one."""
+    same = shown is not None and shown.program == program
+    return Pace(since=since, moved_at=since, shown=shown if same else None)
+
+
+def shows(pace: Pace, program: str) -> Shown:
+    """What is known of a script by now: the most that any of its worlds has shown.
+
+    >>> shows(Pace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
+    40.0
+    """
+    before = pace.shown or Shown(program=program)
+    # A world that ends after few steps may have met an evaluation in the first of them.
+    usual = pace.step_seconds if pace.step_seconds and pace.steps >= _USUAL_STEPS else 0.0
+    return Shown(
+        program=program,
+        step_seconds=max(before.step_seconds, usual),
+        longest_seconds=max(before.longest_seconds, pace.longest_seconds),
+    )
+
+
+def news(known: Shown | None, shown: Shown) -> bool:
+    """Whether what a script has shown is worth writing down: a quarter more than is known."""
+    before = known if known is not None and known.program == shown.program else None
+    steps, longest = (before.step_seconds, before.longest_seconds) if before else (0.0, 0.0)
+    return shown.step_seconds > _NEWS * steps or shown.longest_seconds > _NEWS * longest
 
 
 def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
@@ -151,7 +191,10 @@ def budget(pace: Pace, phase: Phase, patience: Patience) -> float:
     >>> budget(Pace(since=0, moved_at=0, step_seconds=30.0), Phase.STEPS, Patience(seconds=300))
     600.0
     """
-    shown = max(patience.longest * pace.longest_seconds, patience.steps * (pace.step_seconds or 0))
+    before = pace.shown or Shown(program="")
+    longest = max(pace.longest_seconds, before.longest_seconds)
+    step_seconds = max(pace.step_seconds or 0.0, before.step_seconds)
+    shown = max(patience.longest * longest, patience.steps * step_seconds)
     match phase:
         case Phase.FIRST_STEP:
             return max(patience.first_seconds, patience.seconds)

@@ -80,13 +80,15 @@ class Hanging:
         if watch is None or watch.phase is not Phase.RUNNING or not watch.formed:
             return
         if watch.document.epoch != self._epoch:
-            self._epoch, self._pace = watch.document.epoch, rules.begin(now)
+            self._epoch = watch.document.epoch
+            self._pace = rules.begin(now, self._it.books.ledger.shown, self._it.terms.program)
             self._slowness, self._not_before = slow.Slowness(), 0.0
         ranks = seen(watch)
         moved_at = self._pace.moved_at
         self._pace = rules.paced(self._pace, ranks, now)
         if self._pace.moved_at > moved_at:
             watch.hung = None
+            self._remember()
         if terms.leave_slow:
             self._leave_slow(terms, watch, now)
         quiet = rules.quiet(self._pace, ranks, now, terms.patience)
@@ -101,6 +103,12 @@ class Hanging:
             self._not_before = self._it.clock() + quiet.budget_seconds / 2
             return
         self._found(terms, watch, quiet, looks)
+
+    def _remember(self) -> None:
+        """Keep what this script came back from for its next worlds, whoever coordinates them."""
+        shown = rules.shows(self._pace, self._it.terms.program)
+        if rules.news(self._it.books.ledger.shown, shown):
+            self._it.books.note(durable=False, shown=shown)
 
     async def _closer(self, watch: Watch) -> Sequence[moving.Look]:
         """Have all agents look; of who does not answer in time nothing is known."""

@@ -10,6 +10,7 @@ from launcher.config import WorldDocument
 from launcher.diagnosis.first import Failed, Gone
 from launcher.diagnosis.policy import Occurrence
 from launcher.diagnosis.signs import Signs
+from launcher.hang.rules import Shown
 from launcher.memory import links
 from launcher.memory.ages import worth_telling
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
@@ -71,6 +72,8 @@ class Ledger:
     reason: str = ""
     #: The last world that made a step.
     past: Past | None = None
+    #: What worlds of this script came back from without being ended.
+    shown: Shown | None = None
 
 
 class Watch:

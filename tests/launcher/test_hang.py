@@ -71,6 +71,29 @@ def test_the_budget_grows_with_steps_and_with_what_a_world_came_back_from() -> N
     assert rules.budget(pace, rules.Phase.STEPS, patience) == pytest.approx(120.0)
 
 
+def test_the_next_world_of_a_script_may_be_as_quiet_as_those_before() -> None:
+    patience = rules.Patience(seconds=15)
+    slow = after(*STEADY, (50.0, [a_rank(0, 20, 50.0), a_rank(1, 20, 50.0)]))
+    shown = rules.shows(slow, "train.py")
+    next_world = rules.begin(60.0, shown, "train.py")
+    assert rules.budget(next_world, rules.Phase.STEPS, patience) == pytest.approx(120.0)
+    other = rules.begin(60.0, shown, "other.py")
+    assert rules.budget(other, rules.Phase.STEPS, patience) == 15.0
+
+
+def test_steps_of_a_world_that_made_few_are_not_remembered() -> None:
+    brief = after((1.0, [a_rank(0, 1, 1.0)]), (61.0, [a_rank(0, 2, 61.0)]))
+    assert rules.shows(brief, "train.py").step_seconds == 0.0
+
+
+def test_what_a_script_shows_is_news_where_it_is_a_quarter_more() -> None:
+    known = rules.Shown(program="train.py", step_seconds=1.0, longest_seconds=40.0)
+    assert not rules.news(known, rules.Shown(program="train.py", longest_seconds=45.0))
+    assert rules.news(known, rules.Shown(program="train.py", longest_seconds=51.0))
+    assert rules.news(known, rules.Shown(program="other.py", longest_seconds=1.0))
+    assert not rules.news(None, rules.Shown(program="train.py"))
+
+
 def test_a_rank_that_waits_is_no_hang_while_another_moves() -> None:
     pace = after(*STEADY, (500.0, [a_rank(0, 10, 10.0), a_rank(1, 10, 10.0, life_at=499.0)]))
     quiet = rules.quiet(pace, [a_rank(0, 10, 10.0)], 500.0, rules.Patience())
