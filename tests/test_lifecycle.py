@@ -306,6 +306,24 @@ class TestDeciding:
         with here.transaction() as (tx, _), pytest.raises(Conflict, match="shadow"):
             lifecycle.approve(tx, plan, by="ada", version=1, settings=QUICK, now=here.now)
 
+    def test_a_plan_that_nobody_decided_lapses_with_its_job(self):
+        here, _ = self.proposed()
+        here.report(WorldEvent.FINISHED)
+
+        plan = here.plans[0]
+        assert (plan.state, here.events("plan.Failed")) == (PlanState.EXPIRED, [])
+        assert "nobody had decided about 1 → 2 replicas" in plan.outcome.detail
+
+    def test_an_approved_plan_that_had_not_begun_lapses_with_its_job(self):
+        here, plan = self.proposed()
+        with here.transaction() as (tx, _):
+            lifecycle.freeze(tx, Freeze(scope=FreezeScope.ALL, by="ada", why="", at=here.now))
+            lifecycle.approve(tx, plan, by="ada", version=1, settings=QUICK, now=here.now)
+        here.report(WorldEvent.FINISHED)
+
+        assert here.plans[0].state is PlanState.EXPIRED
+        assert "1 → 2 replicas had not begun" in here.plans[0].outcome.detail
+
     def test_a_rejected_plan_leaves_what_stands(self):
         here, plan = self.proposed()
         with here.transaction() as (tx, _):

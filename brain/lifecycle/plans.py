@@ -258,15 +258,18 @@ def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> S
 
 
 def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
-    """End whatever plan of a finished job is active."""
+    """End whatever plan of a finished job is active; only one that had begun to move failed."""
     plan = tx.plans.active(job.id)
-    if plan is None:
-        return
-    if plan.state is PlanState.APPLIED:
-        inconclusive(tx, plan, why, now)
-    else:
-        outcome = replace(plan.outcome, detail=why)
-        move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
+    match plan.state if plan else None:
+        case PlanState.PROPOSED if plan:
+            expire(tx, plan, now, why=f"{why}; nobody had decided about {change(plan)}")
+        case PlanState.APPROVED if plan:
+            expire(tx, plan, now, why=f"{why}; {change(plan)} had not begun")
+        case PlanState.APPLYING if plan:
+            outcome = replace(plan.outcome, detail=why)
+            move_plan(tx, plan, PlanState.FAILED, why, now, outcome=outcome)
+        case PlanState.APPLIED if plan:
+            inconclusive(tx, plan, why, now)
 
 
 def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:

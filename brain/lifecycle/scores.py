@@ -69,7 +69,7 @@ def forgo(tx: Transaction, job: Job, now: datetime) -> None:
     """End what is still open of a job that ended: nobody will know."""
     for plan in open_scores(tx.plans.of(job.id)):
         sizes = count(plan.target.replicas, "replica")
-        detail = f"not taken, and the job never ran with {sizes}"
+        detail = f"{plan.outcome.detail or 'not taken'}; the job never ran with {sizes}"
         _keep(tx, plan, Verdict.INCONCLUSIVE, detail, now)
 
 

@@ -7,6 +7,8 @@ import { valueTicks } from "../words/ticks.ts";
 
 const HEIGHT = 232;
 const EDGE = { left: 46, right: 14, top: 16, bottom: 56 };
+/** A line that is shorter than its label says nothing: with one size, or at the largest. */
+const LABEL = 48;
 
 interface ScalingProps {
   scaling: Scaling;
@@ -47,8 +49,8 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
           <text class="ax e" x={EDGE.left - 8} y={y(tick) + 4}>{fixed(tick, decimalsFor(ticks[1] ?? 1, 1))}</text>
         </g>
       ))}
-      <Linear here={here} last={last} high={high} x={x} y={y} />
       <Promise sizes={sizes} x={x} y={y} />
+      <Linear here={here} last={last} high={high} x={x} y={y} />
       {sizes.map((one) => one.measured && (
         <circle key={one.replicas} class="dot" cx={x(one.replicas)} cy={y(one.measured.examples_per_second)} r="2.5" />
       ))}
@@ -57,8 +59,10 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
       {sizes.map((one) => (
         <Size key={one.replicas} one={one} scaling={scaling} x={x(one.replicas)} y={base} chosen={chosen === one.replicas} onChoose={onChoose} />
       ))}
-      <text class="ax" x="0" y={base + 36}>adds</text>
-      <text class="ax e" x={width - EDGE.right} y={base + 52}>replicas; adds: gain of that step, % of the first</text>
+      {sizes.length > 1 && <text class="ax" x="0" y={base + 36}>adds</text>}
+      <text class="ax e" x={width - EDGE.right} y={base + 52}>
+        {sizes.length > 1 ? "replicas; adds: gain of that step, % of the first" : "replicas; its bounds leave one size"}
+      </text>
     </svg>
   );
 }
@@ -78,6 +82,7 @@ function Linear({ here, last, high, x, y }: { here: WhatIf | undefined; last: nu
   if (!here || !value) return null;
   const each = value / here.replicas;
   const end = Math.min(last, high / each);
+  if (x(end) - x(here.replicas) < LABEL) return null;
   return (
     <g>
       <line class="ideal" x1={x(here.replicas)} y1={y(value)} x2={x(end)} y2={y(end * each)} />
@@ -105,7 +110,7 @@ function Here({ one, x, y, low }: { one: WhatIf; x: Scale; y: Scale; low: boolea
   const value = middle(one) ?? 0;
   const left = x(one.replicas) - 12;
   const fits = left > EDGE.left + 70;
-  const at = fits ? { x: left, y: y(value) - 10 } : { x: x(one.replicas) - 6, y: y(value) + (low ? 22 : -26) };
+  const at = fits ? { x: left, y: y(value) - 21 } : { x: x(one.replicas) - 6, y: y(value) + (low ? 22 : -26) };
   return (
     <g>
       <circle class="halo" cx={x(one.replicas)} cy={y(value)} r="6.5" />
