@@ -1,0 +1,10 @@
+"""Elastic data: which examples a world trains, whatever its size, none lost and none repeated.
+
+Users reach it as ``launcher.elastic``: a ``Sampler`` for what has an index and is trained in step,
+``shards`` for what workers take as they come. Neither numpy nor torch is imported here.
+"""
+
+from launcher.data.planning import Micro, plan, weight
+from launcher.data.sampler import Sampler
+
+__all__ = ["Micro", "Sampler", "plan", "weight"]

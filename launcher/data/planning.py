@@ -1,0 +1,68 @@
+"""How one global batch is divided: ranks, then micro-batches, and what each of them weighs."""
+
+from dataclasses import dataclass
+
+from brain.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Micro:
+    """One micro-batch of one rank."""
+
+    #: Examples that count. 0: what was handed out is a filler, which keeps this rank in step.
+    size: int
+    #: What to multiply the mean of its losses by.
+    weight: float
+    #: Whether it is the last one of its step: gradients are exchanged upon it.
+    last: bool
+
+
+def plan(
+    global_batch: int, world: int, most_per_replica: int | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """Sizes of the micro-batches of each rank, in order; they sum up to ``global_batch``.
+
+    Ranks differ by one example at most, and all take the same number of micro-batches, because
+    they exchange gradients upon the last one. ``most_per_replica`` is what one micro-batch may
+    have; None: all that a rank takes. Zeros stand where there are more ranks than examples.
+
+    >>> plan(10, 3, 2)
+    ((2, 2), (2, 1), (2, 1))
+
+    Raises:
+        BadInput: one of them is below 1.
+    """
+    most = global_batch if most_per_replica is None else most_per_replica
+    _check(global_batch=global_batch, world=world, most_per_replica=most)
+    rounds = -(-_larger(global_batch, world) // most)
+    return tuple(_split(share, rounds) for share in _split(global_batch, world))
+
+
+def weight(size: int, global_batch: int, world: int) -> float:
+    """What a micro-batch of ``size`` weighs: ``size * world / global_batch``.
+
+    A rank backpropagates ``weight * mean(losses)`` for each of its micro-batches, and their sum is
+    averaged over the ranks, as DDP does it::
+
+        1/world * sum_rank sum_micro (size * world / global_batch) * (1/size * sum_i grad_i)
+            = 1/global_batch * sum_i grad_i
+
+    which is the gradient of the mean loss over the global batch, however uneven the parts are.
+    """
+    return size * world / global_batch
+
+
+def _split(count: int, parts: int) -> tuple[int, ...]:
+    """Parts that differ by one at most, the larger ones first."""
+    each, more = divmod(count, parts)
+    return tuple(each + (part < more) for part in range(parts))
+
+
+def _larger(count: int, parts: int) -> int:
+    return -(-count // parts)
+
+
+def _check(**counts: int) -> None:
+    for field, count in counts.items():
+        if count < 1:
+            raise BadInput(f"{field}: {count} is below 1; give a count", field=field)

@@ -1,0 +1,208 @@
+"""Indices for training in step: the state is how much of which epoch was trained, and no more.
+
+Each epoch has one order, the same for every world. A step trains the next ``global_batch`` places
+of it; what a rank takes of them depends on the world of that step alone. So after k steps exactly
+the first k global batches are consumed, whoever was there.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from brain.errors import BadInput
+from launcher.data.order import Order
+from launcher.data.planning import Micro, plan, weight
+
+B = TypeVar("B")
+#: What must not change between saving and loading, because it decides the order.
+_FIXED = ("size", "seed", "shuffle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One rank's part of one global batch; places of the epoch's order."""
+
+    start: int
+    size: int
+    #: Places that the ranks before this one take.
+    before: int
+    #: Sizes of this rank's micro-batches.
+    mine: tuple[int, ...]
+
+
+class Sampler:
+    """``batch_sampler`` of a DataLoader: an item is the list of indices of one micro-batch.
+
+    Iterating changes nothing, so it does not matter how far workers of a loader read ahead:
+    ``step`` counts what was trained. Use it through ``over``, which starts the loader anew where
+    the world has changed.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        global_batch: int,
+        most_per_replica: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        keep_last: bool = True,
+        rank: int | None = None,
+        world: int | None = None,
+    ) -> None:
+        """Sample ``range(size)``, ``global_batch`` a step, by micro-batches of at most
+        ``most_per_replica``.
+
+        ``keep_last=False`` leaves out the examples at the end of an epoch that fill no global
+        batch: other ones in each epoch, where it is shuffled. Rank and world are those of the
+        process unless given.
+
+        Raises:
+            BadInput: there would be nothing to sample.
+        """
+        self._size, self._seed, self._shuffle = size, seed, shuffle
+        self._global_batch, self._most = global_batch, most_per_replica
+        self._keep_last = keep_last
+        self._version = 0
+        self.epoch = self.consumed = 0
+        self.reshard(
+            int(os.environ.get("RANK", "0")) if rank is None else rank,
+            int(os.environ.get("WORLD_SIZE", "1")) if world is None else world,
+        )
+        if self.steps_per_epoch < 1:
+            raise BadInput(
+                f"size: of {size} examples there is no batch of {global_batch}; "
+                "keep the last one, or take smaller ones",
+                field="size",
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of a whole epoch."""
+        whole, rest = divmod(self._size, self._global_batch)
+        return whole + bool(rest and self._keep_last)
+
+    @property
+    def steps_left(self) -> int:
+        """Optimizer steps that this epoch still has; the last one may be smaller."""
+        left = self._end - self.consumed
+        return -(-left // self._global_batch)
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank that this epoch still has."""
+        return sum(len(step.mine) for step in self._steps())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """What this rank takes of the rest of the epoch, micro-batch by micro-batch.
+
+        Where there are more ranks than examples, one that takes none gets a filler of one index
+        whose weight is 0.
+        """
+        order = Order(self._size, seed=self._seed, epoch=self.epoch, shuffle=self._shuffle)
+        for step in self._steps():
+            first = step.start + step.before
+            for size in step.mine:
+                yield [order[place] for place in range(first, first + size)] or [order[step.start]]
+                first += size
+
+    def over(self, loader: Iterable[B]) -> Iterator[tuple[B, Micro]]:
+        """Go through the rest of this epoch, with what each micro-batch weighs.
+
+        Where ``reshard`` or ``load_state_dict`` is called meanwhile, ``loader`` is started anew
+        from what is consumed by then; what it had read ahead is dropped, and nobody has trained it.
+
+        Raises:
+            BadInput: an epoch went by and nobody called ``step``.
+        """
+        epoch, version = self.epoch, -1
+        while version != self._version and self.epoch == epoch:
+            version, consumed = self._version, self.consumed
+            for batch, micro in zip(loader, self._micros(), strict=False):
+                yield batch, micro
+                if version != self._version:
+                    break
+            else:
+                if (epoch, consumed) == (self.epoch, self.consumed):
+                    raise BadInput(
+                        "step: an epoch went by and no step was counted; call sampler.step() "
+                        "after optimizer.step()",
+                        field="step",
+                    )
+
+    def step(self) -> None:
+        """One global batch was trained. Every rank calls it, after each optimizer step."""
+        self.consumed = min(self.consumed + self._global_batch, self._end)
+        self._roll()
+
+    def reshard(self, rank: int, world: int) -> None:
+        """Take the part of another rank, in another world, from the next global batch on.
+
+        Raises:
+            BadInput: there is no such rank.
+        """
+        if not 0 <= rank < world:
+            raise BadInput(f"rank: {rank} is none of a world of {world}", field="rank")
+        self._rank, self._world = rank, world
+        self._plan = plan(self._global_batch, world, self._most)
+        self._version += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far training is, with what decides the order; the same on every rank."""
+        return {
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+            "size": self._size,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Another global batch may be taken from now on; other data may not.
+
+        Raises:
+            BadInput: the state is of other data or of another order.
+        """
+        now = self.state_dict()
+        for field in _FIXED:
+            if state[field] != now[field]:
+                raise BadInput(
+                    f"{field}: the checkpoint was trained with {state[field]}, this is "
+                    f"{now[field]}; go on with that one, or begin anew without its state",
+                    field=field,
+                )
+        self.epoch, self.consumed = int(state["epoch"]), int(state["consumed"])
+        self._roll()  # a larger batch leaves more out, where the last one is left out
+        self._version += 1
+
+    def _roll(self) -> None:
+        if self.consumed >= self._end:
+            self.epoch, self.consumed = self.epoch + 1, 0
+
+    @property
+    def _end(self) -> int:
+        """Where the epoch is over, seen from what is consumed."""
+        if self._keep_last:
+            return self._size
+        return self._size - (self._size - self.consumed) % self._global_batch
+
+    def _steps(self) -> Iterator[_Step]:
+        """The rest of the epoch, as this rank takes part in it; of the world as it is now."""
+        end, rank, world, shares = self._end, self._rank, self._world, self._plan
+        before = sum(sum(sizes) for sizes in shares[:rank])
+        for start in range(self.consumed, end, self._global_batch):
+            size = min(self._global_batch, end - start)
+            if size < self._global_batch:
+                shares = plan(size, world, self._most)
+                before = sum(sum(sizes) for sizes in shares[:rank])
+            yield _Step(start=start, size=size, before=before, mine=shares[rank])
+
+    def _micros(self) -> Iterator[Micro]:
+        world = self._world
+        for step in self._steps():
+            for number, size in enumerate(step.mine, 1):
+                yield Micro(
+                    size=size,
+                    weight=weight(size, step.size, world),
+                    last=number == len(step.mine),
+                )
