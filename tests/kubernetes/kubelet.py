@@ -1,19 +1,22 @@
-"""Kubelets for the emulator. ``FakeKubelet`` plays pods; a test says what befalls them."""
+"""Kubelets for a test's cluster. ``FakeKubelet`` plays pods; a test says what befalls them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tests.kubernetes import kubelet_status as podstatus
-from tests.kubernetes.apiserver import Server
-from tests.kubernetes.apiserver.core.api import Ask
-from tests.kubernetes.apiserver.core.kinds import Json, Kind
-from tests.kubernetes.apiserver.core.removal import Deletion, delete
-from tests.kubernetes.apiserver.core.store import Change, Key, Stored
-from tests.kubernetes.apiserver.objects.errors import Refused
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Key
+from tests.kubernetes.apiserver.hands import NODES, PODS, Hands, Heard, key_of
 
-_PODS, _NODES = ("", "pods"), ("", "nodes")
 #: What tests may write on a pod: ``0``, ``3``, ``OOMKilled``, ``Evicted``.
 EXIT_ANNOTATION = "fake.kubelet/exit"
+_UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+class Handed(Protocol):
+    """A cluster that hands can be laid on."""
+
+    hands: Hands
 
 
 def node(
@@ -36,74 +39,29 @@ def node(
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
-            "conditions": [_ready("True", "KubeletReady", "kubelet is posting ready status")],
+            "conditions": [ready_condition(True)],
             "addresses": [{"type": "Hostname", "address": name}],
         },
     }
 
 
-def _ready(status: str, reason: str, message: str) -> Json:
+def ready_condition(ready: bool) -> Json:
+    """Return what a node says of itself, or what is said of one that nobody has heard of."""
+    status, reason, message = (
+        ("True", "KubeletReady", "kubelet is posting ready status")
+        if ready
+        else ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+    )
     return {"type": "Ready", "status": status, "reason": reason, "message": message}
 
 
-class Hands:
-    """What every kubelet does through the API server. To be used on the server's thread."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.api = server.api
-
-    def kind(self, plural: str) -> Kind:
-        """Return a kind of the core group."""
-        found = self.api.kinds.find("", "v1", plural)
-        assert found is not None
-        return found
-
-    def pod(self, key: Key) -> Stored | None:
-        """Return a pod."""
-        return self.api.store.find(_PODS, key)
-
-    def write_status(self, key: Key, status: Callable[[Json], Json]) -> None:
-        """Write the status that ``status`` makes of a pod that is still there."""
-        stored = self.pod(key)
-        if stored is not None:
-            obj = {**stored.obj, "status": status(stored.obj)}
-            self.api.write(self.kind("pods"), stored, obj, Ask(manager="kubelet"), "status")
-
-    def remove(self, key: Key) -> None:
-        """Confirm that a pod is gone."""
-        if self.pod(key) is not None:
-            delete(self.api, self.kind("pods"), *key, Deletion(grace_seconds=0))
-
-    def add_node(self, made: Json) -> None:
-        """Register a node."""
-        name = made["metadata"]["name"]
-        stored = self.api.create(self.kind("nodes"), "", made, Ask(manager="kubelet"))
-        obj = {**stored.obj, "status": made["status"]}
-        self.api.write(self.kind("nodes"), stored, obj, Ask(manager="kubelet"), "status")
-        assert self.api.store.find(_NODES, ("", name)) is not None
-
-    def set_ready(self, name: str, ready: bool) -> None:
-        """Say of a node that it is there or that nobody has heard of it; taint it accordingly."""
-        stored = self.api.store.find(_NODES, ("", name))
-        if stored is None:
-            return
-        told = (
-            _ready("True", "KubeletReady", "kubelet is posting ready status")
-            if ready
-            else _ready("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
-        )
-        told["lastTransitionTime"] = self.api.timestamp()
-        spec = {k: v for k, v in (stored.obj.get("spec") or {}).items()}
-        taints = [t for t in spec.get("taints") or () if t["key"] != _UNREACHABLE]
-        if not ready:
-            taints += [{"key": _UNREACHABLE, "effect": e} for e in ("NoSchedule", "NoExecute")]
-        status = {**stored.obj["status"], "conditions": [told]}
-        obj = {**stored.obj, "spec": {**spec, "taints": taints}, "status": status}
-        self.api.store.put(_NODES, stored.key, obj)
-
-
-_UNREACHABLE = "node.kubernetes.io/unreachable"
+def set_ready(hands: Hands, name: str, ready: bool) -> None:
+    """Say of a node that it is there or that nobody has heard of it; taint it accordingly."""
+    told = ready_condition(ready) | {"lastTransitionTime": hands.now()}
+    lost = [] if ready else [{"key": _UNREACHABLE, "effect": "NoSchedule"},
+                             {"key": _UNREACHABLE, "effect": "NoExecute"}]  # fmt: skip
+    hands.write_taints(name, lambda had: [t for t in had if t["key"] != _UNREACHABLE] + lost)
+    hands.write_status(NODES, ("", name), lambda node: {**node["status"], "conditions": [told]})
 
 
 class FakeKubelet:
@@ -114,10 +72,9 @@ class FakeKubelet:
     """
 
     def __init__(
-        self, server: Server, *, start_seconds: float = 0.0, end_seconds: float = 0.0
+        self, cluster: Handed, *, start_seconds: float = 0.0, end_seconds: float = 0.0
     ) -> None:
-        self._hands = Hands(server)
-        self._server = server
+        self._hands = cluster.hands
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._lost: set[str] = set()
@@ -126,49 +83,44 @@ class FakeKubelet:
         self._seen: dict[Key, str] = {}
         self._ending: set[Key] = set()
         self._addresses = 0
-        self._unlisten = server.call(self._begin)
-
-    def _begin(self) -> Callable[[], None]:
-        for stored in self._server.api.store.all_of(_PODS):
-            self._look(stored)
-        return self._server.api.store.listen(self._hear)
+        self._unlisten = self._hands.listen(self._hear)
 
     def close(self) -> None:
         """Touch no pod any more."""
-        self._server.call(self._unlisten)
+        self._unlisten()
 
     # Nodes.
 
     def add_nodes(self, *names: str, **what: Any) -> None:
         """Register nodes; ``what``: as for ``node``."""
         for name in names:
-            self._server.call(lambda name=name: self._hands.add_node(node(name, **what)))
+            self._hands.create(NODES, node(name, **what))
 
     def lose_node(self, name: str) -> None:
         """Cut a node off: it is told as unknown, its pods as not ready; nothing ends there."""
-        self._server.call(lambda: self._lose(name))
+        self._hands.call(lambda: self._lose(name))
 
     def evict_lost(self, name: str) -> None:
         """Delete the pods of a node as the taint manager does after its patience ran out."""
-        self._server.call(lambda: self._taint_evict(name))
+        self._hands.call(lambda: self._taint_evict(name))
 
     def find_node(self, name: str) -> None:
         """Bring a lost node back; what was deleted there meanwhile ends now."""
-        self._server.call(lambda: self._find(name))
+        self._hands.call(lambda: self._find(name))
 
     def remove_node(self, name: str) -> None:
         """Delete a node for good, and its pods with it."""
-        self._server.call(lambda: self._remove_node(name))
+        self._hands.call(lambda: self._remove_node(name))
 
     # Pods.
 
     def hold(self, held: bool = True) -> None:
         """Start no pods (or start those that waited)."""
-        self._server.call(lambda: self._hold(held))
+        self._hands.call(lambda: self._hold(held))
 
     def exit(self, name: str, code: int = 0, *, reason: str = "", namespace: str = "") -> None:
         """Let a pod's containers end."""
-        self._server.call(lambda: self._exit(self._key(name, namespace), code, reason))
+        self._hands.call(lambda: self._exit(self._key(name, namespace), code, reason))
 
     def kill_for_memory(self, name: str, *, namespace: str = "") -> None:
         """Let the kernel kill a pod's containers for memory."""
@@ -182,71 +134,74 @@ class FakeKubelet:
         namespace: str = "",
     ) -> None:
         """Throw a pod out because its node runs short."""
-        self._server.call(
-            lambda: self._hands.write_status(
+        self._hands.call(
+            lambda: self._write(
                 self._key(name, namespace),
-                lambda pod: podstatus.evicted(pod, self._now(), message),
+                lambda pod: podstatus.evicted(pod, self._hands.now(), message),
             )
         )
 
     def preempt(self, name: str, *, namespace: str = "") -> None:
         """Delete a pod for one of higher priority, as the scheduler does."""
-        self._server.call(lambda: self._preempt(self._key(name, namespace)))
+        self._hands.call(
+            lambda: self._disrupt(self._key(name, namespace), "PreemptionByScheduler", "preempted")
+        )
 
     def break_image(self, image: str) -> None:
         """Let an image be unobtainable from now on."""
-        self._server.call(lambda: self._bad_images.add(image))
+        self._hands.call(lambda: self._bad_images.add(image))
 
     def mend_image(self, image: str) -> None:
         """Let it be pulled again; pods that wait for it start."""
-        self._server.call(lambda: self._mend(image))
+        self._hands.call(lambda: self._mend(image))
 
     def pods(self, namespace: str = "") -> list[Json]:
         """Return every pod."""
-        return self._server.objects("pods", namespace=namespace)
+        found = self._hands.all_of(PODS)
+        return [pod for pod in found if namespace in ("", pod["metadata"]["namespace"])]
 
     # On the server's thread.
-
-    def _now(self) -> str:
-        return self._server.api.timestamp()
 
     def _key(self, name: str, namespace: str) -> Key:
         if namespace:
             return (namespace, name)
-        found = [one.key for one in self._server.api.store.all_of(_PODS) if one.key[1] == name]
+        found = [key_of(pod) for pod in self.pods() if pod["metadata"]["name"] == name]
         if len(found) != 1:
             raise LookupError(f"{len(found)} pods are called {name}")
         return found[0]
 
-    def _hear(self, change: Change) -> None:
-        if change.resource != _PODS:
-            return
-        if change.type == "DELETED":
-            self._seen.pop(change.new.key, None)
-            self._ending.discard(change.new.key)
-        else:
-            self._look(change.new)
+    def _write(self, key: Key, status: Callable[[Json], Json]) -> None:
+        self._hands.write_status(PODS, key, status)
 
-    def _look(self, stored: Stored) -> None:
-        pod = stored.obj
+    def _hear(self, heard: Heard) -> None:
+        if heard.resource != PODS:
+            return
+        if heard.gone:
+            self._seen.pop(key_of(heard.obj), None)
+            self._ending.discard(key_of(heard.obj))
+        else:
+            self._look(heard.obj)
+
+    def _look(self, pod: Json) -> None:
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         where = pod["spec"].get("nodeName")
         if not where or where in self._lost:
             return
         if "deletionTimestamp" in pod["metadata"]:
-            if stored.key not in self._ending:
-                self._ending.add(stored.key)
+            if key not in self._ending:
+                self._ending.add(key)
                 grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
                 seconds = min(self._end_seconds, grace)
-                self._server.soon(lambda: self._end(stored.key, stored.uid), seconds)
-        elif self._seen.get(stored.key) != stored.uid and not self._held:
-            self._seen[stored.key] = stored.uid
-            self._server.soon(lambda: self._start(stored.key, stored.uid), self._start_seconds)
+                self._hands.soon(lambda: self._end(key, uid), seconds)
+        elif self._seen.get(key) != uid and not self._held:
+            self._seen[key] = uid
+            self._hands.soon(lambda: self._start(key, uid), self._start_seconds)
 
     def _same(self, key: Key, uid: str) -> Json | None:
-        stored = self._hands.pod(key)
-        if stored is None or stored.uid != uid or stored.obj["spec"]["nodeName"] in self._lost:
+        pod = self._hands.find(PODS, key)
+        if pod is None or pod["metadata"]["uid"] != uid or pod["spec"]["nodeName"] in self._lost:
             return None
-        return stored.obj
+        return pod
 
     def _start(self, key: Key, uid: str) -> None:
         pod = self._same(key, uid)
@@ -257,8 +212,8 @@ class FakeKubelet:
         every = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
         missing = [one["image"] for one in every if one["image"] in self._bad_images]
         if missing:
-            self._hands.write_status(
-                key, lambda pod: podstatus.image_missing(pod, self._now(), missing[0])
+            self._write(
+                key, lambda pod: podstatus.image_missing(pod, self._hands.now(), missing[0])
             )
             return
         self._addresses += 1
@@ -267,8 +222,8 @@ class FakeKubelet:
         )
         if pod["spec"].get("hostNetwork"):
             address = "192.168.0.1"
-        self._hands.write_status(
-            key, lambda pod: podstatus.running(pod, self._now(), address, "192.168.0.1")
+        self._write(
+            key, lambda pod: podstatus.running(pod, self._hands.now(), address, "192.168.0.1")
         )
         wanted = (pod["metadata"].get("annotations") or {}).get(EXIT_ANNOTATION)
         if wanted is not None:
@@ -278,118 +233,92 @@ class FakeKubelet:
         if wanted == "OOMKilled":
             self._exit(key, 137, "OOMKilled")
         elif wanted == "Evicted":
-            self._hands.write_status(
-                key, lambda pod: podstatus.evicted(pod, self._now(), "The node was low on memory.")
+            self._write(
+                key,
+                lambda pod: podstatus.evicted(
+                    pod, self._hands.now(), "The node was low on memory."
+                ),
             )
         else:
             self._exit(key, int(wanted), "")
 
     def _exit(self, key: Key, code: int, reason: str) -> None:
-        stored = self._hands.pod(key)
-        if stored is None:
+        pod = self._hands.find(PODS, key)
+        if pod is None:
             raise LookupError(f"no pod {key}")
-        policy = stored.obj["spec"].get("restartPolicy", "Always")
+        policy = pod["spec"].get("restartPolicy", "Always")
         again = policy == "Always" or (policy == "OnFailure" and code != 0)
-        running = stored.obj["status"].get("containerStatuses")
-        if again and running and "deletionTimestamp" not in stored.obj["metadata"]:
-            self._hands.write_status(
-                key, lambda pod: podstatus.restarted(pod, self._now(), code, reason)
-            )
+        running = pod["status"].get("containerStatuses")
+        if again and running and "deletionTimestamp" not in pod["metadata"]:
+            self._write(key, lambda pod: podstatus.restarted(pod, self._hands.now(), code, reason))
             return
-        codes = {container["name"]: code for container in stored.obj["spec"]["containers"]}
-        self._hands.write_status(key, lambda pod: podstatus.ended(pod, self._now(), codes, reason))
+        codes = {container["name"]: code for container in pod["spec"]["containers"]}
+        self._write(key, lambda pod: podstatus.ended(pod, self._hands.now(), codes, reason))
 
     def _end(self, key: Key, uid: str) -> None:
         """Let a deleted pod's containers end on SIGTERM, and confirm."""
         if self._same(key, uid) is not None:
-            self._hands.remove(key)
+            self._remove(key)
 
-    def _preempt(self, key: Key) -> None:
-        target = podstatus.condition(
-            "DisruptionTarget", True, self._now(), "PreemptionByScheduler", "preempted"
-        )
-        self._hands.write_status(
-            key,
-            lambda pod: {
-                **pod["status"],
-                "conditions": podstatus.with_condition(
-                    pod["status"].get("conditions") or [], target
-                ),
-            },
-        )
-        delete(self._server.api, self._hands.kind("pods"), *key, Deletion())
+    def _remove(self, key: Key) -> None:
+        """Confirm that a pod is gone."""
+        if self._hands.find(PODS, key) is not None:
+            self._hands.delete(PODS, key, grace_seconds=0)
+
+    def _disrupt(self, key: Key, reason: str, message: str) -> None:
+        """Say on a pod who ends it, and delete it."""
+        target = podstatus.condition("DisruptionTarget", True, self._hands.now(), reason, message)
+        self._condition(key, target)
+        self._hands.delete(PODS, key)
+
+    def _condition(self, key: Key, new: Json) -> None:
+        def status(pod: Json) -> Json:
+            known = pod["status"].get("conditions") or []
+            return {**pod["status"], "conditions": podstatus.with_condition(known, new)}
+
+        self._write(key, status)
 
     def _hold(self, held: bool) -> None:
         self._held = held
         if not held:
-            for stored in list(self._server.api.store.all_of(_PODS)):
-                self._look(stored)
+            for pod in self.pods():
+                self._look(pod)
 
     def _mend(self, image: str) -> None:
         self._bad_images.discard(image)
-        for stored in list(self._server.api.store.all_of(_PODS)):
-            if (stored.obj.get("status") or {}).get("phase") == "Pending":
-                self._seen.pop(stored.key, None)
-                self._look(stored)
+        for pod in self.pods():
+            if (pod.get("status") or {}).get("phase") == "Pending":
+                self._seen.pop(key_of(pod), None)
+                self._look(pod)
 
-    def _on(self, name: str) -> list[Stored]:
-        return [
-            stored
-            for stored in self._server.api.store.all_of(_PODS)
-            if stored.obj["spec"].get("nodeName") == name
-        ]
+    def _on(self, name: str) -> list[Json]:
+        return [pod for pod in self.pods() if pod["spec"].get("nodeName") == name]
 
     def _lose(self, name: str) -> None:
         self._lost.add(name)
-        self._hands.set_ready(name, False)
-        for stored in self._on(name):
-            status = stored.obj.get("status") or {}
-            if status.get("phase") != "Running":
-                continue
-            lost = podstatus.condition("Ready", False, self._now(), "NodeStatusUnknown")
-            conditions = podstatus.with_condition(status.get("conditions") or [], lost)
-            self._hands.write_status(
-                stored.key, lambda pod, c=conditions: {**pod["status"], "conditions": c}
-            )
+        set_ready(self._hands, name, False)
+        for pod in self._on(name):
+            if (pod.get("status") or {}).get("phase") == "Running":
+                lost = podstatus.condition("Ready", False, self._hands.now(), "NodeStatusUnknown")
+                self._condition(key_of(pod), lost)
 
     def _taint_evict(self, name: str) -> None:
-        for stored in self._on(name):
-            target = podstatus.condition(
-                "DisruptionTarget", True, self._now(), "DeletionByTaintManager", "node is lost"
-            )
-            self._hands.write_status(
-                stored.key,
-                lambda pod, t=target: {
-                    **pod["status"],
-                    "conditions": podstatus.with_condition(
-                        pod["status"].get("conditions") or [], t
-                    ),
-                },
-            )
-            delete(self._server.api, self._hands.kind("pods"), *stored.key, Deletion())
+        for pod in self._on(name):
+            self._disrupt(key_of(pod), "DeletionByTaintManager", "node is lost")
 
     def _find(self, name: str) -> None:
         self._lost.discard(name)
-        self._hands.set_ready(name, True)
-        for stored in self._on(name):
-            status = stored.obj.get("status") or {}
-            if (
-                status.get("phase") == "Running"
-                and "deletionTimestamp" not in stored.obj["metadata"]
-            ):
-                back = podstatus.condition("Ready", True, self._now())
-                conditions = podstatus.with_condition(status.get("conditions") or [], back)
-                self._hands.write_status(
-                    stored.key, lambda pod, c=conditions: {**pod["status"], "conditions": c}
-                )
-            self._look(stored)
+        set_ready(self._hands, name, True)
+        for pod in self._on(name):
+            running = (pod.get("status") or {}).get("phase") == "Running"
+            if running and "deletionTimestamp" not in pod["metadata"]:
+                back = podstatus.condition("Ready", True, self._hands.now())
+                self._condition(key_of(pod), back)
+            self._look(pod)
 
     def _remove_node(self, name: str) -> None:
         pods = self._on(name)
-        try:
-            delete(self._server.api, self._hands.kind("nodes"), "", name, Deletion())
-        except Refused as refused:
-            raise LookupError(refused.message) from refused
-        for stored in pods:
-            self._hands.remove(stored.key)
+        self._hands.delete(NODES, ("", name))
+        for pod in pods:
+            self._remove(key_of(pod))
         self._lost.discard(name)

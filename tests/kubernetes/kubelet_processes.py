@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes import kubelet_status
-from tests.kubernetes.apiserver import Server
 from tests.kubernetes.apiserver.core.kinds import Json
-from tests.kubernetes.apiserver.core.store import Change, Key, Stored
-from tests.kubernetes.kubelet import Hands, node
+from tests.kubernetes.apiserver.core.store import Key
+from tests.kubernetes.apiserver.hands import NODES, PODS, Heard, key_of
+from tests.kubernetes.kubelet import Handed, node, set_ready
 from tests.kubernetes.kubelet_volumes import Mounts, environment, prepared, refresh
 
-_PODS = ("", "pods")
 #: Where a container leaves its last words; which the variables that name it are told.
 _LAST_WORDS = "/dev/termination-log"
 _POLL_SECONDS = 0.02
@@ -51,17 +50,16 @@ class _Run:
 
 
 class ProcessKubelet:
-    """The kubelet of every node of a ``Server``; use it as a context manager.
+    """The kubelet of every node of a cluster; use it as a context manager.
 
     ``environ``: what every container finds as if its image set it. ``directory``: where volumes
     and logs go (``<directory>/<namespace>/<pod>-<uid>/``).
     """
 
     def __init__(
-        self, server: Server, directory: Path, *, environ: Mapping[str, str] | None = None
+        self, cluster: Handed, directory: Path, *, environ: Mapping[str, str] | None = None
     ) -> None:
-        self._server = server
-        self._hands = Hands(server)
+        self._hands = cluster.hands
         self._directory = directory
         self._environ = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -73,8 +71,8 @@ class ProcessKubelet:
         self._lock = threading.Lock()
         self._next_address = 0
         self._closing = False
-        server.http.logs = self._logs
-        self._unlisten = server.call(self._begin)
+        self._hands.serve_logs(self._logs)
+        self._unlisten = self._hands.listen(self._hear)
 
     def __enter__(self) -> "ProcessKubelet":
         return self
@@ -85,7 +83,7 @@ class ProcessKubelet:
     def add_nodes(self, *names: str, **what: Any) -> None:
         """Register nodes; ``what``: as for ``tests.kubernetes.kubelet.node``."""
         for name in names:
-            self._server.call(lambda name=name: self._hands.add_node(node(name, **what)))
+            self._hands.create(NODES, node(name, **what))
 
     def log(self, name: str, namespace: str = "default", container: str = "") -> str:
         """Return what a pod's container wrote."""
@@ -104,10 +102,10 @@ class ProcessKubelet:
 
     def lose_node(self, name: str) -> None:
         """Kill everything on a node and never tell of it."""
-        self._server.call(lambda: self._hands.set_ready(name, False))
+        set_ready(self._hands, name, False)
         for key, run in tuple(self._runs.items()):
-            stored = self._server.call(lambda key=key: self._hands.pod(key))
-            if stored is not None and stored.obj["spec"].get("nodeName") == name:
+            pod = self._hands.find(PODS, key)
+            if pod is not None and pod["spec"].get("nodeName") == name:
                 run.lost = True
                 run.ending.set()
                 for process in run.processes.values():
@@ -116,7 +114,7 @@ class ProcessKubelet:
     def close(self) -> None:
         """End every process that was started, at once."""
         self._closing = True
-        self._server.call(self._unlisten)
+        self._unlisten()
         with self._lock:
             runs = list(self._runs.values())
         for run in runs:
@@ -128,52 +126,54 @@ class ProcessKubelet:
             if run.thread is not None:
                 run.thread.join(60)
 
-    # On the server's thread.
+    # On the hands' thread.
 
-    def _begin(self) -> Callable[[], None]:
-        for stored in self._server.api.store.all_of(_PODS):
-            self._look(stored)
-        return self._server.api.store.listen(self._hear)
-
-    def _hear(self, change: Change) -> None:
-        if change.resource != _PODS:
+    def _hear(self, heard: Heard) -> None:
+        if heard.resource != PODS:
             return
-        run = self._runs.get(change.new.key)
-        if change.type != "DELETED":
-            self._look(change.new)
-        elif run is not None and run.uid == change.new.uid:
+        run = self._runs.get(key_of(heard.obj))
+        if not heard.gone:
+            self._look(heard.obj)
+        elif run is not None and run.uid == heard.obj["metadata"]["uid"]:
             run.grace_seconds = 0.0
             run.ending.set()
 
-    def _look(self, stored: Stored) -> None:
-        pod, run = stored.obj, self._runs.get(stored.key)
+    def _look(self, pod: Json) -> None:
+        key, metadata = key_of(pod), pod["metadata"]
+        run = self._runs.get(key)
         if not pod["spec"].get("nodeName") or self._closing:
             return
-        here = run is not None and run.uid == stored.uid
+        here = run is not None and run.uid == metadata["uid"]
         if here and run is not None:
             refresh(pod, run.directory)
-        if "deletionTimestamp" in pod["metadata"]:
+        if "deletionTimestamp" in metadata:
             if here and run is not None:
-                run.grace_seconds = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+                run.grace_seconds = metadata.get("deletionGracePeriodSeconds") or 0
                 run.ending.set()
             elif not here:
-                self._server.soon(lambda: self._hands.remove(stored.key))
+                self._hands.soon(lambda: self._remove(key))
         elif not here and (pod.get("status") or {}).get("phase") == "Pending":
-            self._launch(stored)
+            self._launch(pod)
 
-    def _launch(self, stored: Stored) -> None:
+    def _remove(self, key: Key) -> None:
+        """Confirm that a pod is gone."""
+        if self._hands.find(PODS, key) is not None:
+            self._hands.delete(PODS, key, grace_seconds=0)
+
+    def _launch(self, pod: Json) -> None:
         self._next_address += 1
         number = self._next_address
-        host = stored.obj["spec"].get("hostNetwork")
+        host = pod["spec"].get("hostNetwork")
         # Kubelets of tests that run at the same time must not share addresses.
         high, low = divmod(os.getpid(), 250)
         network = f"127.{low + 1}.{(high + number // 250) % 250 + 1}"
         address = "127.0.0.1" if host else f"{network}.{number % 250 + 2}"
-        namespace, name = stored.key
-        directory = self._directory / namespace / f"{name}-{stored.uid[:8]}"
-        run = _Run(stored.key, stored.uid, address, directory)
-        run.thread = threading.Thread(target=self._play, args=(run, stored.obj), daemon=True)
-        self._runs[stored.key] = run
+        namespace, name = key_of(pod)
+        uid = pod["metadata"]["uid"]
+        directory = self._directory / namespace / f"{name}-{uid[:8]}"
+        run = _Run(key_of(pod), uid, address, directory)
+        run.thread = threading.Thread(target=self._play, args=(run, pod), daemon=True)
+        self._runs[run.key] = run
         run.thread.start()
 
     def _logs(self, namespace: str, name: str, container: str) -> bytes | None:
@@ -197,23 +197,26 @@ class ProcessKubelet:
                 process.wait()
         if run.lost:
             return
-        now = self._server.api.timestamp()
+        now = self._hands.now()
         words = run.directory / "termination-log"
         said = words.read_text(errors="replace") if words.exists() else ""
         self._status(run, lambda pod: kubelet_status.ended(pod, now, codes, message=said))
-        self._server.call(lambda: self._confirm(run))
+        self._hands.call(lambda: self._confirm(run))
 
     def _played(self, run: _Run, pod: Json) -> dict[str, int]:
         """Run a pod; returns container -> exit code. Raises ``LookupError`` for what it lacks."""
-        mounts = self._server.call(lambda: prepared(self._server.api, pod, run.directory))
+        mounts = prepared(self._read, pod, run.directory)
         codes = self._initialise(run, pod, mounts)
         return self._main(run, pod, mounts) if codes is None else codes
 
     def _confirm(self, run: _Run) -> None:
         """Let a deleted pod go once its processes have ended."""
-        stored = self._hands.pod(run.key)
-        if stored is not None and "deletionTimestamp" in stored.obj["metadata"]:
-            self._hands.remove(run.key)
+        pod = self._hands.find(PODS, run.key)
+        if pod is not None and "deletionTimestamp" in pod["metadata"]:
+            self._remove(run.key)
+
+    def _read(self, plural: str, namespace: str, name: str) -> Json | None:
+        return self._hands.find(("", plural), (namespace, name))
 
     def _cannot_start(self, run: _Run, why: str) -> None:
         def waiting(pod: Json) -> Json:
@@ -227,15 +230,15 @@ class ProcessKubelet:
         self._status(run, waiting)
         run.ending.wait()
         if not run.lost:
-            self._server.call(lambda: self._confirm(run))
+            self._hands.call(lambda: self._confirm(run))
 
     def _status(self, run: _Run, status: Callable[[Json], Json]) -> None:
         def write() -> None:
-            stored = self._hands.pod(run.key)
-            if stored is not None and stored.uid == run.uid:
-                self._hands.write_status(run.key, status)
+            pod = self._hands.find(PODS, run.key)
+            if pod is not None and pod["metadata"]["uid"] == run.uid:
+                self._hands.write_status(PODS, run.key, status)
 
-        self._server.call(write)
+        self._hands.call(write)
 
     def _initialise(self, run: _Run, pod: Json, mounts: Mounts) -> dict[str, int] | None:
         """Run the init containers; returns the pod's codes if one of them ended it."""
@@ -256,7 +259,7 @@ class ProcessKubelet:
         containers = pod["spec"]["containers"]
         for container in containers:
             self._start(run, pod, container, mounts)
-        now = self._server.api.timestamp()
+        now = self._hands.now()
         address = run.address
         self._status(run, lambda pod: kubelet_status.running(pod, now, address, "127.0.0.1"))
         policy = pod["spec"].get("restartPolicy", "Always")
@@ -274,7 +277,7 @@ class ProcessKubelet:
 
     def _again(self, run: _Run, pod: Json, name: str, mounts: Mounts, code: int) -> None:
         container = next(one for one in pod["spec"]["containers"] if one["name"] == name)
-        now = self._server.api.timestamp()
+        now = self._hands.now()
         self._status(run, lambda pod: kubelet_status.restarted(pod, now, code))
         if not run.ending.wait(_RESTART_SECONDS):
             self._start(run, pod, container, mounts)
@@ -284,9 +287,7 @@ class ProcessKubelet:
     ) -> "subprocess.Popen[bytes]":
         """Start one container's process, in a session of its own."""
         status = {**pod, "status": {**pod.get("status", {}), "podIP": run.address}}
-        environ = self._server.call(
-            lambda: environment(self._server.api, status, container, self._environ)
-        )
+        environ = environment(self._read, status, container, self._environ)
         own = mounts.of(container)
         last_words = str(run.directory / "termination-log")
         environ = {
@@ -349,9 +350,9 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 @contextlib.contextmanager
-def process_kubelet(server: Server, directory: Path, **more: Any) -> Iterator[ProcessKubelet]:
+def process_kubelet(cluster: Handed, directory: Path, **more: Any) -> Iterator[ProcessKubelet]:
     """Run a kubelet in a directory that is removed with it."""
-    kubelet = ProcessKubelet(server, directory, **more)
+    kubelet = ProcessKubelet(cluster, directory, **more)
     try:
         yield kubelet
     finally:

@@ -1,14 +1,16 @@
 """A pod's volumes as directories of this machine, and its containers' environment."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.apiserver.core.api import Api
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.quantities import parsed
+
+#: Finds a Secret or ConfigMap by its plural, namespace and name.
+Find = Callable[[str, str, str], Json | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def _replaced(text: str, path: str, mark: str) -> str:
     return result
 
 
-def prepared(api: Api, pod: Json, directory: Path) -> Mounts:
+def prepared(find: Find, pod: Json, directory: Path) -> Mounts:
     """Make a pod's volumes below ``directory``; raises ``LookupError`` for what is missing."""
     directories: dict[str, Path] = {}
     for volume in pod["spec"].get("volumes") or ():
@@ -65,7 +67,7 @@ def prepared(api: Api, pod: Json, directory: Path) -> Mounts:
         place = directory / "volumes" / volume["name"]
         place.mkdir(parents=True, exist_ok=True)
         directories[volume["name"]] = place
-        for name, content in _files(api, pod, volume).items():
+        for name, content in _files(find, pod, volume).items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
     return Mounts(directories)
@@ -84,25 +86,25 @@ def refresh(pod: Json, directory: Path) -> None:
                     fresh.replace(place)
 
 
-def _files(api: Api, pod: Json, volume: Json) -> dict[str, bytes]:
+def _files(find: Find, pod: Json, volume: Json) -> dict[str, bytes]:
     namespace = pod["metadata"]["namespace"]
     if "secret" in volume:
         source = volume["secret"]
-        data = _secret(api, namespace, source["secretName"], bool(source.get("optional")))
+        data = _secret(find, namespace, source["secretName"], bool(source.get("optional")))
         return _chosen(data, source.get("items"))
     if "configMap" in volume:
         source = volume["configMap"]
-        data = _config(api, namespace, source["name"], bool(source.get("optional")))
+        data = _config(find, namespace, source["name"], bool(source.get("optional")))
         return _chosen(data, source.get("items"))
     if "downwardAPI" in volume:
         return _downward(pod, volume["downwardAPI"])
     found: dict[str, bytes] = {}
     for source in (volume.get("projected") or {}).get("sources") or ():
-        found |= _projected(api, pod, source)
+        found |= _projected(find, pod, source)
     return found
 
 
-def _projected(api: Api, pod: Json, source: Json) -> dict[str, bytes]:
+def _projected(find: Find, pod: Json, source: Json) -> dict[str, bytes]:
     namespace = pod["metadata"]["namespace"]
     if "serviceAccountToken" in source:
         account = pod["spec"].get("serviceAccountName", "default")
@@ -112,10 +114,10 @@ def _projected(api: Api, pod: Json, source: Json) -> dict[str, bytes]:
         return _downward(pod, source["downwardAPI"])
     # The cluster's certificates are nowhere: this server speaks plain HTTP.
     if "configMap" in source:
-        data = _config(api, namespace, source["configMap"]["name"], optional=True)
+        data = _config(find, namespace, source["configMap"]["name"], optional=True)
         return _chosen(data, None)
     if "secret" in source:
-        data = _secret(api, namespace, source["secret"]["name"], optional=False)
+        data = _secret(find, namespace, source["secret"]["name"], optional=False)
         return _chosen(data, source["secret"].get("items"))
     return {}
 
@@ -134,21 +136,21 @@ def _chosen(data: Mapping[str, bytes], items: list[Json] | None) -> dict[str, by
     return {item["path"]: data[item["key"]] for item in items}
 
 
-def _object(api: Api, plural: str, namespace: str, name: str, optional: bool) -> Json:
-    stored = api.store.find(("", plural), (namespace, name))
-    if stored is None and not optional:
+def _object(find: Find, plural: str, namespace: str, name: str, optional: bool) -> Json:
+    found = find(plural, namespace, name)
+    if found is None and not optional:
         raise LookupError(f'{plural.removesuffix("s")} "{name}" not found')
-    return stored.obj if stored is not None else {}
+    return found or {}
 
 
-def _secret(api: Api, namespace: str, name: str, optional: bool) -> dict[str, bytes]:
-    obj = _object(api, "secrets", namespace, name, optional)
+def _secret(find: Find, namespace: str, name: str, optional: bool) -> dict[str, bytes]:
+    obj = _object(find, "secrets", namespace, name, optional)
     data = {key: base64.b64decode(text) for key, text in (obj.get("data") or {}).items()}
     return data | {key: text.encode() for key, text in (obj.get("stringData") or {}).items()}
 
 
-def _config(api: Api, namespace: str, name: str, optional: bool) -> dict[str, bytes]:
-    obj = _object(api, "configmaps", namespace, name, optional)
+def _config(find: Find, namespace: str, name: str, optional: bool) -> dict[str, bytes]:
+    obj = _object(find, "configmaps", namespace, name, optional)
     return {key: text.encode() for key, text in (obj.get("data") or {}).items()}
 
 
@@ -177,7 +179,7 @@ def _resource_of(container: Json, reference: Json) -> str:
     return str(int(-(-parsed(amount) // divisor)))
 
 
-def environment(api: Api, pod: Json, container: Json, base: Mapping[str, str]) -> dict[str, str]:
+def environment(find: Find, pod: Json, container: Json, base: Mapping[str, str]) -> dict[str, str]:
     """Return a container's environment over what its image has (``base``)."""
     namespace = pod["metadata"]["namespace"]
     found = dict(base) | {"HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"]}
@@ -185,20 +187,20 @@ def environment(api: Api, pod: Json, container: Json, base: Mapping[str, str]) -
         prefix = source.get("prefix", "")
         if "secretRef" in source:
             name, optional = source["secretRef"]["name"], bool(source["secretRef"].get("optional"))
-            data = _secret(api, namespace, name, optional)
+            data = _secret(find, namespace, name, optional)
         else:
             reference = source["configMapRef"]
-            data = _config(api, namespace, reference["name"], bool(reference.get("optional")))
+            data = _config(find, namespace, reference["name"], bool(reference.get("optional")))
         found |= {prefix + key: value.decode() for key, value in data.items()}
     for variable in container.get("env") or ():
-        value = _value(api, pod, container, variable, found)
+        value = _value(find, pod, container, variable, found)
         if value is not None:
             found[variable["name"]] = value
     return found
 
 
 def _value(
-    api: Api, pod: Json, container: Json, variable: Json, so_far: Mapping[str, str]
+    find: Find, pod: Json, container: Json, variable: Json, so_far: Mapping[str, str]
 ) -> str | None:
     source = variable.get("valueFrom")
     namespace = pod["metadata"]["namespace"]
@@ -215,7 +217,7 @@ def _value(
         if kind in source:
             reference = source[kind]
             optional = bool(reference.get("optional"))
-            data = read(api, namespace, reference["name"], optional)
+            data = read(find, namespace, reference["name"], optional)
             if reference["key"] in data:
                 return data[reference["key"]].decode()
             if not optional:

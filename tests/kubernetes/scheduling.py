@@ -1,6 +1,6 @@
-"""A scheduler for the emulator: first fit by priority; a gang is placed as a whole or not at all.
+"""A scheduler for tests: first fit by priority; a gang is placed as a whole or not at all.
 
-``placed`` decides, purely. ``Scheduler`` carries it out inside a ``Server``.
+``placed`` decides, purely. ``Scheduler`` carries it out.
 """
 
 from collections import Counter, defaultdict
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tests.kubernetes.apiserver import Server
-from tests.kubernetes.apiserver.core.doors import bind
+from tests.kubernetes import kubelet_status
 from tests.kubernetes.apiserver.core.kinds import Json
-from tests.kubernetes.apiserver.core.store import Change, Key
+from tests.kubernetes.apiserver.core.store import Key
+from tests.kubernetes.apiserver.hands import PODS, Heard, key_of
 from tests.kubernetes.apiserver.objects.quantities import parsed
+from tests.kubernetes.kubelet import Handed
 
 Amounts = dict[str, Decimal]
 
@@ -22,7 +23,10 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 _POD_GROUPS = ("scheduling.volcano.sh", "podgroups")
 #: Pods that appear together are placed together.
 _GATHER_SECONDS = 0.002
-_PODS, _NODES = ("", "pods"), ("", "nodes")
+#: A gang whose group is not there yet is looked at again after so long.
+_AGAIN_SECONDS = 0.2
+#: More than ever come: what a gang needs whose group is not there.
+_NEVER = 2**31
 
 
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
@@ -229,10 +233,10 @@ def _told(nodes: int, why: Counter[str]) -> str:
 
 
 class Scheduler:
-    """Places pods in a ``Server`` as soon as they appear or room comes free."""
+    """Places pods as soon as they appear or room comes free."""
 
-    def __init__(self, server: Server, *, names: Iterable[str] | None = None) -> None:
-        self._server = server
+    def __init__(self, cluster: Handed, *, names: Iterable[str] | None = None) -> None:
+        self._hands = cluster.hands
         #: The schedulers it plays, by ``schedulerName``; None: all.
         self._names = set(names) if names is not None else None
         self._pending: dict[Key, Json] = {}
@@ -243,29 +247,19 @@ class Scheduler:
         self._members: Counter[Key] = Counter()
         self._told: dict[Key, str] = {}
         self._due = False
-        self._unlisten = server.call(self._begin)
-
-    def _begin(self) -> Any:
-        for stored in self._server.api.store.all_of(_PODS):
-            self._note_pod(stored.key, stored.obj)
-        for stored in self._server.api.store.all_of(_NODES):
-            self._note_node(stored.key[1], stored.obj)
-        self._wake()
-        return self._server.api.store.listen(self._hear)
+        self._unlisten = self._hands.listen(self._hear)
 
     def close(self) -> None:
         """Place nothing more."""
-        self._server.call(self._unlisten)
+        self._unlisten()
 
-    def _hear(self, change: Change) -> None:
-        obj = None if change.type == "DELETED" else change.new.obj
-        if change.resource == _PODS:
-            if self._note_pod(change.new.key, obj):
+    def _hear(self, heard: Heard) -> None:
+        obj = None if heard.gone else heard.obj
+        if heard.resource == PODS:
+            if self._note_pod(key_of(heard.obj), obj):
                 self._wake()
-        elif change.resource == _NODES:
-            self._note_node(change.new.key[1], obj)
-            self._wake()
-        elif change.resource == _POD_GROUPS:
+        else:
+            self._note_node(heard.obj["metadata"]["name"], obj)
             self._wake()
 
     def _note_node(self, name: str, node: Json | None) -> None:
@@ -315,20 +309,18 @@ class Scheduler:
     def _wake(self) -> None:
         if not self._due and self._pending:
             self._due = True
-            self._server.soon(self._turn, _GATHER_SECONDS)
+            self._hands.soon(self._turn, _GATHER_SECONDS)
 
     def _turn(self) -> None:
         """Place what waits."""
         self._due = False
-        store = self._server.api.store
         places = [Place(place.node, dict(place.free)) for _, place in sorted(self._places.items())]
-        placement = placed(list(self._pending.items()), places, self._gangs())
-        kind = self._server.api.kinds.find("", "v1", "pods")
-        assert kind is not None
+        gangs = self._gangs()
+        placement = placed(list(self._pending.items()), places, gangs)
+        if any(gang.least == _NEVER for gang in gangs.values()):
+            self._hands.soon(self._wake, _AGAIN_SECONDS)
         for key, node in placement.bound.items():
-            stored = store.find(_PODS, key)
-            if stored is not None:
-                bind(self._server.api, kind, stored, node)
+            self._hands.bind(self._pending[key], node)
         for key, why in placement.waiting.items():
             if self._told.get(key) != why:
                 self._told[key] = why
@@ -341,19 +333,23 @@ class Scheduler:
             name = (pod["metadata"].get("annotations") or {}).get(GROUP_ANNOTATION)
             if name is None:
                 continue
-            group = self._server.api.store.find(_POD_GROUPS, (key[0], name))
+            group = self._hands.find(_POD_GROUPS, (key[0], name))
             # Without its group a pod of a gang waits for ever, as under Volcano.
-            least = group.obj["spec"].get("minMember", 1) if group else 2**31
+            least = group["spec"].get("minMember", 1) if group else _NEVER
             found[key] = Gang(name, least, self._members[key[0], name])
         return found
 
     def _tell(self, key: Key, why: str) -> None:
         """Say on a pod why it waits."""
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "lastTransitionTime": self._server.api.timestamp(),
-            "reason": "Unschedulable",
-            "message": why,
-        }
-        self._server.patch_status("pods", *key, {"conditions": [condition]}, "kube-scheduler")
+        new = kubelet_status.condition(
+            "PodScheduled", False, self._hands.now(), "Unschedulable", why
+        )
+
+        def status(pod: Json) -> Json:
+            known = (pod.get("status") or {}).get("conditions") or []
+            return {
+                **(pod.get("status") or {}),
+                "conditions": kubelet_status.with_condition(known, new),
+            }
+
+        self._hands.write_status(PODS, key, status)

@@ -27,7 +27,7 @@ from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover
 from scaler.kubernetes.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, secret_name
 from scaler.kubernetes.pods.manifest import Injection
-from scaler.kubernetes.secrets import JobSecrets
+from scaler.kubernetes.replicas.secrets import JobSecrets
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 from tests.api.app import Api

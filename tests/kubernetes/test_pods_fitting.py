@@ -108,8 +108,8 @@ def test_cordoned_and_silent_nodes_take_nothing():
 
 
 def test_host_ports_do_not_clash():
-    taken = ports.taken([{"spec": {"containers": [{"ports": [{"hostPort": 20000}]}]}}])
+    taken = ports.of({"spec": {"containers": [{"ports": [{"hostPort": 20000}]}]}})
 
-    assert ports.choose(taken) == 20001
+    assert ports.choose({int(port) for port in taken}) == 20001
     with pytest.raises(BadInput, match="widen --host-ports"):
         ports.choose({20000}, 20000, 20000)

@@ -54,6 +54,13 @@ def test_the_agents_own_word_says_how_it_ended():
     assert (seen.phase, seen.exit, seen.detail) == (Phase.ENDED, ReplicaExit.LEFT, "let go")
 
 
+def test_the_agents_own_word_says_that_the_node_is_not_to_be_chosen_again():
+    word = WORD.replace("}", ', "unfit": "an accelerator of it failed"}')
+
+    assert look(ended(0, message=word), 3).unfit == "an accelerator of it failed"
+    assert look(ended(0, message=WORD), 3).unfit == ""
+
+
 def test_without_a_word_success_is_success():
     assert look(ended(0), 0).exit is ReplicaExit.SUCCEEDED
 

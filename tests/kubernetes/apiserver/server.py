@@ -1,13 +1,9 @@
 """The server as tests hold it: started, asked, broken, restarted."""
 
-import asyncio
 import contextlib
-import socket
-import ssl
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from aiohttp import web
@@ -15,46 +11,50 @@ from aiohttp import web
 from tests.kubernetes.apiserver.core.access import Access
 from tests.kubernetes.apiserver.core.api import Api, Ask
 from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.hands import Inside
 from tests.kubernetes.apiserver.objects.patches import strategic
 from tests.kubernetes.apiserver.wire.faults import Faults
 from tests.kubernetes.apiserver.wire.http import Http, Traffic
-
-T = TypeVar("T")
+from tests.kubernetes.apiserver.wire.listening import Listening
 
 #: The kinds that this repository ships.
 SHIPPED = Path(__file__).parents[3] / "deploy" / "crds"
-_WAIT_SECONDS = 60.0
-#: Turns of the loop until nothing follows from what was due.
-_ROUNDS = 20
 
 
-class Server:
-    """A running API server. Its state outlives ``stop`` and ``start``."""
+class Server(Listening):
+    """A running API server. Its state outlives ``stop`` and ``start``.
+
+    ``bare``: nothing runs beside it, as under envtest: no garbage is collected, namespaces that
+    are deleted stay, none gets a service account.
+    """
+
+    #: Somebody collects garbage, and namespaces go.
+    collects: bool
 
     def __init__(
-        self, directory: Path, *, bookmark_seconds: float = 10.0, history: int = 20_000
+        self,
+        directory: Path,
+        *,
+        bookmark_seconds: float = 10.0,
+        history: int = 20_000,
+        bare: bool = False,
     ) -> None:
-        self.api = Api(history=history)
+        super().__init__("apiserver")
+        self.collects = not bare
+        self.api = Api(history=history, bare=bare)
         self.faults = Faults()
         self.access = Access(self.api.store)
         self.http = Http(self.api, self.faults, self.access, bookmark_seconds)
         self._directory = directory
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="apiserver", daemon=True
-        )
-        self._runner: web.AppRunner | None = None
-        self._port = 0
-        self._held: socket.socket | None = None
-        self._listening: asyncio.Server | None = None
-        #: Speaks TLS where one is given before ``start``.
-        self.ssl_context: ssl.SSLContext | None = None
-        self._thread.start()
+        self.hands = Inside(self)
 
-    @property
-    def url(self) -> str:
-        """Return where it listens."""
-        return f"http://127.0.0.1:{self._port}"
+    def application(self) -> web.Application:
+        """Return what answers."""
+        return self.http.application()
+
+    def end_watches(self) -> None:
+        """End every watch cleanly; on the own thread."""
+        self.http.end_watches()
 
     @property
     def traffic(self) -> Traffic:
@@ -68,49 +68,15 @@ class Server:
 
     def kubeconfig_for(self, user: str, namespace: str = "default") -> Path:
         """Return the kubeconfig of ``system:serviceaccount:ns:name``, who may what RBAC says."""
-        credentials: Json = {}
-        if user:
-            token = f"token-of-{user}"
+        token = f"token-of-{user}" if user else ""
+        if token:
             self.http.tokens[token] = user
-            credentials = {"token": token}
-        name = user or "admin"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "emulator", "cluster": {"server": self.url}}],
-            "users": [{"name": name, "user": credentials}],
-            "contexts": [
-                {
-                    "name": name,
-                    "context": {"cluster": "emulator", "user": name, "namespace": namespace},
-                }
-            ],
-            "current-context": name,
-        }
-        file = self._directory / f"kubeconfig-{name.replace(':', '-')}-{self._port}.yaml"
-        file.write_text(yaml.safe_dump(config))
-        return file
-
-    def call(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the server's thread, where ``api`` may be used; returns its result."""
-        if threading.current_thread() is self._thread:
-            return work()
-
-        async def run() -> T:
-            return work()
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_WAIT_SECONDS)
-
-    def soon(self, work: Callable[[], object], seconds: float = 0.0) -> None:
-        """Run ``work`` on the server's thread later."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, work)
+        return kubeconfig(self._directory, self.url, user or "admin", token, namespace)
 
     def install(self, *files: Path) -> None:
         """Serve the CustomResourceDefinitions in YAML files."""
-        for file in files:
-            for document in yaml.load_all(file.read_bytes(), yaml.CSafeLoader):
-                if document and document.get("kind") == "CustomResourceDefinition":
-                    self.call(lambda document=document: self.api.install(document))
+        for document in definitions_in(*files):
+            self.call(lambda document=document: self.api.install(document))
 
     def objects(self, plural: str, group: str = "", namespace: str = "") -> list[Json]:
         """Return what is kept of a resource."""
@@ -132,105 +98,38 @@ class Server:
         patched = strategic(stored.obj, {"status": status}, kind.shape)
         self.api.write(kind, stored, patched, Ask(manager=manager), "status")
 
-    def start(self) -> None:
-        """Listen, where it listened before."""
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_WAIT_SECONDS)
-
-    def stop(self) -> None:
-        """Refuse connections, and break those there are."""
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_WAIT_SECONDS)
-
-    def restart(self) -> None:
-        """Break everything off and listen again."""
-        self.stop()
-        self.start()
-
-    @contextlib.contextmanager
-    def outage(self) -> Iterator[None]:
-        """Refuse connections while the block runs."""
-        self.stop()
-        try:
-            yield
-        finally:
-            self.start()
-
     def expire(self) -> None:
         """Forget all history: watches end with 410, and so does watching from before."""
         self.call(lambda: self.http.end_watches(expire=True))
 
-    def drop_watches(self) -> None:
-        """End all watches cleanly."""
-        self.call(self.http.end_watches)
 
-    def close(self) -> None:
-        """Stop for good."""
-        self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_WAIT_SECONDS)
-        self._loop.close()
-        if self._held is not None:
-            self._held.close()
-
-    async def _start(self) -> None:
-        self._runner = web.AppRunner(
-            self.http.application(),
-            access_log=None,
-            shutdown_timeout=0.0,
-            handler_cancellation=True,
-        )
-        await self._runner.setup()
-        if self._held is None:
-            self._held = _held_port()
-            self._port = self._held.getsockname()[1]
-        self._listening = await self._loop.create_server(
-            self._runner.server,
-            "127.0.0.1",
-            self._port,
-            reuse_address=True,
-            reuse_port=True,
-            ssl=self.ssl_context,
-            # A thousand connections at once are no reason to refuse one.
-            backlog=4096,
-        )
-
-    async def _stop(self) -> None:
-        if self._runner is None:
-            return
-        runner, self._runner = self._runner, None
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            # First accept no more and let what was accepted come up: CPython 3.11 loses a
-            # connection whose listener is closed between the two.
-            for listener in listening.sockets:
-                self._loop.remove_reader(listener.fileno())
-            await _rounds()
-            listening.close()
-        self.http.end_watches()
-        _abort_all(self._loop)
-        await runner.cleanup()
-        _abort_all(self._loop)
-        await _rounds()
+def kubeconfig(directory: Path, url: str, name: str, token: str, namespace: str) -> Path:
+    """Write a kubeconfig of one user at one server; returns where it lies."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "emulator", "cluster": {"server": url}}],
+        "users": [{"name": name, "user": {"token": token} if token else {}}],
+        "contexts": [
+            {
+                "name": name,
+                "context": {"cluster": "emulator", "user": name, "namespace": namespace},
+            }
+        ],
+        "current-context": name,
+    }
+    port = url.rpartition(":")[2]
+    file = directory / f"kubeconfig-{name.replace(':', '-')}-{port}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return file
 
 
-async def _rounds() -> None:
-    """Let everything happen that is due, and what follows from it."""
-    for _ in range(_ROUNDS):
-        await asyncio.sleep(0)
-
-
-def _abort_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Break every connection: the loop knows those, too, that aiohttp has already forgotten."""
-    transports: Mapping[int, asyncio.Transport] = vars(loop)["_transports"]
-    for transport in list(transports.values()):
-        transport.abort()
-
-
-def _held_port() -> socket.socket:
-    """Return a socket that keeps a free port ours while nobody listens there."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind(("127.0.0.1", 0))
-    return held
+def definitions_in(*files: Path) -> Iterator[Json]:
+    """Yield the CustomResourceDefinitions of YAML files."""
+    for file in files:
+        for document in yaml.load_all(file.read_bytes(), yaml.CSafeLoader):
+            if document and document.get("kind") == "CustomResourceDefinition":
+                yield document
 
 
 @contextlib.contextmanager

@@ -144,6 +144,9 @@ def _secret(obj: Json) -> Json:
 
 
 def _definition(obj: Json) -> Json:
+    if "spec" not in obj:
+        # It is as it was, and was completed then.
+        return obj
     spec = dict(obj["spec"])
     names = {
         "listKind": f"{spec['names']['kind']}List",

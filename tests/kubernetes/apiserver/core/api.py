@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kubernetes.apiserver.core import admission, removal
+from tests.kubernetes.apiserver.core import admission, quota, removal
 from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
 from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.core.store import Key, Store, Stored
@@ -49,8 +49,14 @@ class Api:
     """An API server without a network."""
 
     def __init__(
-        self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), history: int = 20_000
+        self,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        history: int = 20_000,
+        bare: bool = False,
     ) -> None:
+        """``bare``: no controllers run beside it."""
+        self.bare = bare
         self.kinds = Kinds()
         self.store = Store(history)
         self._now = now
@@ -139,6 +145,8 @@ class Api:
             raise invalid(kind.kind, kind.group, key[1], found)
         if self.store.find(kind.resource, key) is not None:
             raise already_exists(kind.plural, kind.group, key[1])
+        if kind.resource == ("", "pods"):
+            quota.check(self.store, obj)
         if ask.dry_run:
             return Stored(obj, key, 0)
         stored = self.store.put(kind.resource, key, obj)
@@ -146,7 +154,7 @@ class Api:
         return stored
 
     def _after_create(self, kind: Kind, stored: Stored) -> None:
-        if kind.plural == "namespaces":
+        if kind.plural == "namespaces" and not self.bare:
             account = {"metadata": {"name": "default"}}
             self.create(self._core("serviceaccounts"), stored.key[1], account, Ask())
         elif kind.plural == "customresourcedefinitions":

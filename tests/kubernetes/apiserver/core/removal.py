@@ -96,6 +96,10 @@ def finish(
 ) -> Stored:
     """Remove an object for good, and what hangs on it."""
     gone = api.store.remove(resource, stored.key, obj)
+    if resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
+        _unserve(api, obj)
+    if api.bare:
+        return gone
     uid = stored.uid
     orphaned = propagation == "Orphan"
     for other, dependent in api.store.dependents(uid):
@@ -106,8 +110,6 @@ def finish(
         owner = api.store.by_uid(reference["uid"])
         if owner is not None and FOREGROUND in (owner[1].obj["metadata"].get("finalizers") or ()):
             _release(api, *owner)
-    if resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
-        _unserve(api, obj)
     if stored.key[0]:
         _emptied(api, stored.key[0])
     return gone
@@ -176,6 +178,8 @@ def _namespace(api: "Api", stored: Stored, how: Deletion) -> tuple[Stored, bool]
         status = {**stored.obj.get("status", {}), "phase": "Terminating"}
         obj = {**stored.obj, "metadata": metadata, "status": status}
         stored = api.store.put(("", "namespaces"), stored.key, obj)
+    if api.bare:
+        return stored, False
     for resource in api.store.resources():
         for inside in list(api.store.all_of(resource, name)):
             collect(api, resource, inside.key)

@@ -1,0 +1,55 @@
+"""ResourceQuotas: what pods of a namespace may ask for together."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Store
+from tests.kubernetes.apiserver.objects.errors import Refused
+from tests.kubernetes.apiserver.objects.quantities import parsed
+
+_OVER = ("Succeeded", "Failed")
+
+
+def asked(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return what a pod counts for, as quotas spell it: ``pods``, ``requests.cpu``, ``cpu`` …"""
+    found: dict[str, Decimal] = defaultdict(Decimal, {"pods": Decimal(1)})
+    for container in pod["spec"].get("containers") or ():
+        resources = container.get("resources") or {}
+        limits = resources.get("limits") or {}
+        for name, amount in {**limits, **(resources.get("requests") or {})}.items():
+            found[f"requests.{name}"] += parsed(amount)
+            found[name] += parsed(amount)
+        for name, amount in limits.items():
+            found[f"limits.{name}"] += parsed(amount)
+    return dict(found)
+
+
+def check(store: Store, pod: Json) -> None:
+    """Refuse a pod that its namespace's quotas have no room for."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    for quota in store.all_of(("", "resourcequotas"), namespace):
+        told = _exceeded(quota.obj, pod, store)
+        if told:
+            raise Refused(403, "Forbidden", f'pods "{name}" is forbidden: {told}')
+
+
+def _exceeded(quota: Json, pod: Json, store: Store) -> str:
+    hard = {name: parsed(amount) for name, amount in (quota["spec"].get("hard") or {}).items()}
+    name, wanted = quota["metadata"]["name"], asked(pod)
+    if missing := sorted(hard.keys() - wanted.keys()):
+        return f"failed quota: {name}: must specify {','.join(missing)}"
+    used: dict[str, Decimal] = defaultdict(Decimal)
+    for other in store.all_of(("", "pods"), pod["metadata"]["namespace"]):
+        if (other.obj.get("status") or {}).get("phase") not in _OVER:
+            for resource, amount in asked(other.obj).items():
+                used[resource] += amount
+    over = sorted(each for each in hard if used[each] + wanted[each] > hard[each])
+    if not over:
+        return ""
+    requested = ",".join(f"{each}={wanted[each]:f}" for each in over)
+    spent = ",".join(f"{each}={used[each]:f}" for each in over)
+    limited = ",".join(f"{each}={hard[each]:f}" for each in over)
+    return f"exceeded quota: {name}, requested: {requested}, used: {spent}, limited: {limited}"
