@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(str(unusable))
         ended = Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
     try:
-        place.end(ended.exit, ended.exit_code, ended.detail)
+        place.end(ended.exit, ended.exit_code, ended.detail, unfit=ended.unfit)
     except OSError as full:
         say(f"exit.json cannot be written, the scaler will call this lost: {full}")
     return ended.exit_code

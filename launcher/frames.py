@@ -313,6 +313,8 @@ class Bye(Frame, frozen=True, kw_only=True):
     exit: ReplicaExit
     exit_code: int
     detail: str
+    #: Why its node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
 
 
 ANY = (

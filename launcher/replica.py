@@ -75,6 +75,8 @@ class ReplicaEnd:
     exit_code: int
     detail: str
     at: datetime
+    #: Why its node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,10 +219,10 @@ class ReplicaPlace:
         # Whom it is about does not outlive a power cut either.
         write(self.directory / "state.json", status, durable=False)
 
-    def end(self, exit: ReplicaExit, exit_code: int, detail: str) -> None:
+    def end(self, exit: ReplicaExit, exit_code: int, detail: str, *, unfit: str = "") -> None:
         """Say how it ended."""
         at = datetime.now(UTC)
-        end = ReplicaEnd(exit=exit, exit_code=exit_code, detail=detail, at=at)
+        end = ReplicaEnd(exit=exit, exit_code=exit_code, detail=detail, at=at, unfit=unfit)
         write(self.directory / "exit.json", end)
 
 

@@ -14,7 +14,7 @@ from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from brain.views import JobWish
-from scaler.ports import Observed, Phase, ReplicaSeen, document
+from scaler.ports import UNFIT, Observed, Phase, ReplicaSeen, document, unfit_nodes
 
 #: A replica that was lost within so short a life was never of use.
 QUICK = timedelta(seconds=10)
@@ -130,7 +130,7 @@ def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iter
         # What runs was started from a document that could be used; it is let go on.
         yield Wait(why) if alive else _give_up(wish, why, order, seen)
         return
-    if why := seen.lacking or _pause(wish, seen, now):
+    if why := seen.lacking or _unfit(wish, seen, now) or _pause(wish, seen, now):
         yield Wait(why)
         return
     for replica in intended:
@@ -207,6 +207,21 @@ def _away(order: Order, seen: Observed, now: datetime) -> int:
         and replica.ended_at <= now
         and (order.confirmed_at is None or replica.ended_at > order.confirmed_at)
         for replica in seen.replicas
+    )
+
+
+def _unfit(wish: JobWish, seen: Observed, now: datetime) -> str | None:
+    """Why the only node that there is shall get no replica: the job left it, and goes on without.
+
+    Where there are several, who places replicas keeps off those that were left.
+    """
+    last = unfit_nodes(seen.replicas, now).get(None)
+    if last is None or last.ended_at is None or not _recent(wish, last):
+        return None
+    until = last.ended_at + UNFIT
+    return (
+        f"replica {last.id} left this node, and none is started here before {until:%H:%M} UTC "
+        f"or the next plan: {last.unfit}"
     )
 
 

@@ -159,7 +159,7 @@ class Hanging:
         peer = self._it.peers.get(found.replica)
         if why and peer is not None and peer.leaving_since is None:
             terms.tell(why)
-            peer.leaving_since = now
+            peer.leaving_since, peer.unfit = now, why
             self._changed()
 
 

@@ -129,7 +129,8 @@ class Checking:
             if out:
                 detail = f"this node {what} before training and is left out: {why}"
                 self._peers.release(
-                    replica, frames.Bye(exit=ReplicaExit.FAILED, exit_code=1, detail=detail)
+                    replica,
+                    frames.Bye(exit=ReplicaExit.FAILED, exit_code=1, detail=detail, unfit=detail),
                 )
 
     def _print(self, rounds: Sequence[Round], nodes: Mapping[int, str]) -> None:

@@ -156,7 +156,7 @@ def _leave_word(directory: Path, log: Path) -> None:
     end = replica.read(directory / "exit.json", ReplicaEnd)
     if end is None:
         return
-    short = replace(end, detail=end.detail[-2000:])
+    short = replace(end, detail=end.detail[-2000:], unfit=end.unfit[:500])
     try:
         log.write_bytes(wire.encode(short))
     except OSError as cannot:

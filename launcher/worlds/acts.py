@@ -255,10 +255,13 @@ def relabel(it: Standing, generation: int, goal: int) -> None:
 
 def release(it: Standing, replicas: tuple[int, ...]) -> None:
     """Let agents go."""
-    why = "let go by the coordinator"
     it.gone.update(replicas)
     for replica in replicas:
-        it.peers.release(replica, frames.Bye(exit=ReplicaExit.LEFT, exit_code=0, detail=why))
+        peer = it.peers.get(replica)
+        unfit = "" if peer is None else peer.unfit
+        why = unfit or "let go by the coordinator"
+        bye = frames.Bye(exit=ReplicaExit.LEFT, exit_code=0, detail=why, unfit=unfit)
+        it.peers.release(replica, bye)
 
 
 def revert(it: Standing, reason: str) -> None:

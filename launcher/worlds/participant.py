@@ -41,6 +41,8 @@ class Ended:
     exit: ReplicaExit
     exit_code: int
     detail: str
+    #: Why its node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
 
 
 class Participant:
@@ -207,7 +209,10 @@ class Participant:
                         self._followed_at = self._heard_at
                     if isinstance(frame, frames.Bye):
                         return Ended(
-                            exit=frame.exit, exit_code=frame.exit_code, detail=frame.detail
+                            exit=frame.exit,
+                            exit_code=frame.exit_code,
+                            detail=frame.detail,
+                            unfit=frame.unfit,
                         )
                     self._hear(frame)
             finally:

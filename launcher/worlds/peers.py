@@ -32,6 +32,8 @@ class Peer:
         self.since = now
         self.ready = hello.ready
         self.leaving_since: float | None = None
+        #: Why its node is left; empty: it leaves for no fault of it, or stays.
+        self.unfit = ""
         #: A port that was free on its machine lately.
         self.port = hello.port
         #: Parts of steps that are in its memory.

@@ -285,7 +285,7 @@ class Standing:
         self.books.note(failed=history, hopeless=what.give_up)
         for replica in what.leave:
             if peer := self.peers.get(replica):
-                peer.leaving_since = self.clock()
+                peer.leaving_since, peer.unfit = self.clock(), what.told
         return then(found, what.told)
 
     def _can_spare(self, replica: int | None) -> bool:

@@ -233,6 +233,7 @@ class LocalBackend:
                 exit=ending.exit,
                 exit_code=ending.exit_code,
                 detail=ending.detail,
+                unfit=ending.unfit,
             )
             self._memory.ended[directory.path] = seen
         return seen

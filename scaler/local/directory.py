@@ -49,6 +49,7 @@ class Ending:
     exit_code: int | None = None
     detail: str = ""
     at: datetime
+    unfit: str = ""
 
 
 class ReplicaDirectory:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from brain.types.world import Cause, WorldWish
+from brain.types.world import Cause, ReplicaExit, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.coordinator import Coordinator
+from launcher.diagnosis.signs import Signs
 from launcher.following.seats import SoleSeat
 from launcher.frames import Connection, digest
 from launcher.processes.values import ProbeEvent, WorkerExit
@@ -216,6 +218,29 @@ def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -
 
             assert await asyncio.wait_for(first.connection.receive(frames.Frame), 5) is None
             await (await connect(hello(0))).hear(frames.Welcome)
+
+    run(story())
+
+
+def test_an_agent_whose_node_is_sick_is_let_go_with_the_reason(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(3, minimum=1)) as connect:
+            agents = [await connect(hello(each, node=f"n{each}")) for each in range(3)]
+            for agent in agents:
+                world = await agent.steps()
+            signs = Signs(xids=("79 0000:3b:00",))
+            failed = replace(an_exit(1, rank=2), signs=signs)
+            agents[2].connection.send(frames.Exited(epoch=world.epoch, exit=failed))
+            for agent in agents:
+                await agent.hear(frames.Halt)
+                agent.stopped(world.epoch)
+            for agent in agents[:2]:
+                await agent.steps()
+            bye = await agents[2].hear(frames.Bye)
+
+            assert bye.exit is ReplicaExit.LEFT
+            assert bye.unfit == bye.detail
+            assert bye.unfit.startswith("n2 is left, because an accelerator of it failed")
 
     run(story())
 

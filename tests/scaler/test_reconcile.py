@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brain.types.job import Intent, JobState
+from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
-from scaler.ports import Phase
+from scaler.ports import Phase, unfit_nodes
 from scaler.reconcile import Clear, Close, GiveUp, Start, Stop, Wait, decide
 from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 
@@ -333,6 +334,39 @@ def test_gpus_that_are_not_there_are_named():
 
     assert isinstance(waits, Wait)
     assert "each needs 0 CPU, 2 GPU" in waits.reason
+
+
+SICK = "an accelerator of it failed"
+
+
+def test_the_only_node_gets_no_replica_while_it_is_left_as_sick():
+    sight = seen(replica(0), replica(1, exit=LEFT, unfit=SICK), named={0})
+
+    (waits,) = decide(order(wish(2)), sight, NOW)
+
+    assert waits == Wait(
+        "replica 1 left this node, and none is started here before 12:59 UTC or the next plan: "
+        "an accelerator of it failed"
+    )
+
+
+def test_a_node_that_was_left_is_tried_again_after_an_hour():
+    sight = seen(replica(0), replica(1, exit=LEFT, born=7200, died=3600, unfit=SICK), named={0})
+
+    assert decide(order(wish(2)), sight, NOW) == (Start(2, 0),)
+
+
+def test_a_plan_that_came_after_is_somebodys_word_to_try_the_node_again():
+    sight = seen(replica(0), replica(1, exit=LEFT, unfit=SICK), named={0})
+
+    assert decide(order(wish(2, generation=1)), sight, NOW) == (Start(2, 1),)
+
+
+def test_other_nodes_than_those_that_were_left_get_replicas():
+    left = replace(replica(1, exit=LEFT, unfit=SICK), node=NodeName("n1"))
+
+    assert decide(order(wish(2)), seen(replica(0), left, named={0}), NOW) == (Start(2, 0),)
+    assert list(unfit_nodes([left], NOW)) == ["n1"]
 
 
 def test_without_token_and_environment_nothing_starts():

@@ -78,6 +78,7 @@ def replica(
     asked: float | None = None,
     generation: int = 0,
     detail: str = "",
+    unfit: str = "",
 ) -> ReplicaSeen:
     """A replica started ``born`` seconds ago; with ``exit`` it ended ``died`` seconds ago."""
     return ReplicaSeen(
@@ -89,6 +90,7 @@ def replica(
         ended_at=ago(died) if exit else None,
         exit=exit,
         detail=detail,
+        unfit=unfit,
         asked_at=None if asked is None else ago(asked),
     )
 

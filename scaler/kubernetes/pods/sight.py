@@ -24,6 +24,8 @@ class Ending:
     exit_code: int | None = None
     detail: str = ""
     at: datetime | None = None
+    #: Why the node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
 
 
 def look(pod: Object, replica: int) -> ReplicaSeen:
@@ -105,6 +107,7 @@ def ended_as(seen: ReplicaSeen, ending: Ending) -> ReplicaSeen:
         exit=ending.exit,
         exit_code=ending.exit_code,
         detail=ending.detail,
+        unfit=ending.unfit,
     )
 
 
