@@ -5,7 +5,8 @@ in this process and in those of the agents, from where they are taken back while
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from brain import calls
 from brain.client import AsyncBrainClient
@@ -20,8 +21,14 @@ log = logging.getLogger(__name__)
 class Credentials:
     """Token and environment of each job that should run."""
 
-    def __init__(self, client: AsyncBrainClient, backend: JobBackend) -> None:
-        self._client, self._backend = client, backend
+    def __init__(
+        self,
+        client: AsyncBrainClient,
+        backend: JobBackend,
+        call: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """``call`` runs what asks the backend, where that does not keep others waiting."""
+        self._client, self._backend, self._call = client, backend, call
         self._environments: dict[JobId, Mapping[str, str]] = {}
         self._refused: dict[JobId, str] = {}
 
@@ -49,9 +56,9 @@ class Credentials:
         """
         try:
             await self._fetch_environment(wish)
-            if not self._backend.has_token(wish.job):
+            if not await self._call(self._backend.has_token, wish.job):
                 token = await self._client.send(calls.mint_agent_token(wish.job))
-                self._backend.put_token(wish.job, token.secret)
+                await self._call(self._backend.put_token, wish.job, token.secret)
             self._refused.pop(wish.job, None)
         except (BrainError, OSError) as why:
             self._refused[wish.job] = f"no agent can be started: {why}"
@@ -65,7 +72,7 @@ class Credentials:
         try:
             given = await self._client.send(calls.environment(wish.job))
         except Unavailable:
-            adopted = self._backend.environment(wish.job, names)
+            adopted = await self._call(self._backend.environment, wish.job, names)
             if adopted is None:
                 raise
             given = dict(adopted)

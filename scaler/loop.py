@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, ParamSpec, TypeVar, assert_never
 
 from brain import calls
 from brain.client import AsyncBrainClient
@@ -25,6 +25,9 @@ from scaler.reconcile import Action, Clear, Close, GiveUp, Order, Start, Stop, W
 from scaler.wishes import Wishes, WishFile, answered
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _STATES = {
     Phase.INTENDED: ReplicaState.STARTING,
@@ -65,13 +68,19 @@ class Scaler:
         clock: Callable[[], datetime],
         pace: Pace = Pace(),
         spares: Callable[[JobWish], int] = lambda wish: 0,
+        apart: bool = False,
     ) -> None:
-        """``spares``: how many replicas of a job are kept warm beside those that are wished."""
+        """``spares``: how many replicas of a job are kept warm beside those that are wished.
+
+        ``apart``: the backend asks a network, so a thread of its own waits for it. Wishes are
+        heard and reports told meanwhile.
+        """
         self._spares = spares
+        self._call: Callable[..., Awaitable[Any]] = asyncio.to_thread if apart else _here
         self._client, self._backend, self._file = client, backend, file
         self._pool, self._clock, self._pace = PoolName(pool), clock, pace
         self._wishes: Wishes | None = file.load()
-        self._credentials = Credentials(client, backend)
+        self._credentials = Credentials(client, backend, self._call)
         #: When Brain's word that a job is finished was first heard.
         self._finished: dict[JobId, datetime] = {}
         #: Alive here, without a wish, and Brain has not said why; and when to ask it again.
@@ -173,14 +182,16 @@ class Scaler:
         known = self._reports.get(seen.job)
         if known is None or replace(known, at=now) != report:
             self._reports[seen.job] = report
-            self._changed.set()
 
     async def _heal(self) -> None:
         # Brain is asked once before the first look: what is on disk may be long out of date.
         await self._asked.wait()
         while True:
             self._wake.clear()
-            self.look(self._clock())
+            before = dict(self._reports)
+            await self._call(self.look, self._clock())
+            if self._reports != before:
+                self._changed.set()
             await _at_most(self._pace.look, self._wake)
 
     async def _listen(self) -> None:
@@ -213,14 +224,15 @@ class Scaler:
             self._wanted.clear()
             away: Unavailable | None = None
             for wish in list(self._wishes.jobs.values()) if self._wishes else []:
-                if target(wish) and self._credentials.lacking(wish):
+                if target(wish) and await self._call(self._credentials.lacking, wish):
                     # Each job is tried although Brain is away: a living agent may stand in.
                     try:
                         await self._credentials.fetch(wish)
                     except Unavailable as why:
                         away = why
                     self._wake.set()
-            for job in [job for job, since in self._doubtful.items() if since <= self._clock()]:
+            doubtful = list(self._doubtful.items())
+            for job in [job for job, since in doubtful if since <= self._clock()]:
                 await self._ask_about(job)
             if away is not None:
                 raise away
@@ -257,7 +269,7 @@ class Scaler:
         return job not in self._closed and abs(age) >= self._pace.repeat
 
     async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
-        report = replace(report, at=self._clock())
+        known, report = report, replace(report, at=self._clock())
         try:
             await self._client.send(calls.report_replicas(report))
         except Unavailable:
@@ -266,7 +278,8 @@ class Scaler:
             # Refused for good: said once, and again when there is something new to say.
             log.warning("Brain refuses the report about %s: %s", job, why)
         self._told[job] = report
-        if job in self._closed:
+        if job in self._closed and self._reports.get(job) is known:
+            # What was seen while this was on its way is told, too.
             del self._reports[job]
 
     async def _beat(self) -> None:
@@ -295,6 +308,11 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def _here(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What needs no thread of its own."""
+    return call(*args, **kwargs)
 
 
 def _with_spares(order: Order, spares: Callable[[JobWish], int]) -> Order:

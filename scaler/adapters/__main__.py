@@ -55,7 +55,9 @@ async def _serve(given: argparse.Namespace, cluster: Cluster, token: str) -> Non
         mirroring = asyncio.create_task(asyncio.to_thread(_follow, mirror, stop))
         async with AsyncBrainClient(given.url, token) as asking:
             file = WishFile(given.home / "wishes.json")
-            scaler = Scaler(asking, backend, file, pool=given.pool, clock=_now, pace=PACE)
+            scaler = Scaler(
+                asking, backend, file, pool=given.pool, clock=_now, pace=PACE, apart=True
+            )
             work = asyncio.create_task(scaler.run())
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, work.cancel)

@@ -8,60 +8,40 @@ memory costs a detail: Brain tells the next operator which replicas it still bel
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
 
 from brain import wire
-from brain.errors import BadInput, BrainError, NotFound
+from brain.errors import BadInput, NotFound
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import ReplicaExit
 from brain.views import JobWish
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
-from scaler.kubernetes.machinery.cluster import (
-    POD,
-    AlreadyExists,
-    Cluster,
-    Invalid,
-    Object,
-    key_of,
-)
+from scaler.kubernetes.machinery.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import House, exhausted, order, past
 from scaler.kubernetes.pods.sight import Ending, ended_as, look, vanished
-from scaler.kubernetes.secrets import JobSecrets
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen
+from scaler.kubernetes.replicas.acts import Acts
+from scaler.kubernetes.replicas.memory import JobMemory, Sent, on_the_way
+from scaler.kubernetes.replicas.secrets import JobSecrets
+from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, unfit_nodes
 
 log = logging.getLogger(__name__)
 
-#: A pod that was created and is not reflected after so long is not there.
-_UNSEEN = timedelta(seconds=30)
-#: After a refusal (a quota, a webhook) pods of a job are asked for again after so long.
-_REFUSED = timedelta(seconds=10)
 _OVER = ("Succeeded", "Failed")
-
-Replica = tuple[JobId, int]
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is remembered of one job."""
-
-    #: Above every id that is known to be used; None: nobody has looked what was used before.
-    next: int | None = None
-    refused: tuple[str, datetime] | None = None
-    #: Replicas that the world has, as Brain last said; None: nobody knows.
-    named: frozenset[int] | None = None
-    epoch: int = 0
 
 
 class KubernetesBackend:
-    """Pods of ElasticJobs. ``find`` gives the object of a job."""
+    """Pods of ElasticJobs. ``find`` gives the object of a job.
+
+    Nothing is asked of the API server while the lock is held: the thread that hears of pods takes
+    it, too.
+    """
 
     def __init__(
         self,
@@ -80,12 +60,12 @@ class KubernetesBackend:
         self._host_ports = host_ports
         self._secrets = JobSecrets(cluster, find)
         self._pods.index("job", identity.job_index)
+        self._pods.index("host port", ports.of)
+        self._offered = nodes.sum("offers", _offers, NOTHING)
+        self._reserved = pods.sum("reserves", reserves, NOTHING)
         self._lock = threading.RLock()
-        self._known: dict[JobId, _Known] = {}
-        self._sent: dict[Replica, Object] = {}
-        self._gone: dict[Replica, ReplicaSeen] = {}
-        self._asked: dict[Replica, datetime] = {}
-        self._creating = ThreadPoolExecutor(creators, thread_name_prefix="create")
+        self._known: dict[JobId, JobMemory] = {}
+        self._acts = Acts(creators)
 
     # -- what is told from outside ---------------------------------------------------------------
 
@@ -94,15 +74,16 @@ class KubernetesBackend:
         found = identity.scaled_of(change.latest)
         if found is None:
             return
+        job, id = found
         with self._lock:
-            self._sent.pop(found, None)
+            known = self._job(job)
+            known.sent.pop(id, None)
             if change.new is None or _other(change.old, change.new):
                 assert change.old is not None, "what goes was there"
-                known = self._gone.get(found)
+                before = known.gone.get(id)
                 # What Brain believed in before its pod was listed is no knowledge of its end.
-                if known is None or known.phase is not Phase.ENDED:
-                    last = look(change.old, found[1])
-                    self._gone[found] = vanished(last, self._asked.get(found), now)
+                if before is None or before.phase is not Phase.ENDED:
+                    known.gone[id] = vanished(look(change.old, id), known.asked.get(id), now)
 
     def told(
         self,
@@ -118,14 +99,15 @@ class KubernetesBackend:
 
         A replica that it believes in and of which nothing is here has vanished while nobody looked.
         """
+        first = self._first(job)
         with self._lock:
             known = self._job(job)
             known.named, known.epoch = named, max(known.epoch, epoch)
             here = self._seen(job, now)
-            known.next = max(self._next(job), used)
+            known.next = max(known.next or first, used)
             for id in believed:
                 if id not in here:
-                    self._gone[job, id] = ReplicaSeen(
+                    known.gone[id] = ReplicaSeen(
                         id=id,
                         phase=Phase.GONE,
                         generation=0,
@@ -137,9 +119,8 @@ class KubernetesBackend:
         """The job's pods, those that are not reflected yet included."""
         with self._lock:
             found = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job)}
-            sent = {
-                pod["metadata"]["name"]: pod for (one, _), pod in self._sent.items() if one == job
-            }
+            known = self._known.get(job)
+            sent = {each.key.name: each.pod for each in known.sent.values()} if known else {}
             return list((sent | found).values())
 
     # -- JobBackend ------------------------------------------------------------------------------
@@ -151,47 +132,48 @@ class KubernetesBackend:
     def jobs(self) -> Sequence[JobId]:
         """Jobs with a pod, or with one that is remembered."""
         with self._lock:
-            named = {_job for pod in self._pods for _job in identity.job_index(pod)}
-            found = [*self._sent, *self._gone]
-            return sorted({JobId(job) for job in named} | {job for job, _ in found})
+            named = {JobId(job) for job in self._pods.values("job")}
+            return sorted(named | {job for job, known in self._known.items() if not known.empty})
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Pods as they stand."""
+        first, free, spent = self._first(job), self._free(), self._spent(job)
         with self._lock:
             known = self._job(job)
             seen = self._seen(job, now)
             alive = frozenset(id for id, one in seen.items() if one.alive)
-            known.next = max([self._next(job), *(id + 1 for id in seen)])
-            if known.refused and now >= known.refused[1] + _REFUSED:
-                known.refused = None
+            known.next = max([known.next or first, *(id + 1 for id in seen)])
             return Observed(
                 job=job,
                 replicas=tuple(seen[id] for id in sorted(seen)),
                 next_id=known.next,
                 # Nothing is taken from a world that nobody has told of.
                 named=alive if known.named is None else known.named,
-                free=self._free(),
-                lacking=known.refused[0] if known.refused else self._spent(job),
+                free=free,
+                lacking=known.refusal(now) or spent,
             )
 
     def start(
         self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
-        """Create the pod; its name is its identity, so nobody creates it twice."""
+        """Have the pod created; its name is its identity, so nobody creates it twice."""
+        first = self._first(wish.job)
         with self._lock:
-            if replica in self._seen(wish.job, now):
+            seen = self._seen(wish.job, now)
+            if replica in seen:
                 return
             obj = self._find(wish.job)
             if obj is None:
                 raise BadInput(f"job {wish.name}: its ElasticJob is not there any more")
             job, known = ElasticJob.read(obj), self._job(wish.job)
-            known.next = max(self._next(wish.job), replica + 1)
-            self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
+            known.next = max(known.next or first, replica + 1)
+            before = past(self._of_role(wish.job, job.scaled))
+            left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
             made = order(
                 job,
                 wish,
                 replica,
-                past(self._of_role(wish.job, job.scaled)),
+                replace(before, avoid=before.avoid | left),
                 self._house(),
                 now=now,
                 epoch=known.epoch,
@@ -204,27 +186,34 @@ class KubernetesBackend:
             pod["metadata"]["ownerReferences"] = [
                 identity.owner(job.metadata.name, job.metadata.uid)
             ]
-            self._sent[wish.job, replica] = pod
-        self._creating.submit(self._create, (wish.job, replica), pod, now)
+            known.sent[replica] = Sent.of(pod)
+        self._acts.do(
+            f"create {pod['metadata']['name']}",
+            partial(self._create, wish, replica, pod, environment),
+            partial(self._refused, wish.job, replica, pod, now),
+        )
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Delete the pod, with the grace that its template says, or with ``force`` none."""
         pod = self._pod(job, replica)
         if pod is None or look(pod, replica).phase in (Phase.ENDED, Phase.GONE):
             return
-        if not force:
-            self._asked.setdefault((job, replica), now)
         metadata = pod["metadata"]
-        try:
-            self._cluster.delete(
-                POD,
-                metadata["namespace"],
-                metadata["name"],
-                uid=metadata.get("uid"),
-                grace_seconds=0 if force else None,
-            )
-        except NotFound:
-            log.debug("%s is gone already", metadata["name"])
+        fresh = False
+        if not force:
+            with self._lock:
+                asked = self._job(job).asked
+                fresh = asked.setdefault(replica, now) is now
+
+        def failed(why: Exception) -> None:
+            # It was not asked after all, so that nobody ends it by force for not having heard.
+            with self._lock:
+                if fresh:
+                    self._job(job).asked.pop(replica, None)
+
+        verb = "kill" if force else "delete"
+        delete = partial(self._delete, pod, 0 if force else None)
+        self._acts.do(f"{verb} {metadata['namespace']}/{metadata['name']}", delete, failed)
 
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
@@ -235,10 +224,12 @@ class KubernetesBackend:
             if seen is None or seen.phase not in (Phase.GONE, Phase.INTENDED):
                 return
             ending = Ending(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
-            self._gone[job, replica] = ended_as(seen, ending)
+            self._job(job).gone[replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
         if pod is not None:
-            self._annotate(pod, {identity.ENDING: wire.encode(ending).decode()})
+            said = {identity.ENDING: wire.encode(ending).decode()}
+            name = f"close {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
         """Whether the job's Secret has one."""
@@ -265,43 +256,17 @@ class KubernetesBackend:
         with self._lock:
             self._known.pop(job, None)
             self._secrets.forget(job)
-            for remembered in (self._sent, self._gone, self._asked):
-                for replica in [each for each in remembered if each[0] == job]:
-                    del remembered[replica]
 
     def close_down(self) -> None:
-        """Wait for what is being created."""
-        self._creating.shutdown(wait=True)
+        """Wait for what is being done."""
+        self._acts.end()
 
     # -- how -------------------------------------------------------------------------------------
 
     def _seen(self, job: JobId, now: datetime) -> dict[int, ReplicaSeen]:
-        """Every replica of the job by id, the surest source last."""
-        found = {id: one for (of, id), one in self._gone.items() if of == job}
-        for (of, id), pod in list(self._sent.items()):
-            if of == job:
-                found[id] = self._unseen(pod, (of, id), now)
-        for pod in self._pods.by("job", job):
-            replica = identity.scaled_of(pod)
-            if replica is None:
-                continue
-            one = look(pod, replica[1])
-            closed = self._gone.get(replica)
-            if one.phase is Phase.GONE and closed is not None and closed.phase is Phase.ENDED:
-                one = closed
-            asked = self._asked.get(replica, one.asked_at)
-            found[replica[1]] = replace(one, asked_at=asked)
-        return found
-
-    def _unseen(self, pod: Object, replica: Replica, now: datetime) -> ReplicaSeen:
-        """One that was asked for and is not reflected yet, or, after a while, never was there."""
-        one = look(pod, replica[1])
-        if now - one.started_at < _UNSEEN:
-            return one
-        self._sent.pop(replica, None)
-        lost = replace(one, phase=Phase.GONE, detail="its pod never came into being")
-        self._gone[replica] = lost
-        return lost
+        """Every replica of the job by id."""
+        found = ((identity.scaled_of(pod), pod) for pod in self._pods.by("job", job))
+        return self._job(job).seen({each[1]: pod for each, pod in found if each}, now)
 
     def _pod(self, job: JobId, replica: int) -> Object | None:
         for pod in self._pods.by("job", job):
@@ -314,47 +279,52 @@ class KubernetesBackend:
             pod for pod in self.pods_of(job) if (identity.replica_of(pod) or ("", 0))[0] == role
         ]
 
-    def _create(self, replica: Replica, pod: Object, now: datetime) -> None:
+    def _create(
+        self, wish: JobWish, replica: int, pod: Object, environment: Mapping[str, str]
+    ) -> None:
+        self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
         try:
-            made = self._cluster.create(POD, pod)
+            pod = self._cluster.create(POD, pod)
         except AlreadyExists:
             log.info("%s exists already", pod["metadata"]["name"])
-        except Invalid as why:
-            self._refuse(replica, pod, f"the API server refuses the pod: {why}", now, final=True)
-        except BrainError as why:
-            # A quota, a webhook, the server itself: another attempt may do.
-            self._refuse(replica, pod, f"no pod can be created: {why}", now, final=False)
-        except Exception:
-            log.exception("creating %s", pod["metadata"]["name"])
-            self._refuse(replica, pod, "no pod can be created", now, final=False)
-            raise
-        else:
-            with self._lock:
-                if replica in self._sent:
-                    self._sent[replica] = made
-
-    def _refuse(
-        self, replica: Replica, pod: Object, why: str, now: datetime, *, final: bool
-    ) -> None:
-        log.warning("%s: %s", pod["metadata"]["name"], why)
         with self._lock:
-            self._sent.pop(replica, None)
-            self._job(replica[0]).refused = why, now
-            if final:
-                ending = Ending(exit=ReplicaExit.FAILED, detail=why, at=now)
-                self._gone[replica] = ended_as(look(pod, replica[1]), ending)
+            sent = self._job(wish.job).sent.get(replica)
+            if sent is not None:
+                sent.pod, sent.taken = pod, True
+
+    def _refused(
+        self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
+    ) -> None:
+        """A pod that is wrong never will be; else another attempt may do (a quota, a webhook)."""
+        said = f"no pod can be created: {why}"
+        with self._lock:
+            known = self._job(job)
+            known.sent.pop(replica, None)
+            if isinstance(why, Invalid):
+                said = f"the API server refuses the pod: {why}"
+                ending = Ending(exit=ReplicaExit.FAILED, detail=said, at=now)
+                known.gone[replica] = ended_as(look(pod, replica), ending)
+            known.refused = said, now
+
+    def _delete(self, pod: Object, grace_seconds: int | None) -> None:
+        metadata = pod["metadata"]
+        try:
+            self._cluster.delete(
+                POD,
+                metadata["namespace"],
+                metadata["name"],
+                uid=metadata.get("uid"),
+                grace_seconds=grace_seconds,
+            )
+        except NotFound:
+            log.debug("%s is gone already", metadata["name"])
 
     def _free(self) -> Resources:
-        used = NOTHING
-        for pod in self._everybody():
-            if (pod.get("status") or {}).get("phase") not in _OVER:
-                used = used + reserved(pod)
-        return places.total(self._nodes) - used
-
-    def _everybody(self) -> Iterable[Object]:
-        """Every pod there is, those that are not reflected yet included, each once."""
-        sent = (pod for pod in list(self._sent.values()) if key_of(pod) not in self._pods)
-        return [*self._pods, *sent]
+        """What no pod of the cluster reserves, those that are not reflected yet included."""
+        # In this order a pod that is reflected meanwhile counts twice for a moment, never not.
+        sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
+        used = sum((each.reserves for each in sent), self._reserved())
+        return self._offered() - used
 
     def _spent(self, job: JobId) -> str | None:
         """Why no replica of a job is started any more by what its object allows."""
@@ -368,7 +338,7 @@ class KubernetesBackend:
         role = read.spec.replica_specs[read.scaled]
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 
-    def _place(self, job: JobId) -> Mapping[str, Any] | None:
+    def _place(self, job: JobId) -> Mapping[str, object] | None:
         """What is known now of where the others are."""
         for pod in self._pods.by("job", job):
             place = identity.place_of(pod)
@@ -381,21 +351,22 @@ class KubernetesBackend:
         spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()
-        taken = ports.taken(self._everybody())
+        sent = (port for each in on_the_way(self._known) for port in ports.of(each.pod))
+        taken = {int(port) for port in (*self._pods.values("host port"), *sent)}
         mine = self._of_role(JobId(job.metadata.uid), job.scaled)
         master = next((port for pod in mine if (port := ports.master(pod))), None)
         master = master or ports.choose(taken, *self._host_ports)
         return ports.choose(taken | {master}, *self._host_ports), master
 
-    def _next(self, job: JobId) -> int:
-        """Above every id that was ever used, as far as that is known."""
-        known = self._job(job)
-        if known.next is None:
-            known.next = self._secrets.used(job)
-        return known.next
+    def _first(self, job: JobId) -> int:
+        """Above every id that was used before anybody looked here; asked of the API server once."""
+        known = self._known.get(job)
+        if known is not None and known.next is not None:
+            return known.next
+        return self._secrets.used(job)
 
-    def _job(self, job: JobId) -> _Known:
-        return self._known.setdefault(job, _Known())
+    def _job(self, job: JobId) -> JobMemory:
+        return self._known.setdefault(job, JobMemory())
 
     def _annotate(self, pod: Object, annotations: Mapping[str, str]) -> None:
         metadata = pod["metadata"]
@@ -406,6 +377,17 @@ class KubernetesBackend:
             )
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
+
+
+def reserves(pod: Object) -> Resources:
+    """What a pod keeps from others: nothing once it is over."""
+    if (pod.get("status") or {}).get("phase") in _OVER:
+        return NOTHING
+    return reserved(pod)
+
+
+def _offers(node: Object) -> Resources:
+    return places.offers(node)
 
 
 def _other(old: Object | None, new: Object) -> bool:

@@ -1,7 +1,8 @@
 """Brain as the operator knows it: what it last said of every job of the pool, and what it is asked.
 
-Controllers run in threads, so this client blocks; ``follow`` asks for all jobs every few seconds
-and tells whose view changed.
+Controllers run in threads, so this client blocks; ``follow`` asks for all unfinished jobs every few
+seconds and tells whose view changed. One that is listed no more is asked about once: how it ended
+never changes.
 """
 
 import logging
@@ -13,12 +14,16 @@ from typing import Any
 from brain import calls
 from brain.client import BrainClient, Call
 from brain.errors import BrainError, UnknownJob
-from brain.types.job import JobCopy, JobId
+from brain.types.job import FINISHED, JobCopy, JobId, JobState
 from brain.types.resources import PoolName
 from brain.types.world import WorldReport
 from brain.views import JobDetail, JobView, PlanView, ResizeRequest
 
 log = logging.getLogger(__name__)
+
+_UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
+#: Jobs whose end is remembered; of one that is not, Brain is asked again.
+_REMEMBERED = 10_000
 
 
 class BrainDoor:
@@ -31,6 +36,8 @@ class BrainDoor:
         #: Called with every job whose view changed.
         self.told = told
         self._views: Mapping[JobId, JobView] = {}
+        #: How jobs ended, the one that was heard of last behind the others.
+        self._ended: dict[JobId, JobView] = {}
         #: Why Brain could not be asked lately; empty: it could.
         self.trouble = "Brain was not asked yet"
 
@@ -41,10 +48,18 @@ class BrainDoor:
 
     def view(self, job: JobId) -> JobView | None:
         """What Brain last said of a job; None: it has none of this id, or was never asked."""
-        return self._views.get(job)
+        return self._ended.get(job) or self._views.get(job)
+
+    def recalled(self, job: JobId) -> JobView | None:
+        """The same of a job that may have ended before this process began: then Brain is asked."""
+        known = self.view(job)
+        if known is not None:
+            return known
+        detail = self.detail(job)
+        return self._learn(detail.job) if detail is not None else None
 
     def views(self) -> Mapping[JobId, JobView]:
-        """All jobs of the pool, finished ones included."""
+        """All jobs of the pool that are not finished."""
         return self._views
 
     def follow(self, stop: threading.Event, seconds: float) -> None:
@@ -56,17 +71,30 @@ class BrainDoor:
     def look(self) -> None:
         """Ask once; tell of what changed."""
         try:
-            views = self._all()
+            views, before = self._all(), self._views
+            for job in before.keys() - views.keys():
+                self._end(job)
         except BrainError as why:
             if not self.trouble:
                 log.warning("Brain: %s", why)
             self.trouble = str(why)
             return
-        came_back, before = bool(self.trouble), self._views
+        came_back = bool(self.trouble)
         self._views, self.trouble = views, ""
         for job in views.keys() | before.keys():
-            if came_back or _gist(views.get(job)) != _gist(before.get(job)):
+            if came_back or _gist(self.view(job)) != _gist(before.get(job)):
                 self._tell(job)
+
+    def _end(self, job: JobId) -> None:
+        """One that is listed no more: it is finished, or Brain has none of this id."""
+        detail = self.detail(job)
+        if detail is not None:
+            self._remember(detail.job)
+
+    def _remember(self, view: JobView) -> None:
+        self._ended[view.id] = view
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
 
     def _tell(self, job: JobId) -> None:
         try:
@@ -122,14 +150,18 @@ class BrainDoor:
         return self._learn(self._client.send(calls.cancel(job)))
 
     def _learn(self, view: JobView) -> JobView:
-        self._views = {**self._views, view.id: view}
+        if view.state in FINISHED:
+            self._remember(view)
+        else:
+            self._views = {**self._views, view.id: view}
         return view
 
     def _all(self) -> dict[JobId, JobView]:
         found: dict[JobId, JobView] = {}
         token = ""
         while True:
-            call = calls.jobs(page_token=token, filter=f"pool:{self._pool}", page_size=500)
+            wanted = f"pool:{self._pool} state:{_UNFINISHED}"
+            call = calls.jobs(page_token=token, filter=wanted, page_size=500)
             page = self._client.send(call)
             found |= {view.id: view for view in page.items}
             token = page.next_page_token or ""

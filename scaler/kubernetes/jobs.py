@@ -143,7 +143,7 @@ class Jobs:
         id, rules = JobId(job.metadata.uid), self._rules()
         mine = self._backend.pods_of(id)
         pods = [*mine, *self._roles.pods_of(job)]
-        view = self._brain.view(id)
+        view = self._view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
         role = job.spec.replica_specs[job.scaled]
@@ -172,6 +172,17 @@ class Jobs:
         )
         self._write(obj, status(obj, job, view, pods, found, now))
         return Result(requeue_after_seconds=_SOON_SECONDS if waiting or view is None else None)
+
+    def _view(self, id: JobId, obj: Object) -> JobView | None:
+        """What Brain says of a job; one that it knew before may have ended since."""
+        known = self._brain.view(id)
+        if known is not None or (obj.get("status") or {}).get("generation") is None:
+            return known
+        try:
+            return self._brain.recalled(id)
+        except BrainError as why:
+            log.info("job %s: %s", id, why)
+            return None
 
     def _document(self, job: ElasticJob) -> JobDocument:
         document = job_document(job)

@@ -227,6 +227,7 @@ class Operator:
                 clock=_now,
                 pace=options.pace,
                 spares=self.spares,
+                apart=True,
             )
             self.manager.listen(POD, _Waking(asyncio.get_running_loop(), scaler))
             work = asyncio.create_task(scaler.run())

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of, version_of
 
@@ -10,6 +11,16 @@ from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of, versio
 _REMEMBERED = 4096
 #: The values under which an object is found.
 Index = Callable[[Object], Iterable[str]]
+
+
+class Amount(Protocol):
+    """What can be summed without loss: whole numbers, or some of them together."""
+
+    def __add__(self: "A", other: "A", /) -> "A": ...
+    def __sub__(self: "A", other: "A", /) -> "A": ...
+
+
+A = TypeVar("A", bound=Amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,8 @@ class Store:
         self._indexes = dict(indexes or {})
         self._objects: dict[Key, Object] = {}
         self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
+        self._summed: dict[str, Callable[[Object], Any]] = {}
+        self._sums: dict[str, Any] = {}
         #: Known from an answer to us alone: what had been heard before of those objects.
         self._learned: dict[Key, Object | None] = {}
         #: What is surely gone: an answer that was long on its way must not bring it back.
@@ -90,6 +103,23 @@ class Store:
             self._found[name] = {}
             for key, obj in self._objects.items():
                 self._enter(name, index, key, obj)
+
+    def values(self, index: str) -> list[str]:
+        """Every value under which ``index`` finds something."""
+        with self._lock:
+            return list(self._found[index])
+
+    def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
+        """Keep the sum of ``of`` over all objects, and give what reads it.
+
+        An object that comes or goes changes it; the others are not looked at.
+        """
+        with self._lock:
+            self._summed[name] = of
+            self._sums[name] = nothing
+            for obj in self._objects.values():
+                self._sums[name] = self._sums[name] + of(obj)
+        return lambda: self._sums[name]
 
     def put(self, obj: Object, *, listed: bool = False) -> Change | None:
         """Keep the object; None if this version, or a newer one, was heard of already.
@@ -152,6 +182,8 @@ class Store:
                 self._leave(name, index, key, old)
             if new is not None:
                 self._enter(name, index, key, new)
+        for name, of in self._summed.items():
+            self._sums[name] = _moved(self._sums[name], of, old, new)
         if new is None:
             del self._objects[key]
         else:
@@ -167,6 +199,15 @@ class Store:
             keys.discard(key)
             if not keys:
                 self._found[name].pop(value, None)
+
+
+def _moved(total: A, of: Callable[[Object], A], old: Object | None, new: Object | None) -> A:
+    """A sum after one object came, changed or went."""
+    before, after = of(old) if old is not None else None, of(new) if new is not None else None
+    if before == after:
+        return total
+    total = total - before if before is not None else total
+    return total + after if after is not None else total
 
 
 def _newer(obj: Object, known: Object) -> bool:

@@ -1,7 +1,5 @@
 """Ports of pods that share their host's network."""
 
-from collections.abc import Iterable
-
 from brain.errors import BadInput
 from scaler.kubernetes.machinery.cluster.kind import Object
 
@@ -11,18 +9,13 @@ FIRST, LAST = 20000, 29999
 MASTER = "BRAIN_MASTER_PORT"
 
 
-def taken(pods: Iterable[Object]) -> set[int]:
-    """Ports of hosts that pods have: what they declare, and what we chose for them."""
-    found: set[int] = set()
-    for pod in pods:
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            continue
-        for container in (pod.get("spec") or {}).get("containers") or ():
-            for port in container.get("ports") or ():
-                number = port.get("hostPort") or 0
-                if number:
-                    found.add(int(number))
-    return found
+def of(pod: Object) -> list[str]:
+    """Ports of its host that a pod has: what it declares, and what we chose; an index of stores."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return []
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    listed = (port for each in containers for port in each.get("ports") or ())
+    return [str(port["hostPort"]) for port in listed if port.get("hostPort")]
 
 
 def master(pod: Object) -> int | None:

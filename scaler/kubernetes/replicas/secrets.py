@@ -5,6 +5,7 @@ It is made before the first pod and goes with the job, so it outlives every oper
 
 import base64
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,11 +36,13 @@ class _Known:
 
 
 class JobSecrets:
-    """Secrets of jobs. ``find`` gives the object of a job."""
+    """Secrets of jobs. ``find`` gives the object of a job. Safe to be used by many threads."""
 
     def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
         self._cluster, self._find = cluster, find
         self._known: dict[JobId, _Known] = {}
+        #: One writer for each job; the others of that job wait for it, nobody else does.
+        self._writing: dict[JobId, threading.Lock] = {}
 
     def has_token(self, job: JobId) -> bool:
         """Whether there is a token in it."""
@@ -55,9 +58,10 @@ class JobSecrets:
         obj = self._find(job)
         if obj is None:
             raise BadInput(f"job {job}: its ElasticJob is not there any more")
-        known = self._look(job) or _Known()
-        self._write(obj, job, known, {"token": secret})
-        known.token = True
+        with self._writing.setdefault(job, threading.Lock()):
+            known = self._look(job) or _Known()
+            self._write(obj, job, known, {"token": secret})
+            known.token = True
 
     def environment(self, job: JobId) -> Mapping[str, str]:
         """Values of the job's environment."""
@@ -73,6 +77,12 @@ class JobSecrets:
         self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
     ) -> None:
         """Write down that ``replica`` may be used, and what its environment is, before it is."""
+        with self._writing.setdefault(job, threading.Lock()):
+            self._set_aside(job, replica, replicas, environment)
+
+    def _set_aside(
+        self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
+    ) -> None:
         known, obj = self._look(job), self._find(job)
         if known is None or obj is None:
             raise BadInput(f"job {job}: its ElasticJob is not there any more")
@@ -105,6 +115,7 @@ class JobSecrets:
     def forget(self, job: JobId) -> None:
         """Read it anew if it is asked for again."""
         self._known.pop(job, None)
+        self._writing.pop(job, None)
 
     def _look(self, job: JobId) -> _Known | None:
         """Read once what an operator before wrote; None where the job's object is gone."""

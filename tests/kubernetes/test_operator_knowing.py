@@ -1,0 +1,135 @@
+"""What the operator keeps in memory: sums over pods, pods on their way, jobs that ended."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brain.errors import Unavailable
+from brain.types.job import JobId, JobState
+from brain.types.resources import Resources
+from scaler.kubernetes.backend import reserves
+from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.machinery.cluster import Key
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.replicas.acts import Acts
+from tests.kubernetes.eventually import eventually
+
+
+def a_pod(name: str, cpu: int, phase: str, version: int) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {"cpu": f"{cpu}m", "memory": "1Gi"}}}
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "uid": name,
+            "resourceVersion": str(version),
+        },
+        "spec": {"containers": [container]},
+        "status": {"phase": phase},
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.sampled_from(["put", "learn", "drop"]),
+            st.integers(1, 4000),
+            st.sampled_from(["Pending", "Running", "Failed"]),
+        )
+    )
+)
+def test_what_is_reserved_is_always_the_sum_of_all_pods(told: list[tuple[str, str, int, str]]):
+    store = Store()
+    total = store.sum("reserves", reserves, Resources())
+    for version, (name, verb, cpu, phase) in enumerate(told, start=1):
+        made = a_pod(name, cpu, phase, version)
+        match verb:
+            case "put":
+                store.put(made)
+            case "learn":
+                store.learn(made)
+            case _:
+                store.drop(Key("team", name))
+
+        assert total() == sum((reserves(each) for each in store), Resources())
+
+
+def test_a_sum_begins_with_what_is_there():
+    store = Store()
+    store.put(a_pod("a", 500, "Running", 1))
+
+    assert store.sum("reserves", reserves, Resources())().cpu_millis == 500
+
+
+def test_an_act_that_waits_is_not_wanted_twice():
+    acts, go, done = Acts(1), threading.Event(), []
+    acts.do("first", lambda: cast(Any, go.wait(60)))
+    for _ in range(3):
+        acts.do("second", lambda: done.append(1))
+
+    go.set()
+    acts.end()
+
+    assert done == [1]
+
+
+def test_an_act_that_failed_says_so_and_may_be_tried_again():
+    acts, heard = Acts(1), []
+
+    def refused() -> None:
+        raise Unavailable("no answer")
+
+    acts.do("delete", refused, lambda why: heard.append(str(why)))
+    eventually(lambda: heard == ["no answer"])
+    eventually(lambda: acts.do("delete", refused, heard.append) or heard[1:])
+    acts.end()
+
+
+class Listing(BrainDoor):
+    """A Brain that lists what it is told to, and knows how everything ended."""
+
+    def __init__(self, *listed: str) -> None:
+        self.heard: list[JobId] = []
+        super().__init__(cast(Any, None), "pool", told=self.heard.append)
+        self.listed, self.asked = listed, list[str]()
+
+    def _all(self) -> dict[JobId, Any]:
+        return {JobId(job): a_view(job, JobState.RUNNING) for job in self.listed}
+
+    def detail(self, job: JobId) -> Any:
+        self.asked.append(job)
+        return SimpleNamespace(job=a_view(job, JobState.SUCCEEDED))
+
+
+def a_view(job: str, state: JobState) -> Any:
+    names = ["reason", "version", "replicas", "replicas_wished", "epoch", "generation", "failures"]
+    return SimpleNamespace(id=JobId(job), state=state, plan=None, **dict.fromkeys(names))
+
+
+def test_a_job_that_is_listed_no_more_is_asked_about_once():
+    brain = Listing("a", "b")
+    brain.look()
+    brain.heard.clear()
+    brain.listed = ("a",)
+
+    brain.look()
+    brain.look()
+
+    assert (brain.asked, brain.heard) == (["b"], ["b"])
+    assert cast(Any, brain.view(JobId("b"))).state is JobState.SUCCEEDED
+    assert list(brain.views()) == ["a"]
+
+
+def test_a_job_that_ended_before_this_operator_began_is_recalled():
+    brain = Listing()
+    brain.look()
+
+    first = brain.recalled(JobId("old"))
+    again = brain.recalled(JobId("old"))
+
+    assert first is again is not None
+    assert brain.asked == ["old"]
