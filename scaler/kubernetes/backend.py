@@ -61,7 +61,7 @@ class KubernetesBackend:
         self._secrets = JobSecrets(cluster, find)
         self._pods.index("job", identity.job_index)
         self._pods.index("host port", ports.of)
-        self._offered = nodes.sum("offers", _offers, NOTHING)
+        self._offered = nodes.sum("offers", places.offers, NOTHING)
         self._reserved = pods.sum("reserves", reserves, NOTHING)
         self._lock = threading.RLock()
         self._known: dict[JobId, JobMemory] = {}
@@ -384,10 +384,6 @@ def reserves(pod: Object) -> Resources:
     if (pod.get("status") or {}).get("phase") in _OVER:
         return NOTHING
     return reserved(pod)
-
-
-def _offers(node: Object) -> Resources:
-    return places.offers(node)
 
 
 def _other(old: Object | None, new: Object) -> bool:

@@ -15,12 +15,13 @@ from scaler.kubernetes.machinery.cluster import (
     SERVICE,
     AlreadyExists,
     Cluster,
+    Key,
     Kind,
     Object,
 )
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places
-from scaler.kubernetes.pods.fitting import room
+from scaler.kubernetes.pods.fitting import Room
 from scaler.kubernetes.pods.manifest import AGENT_PORT
 from scaler.kubernetes.pods.orders import gang_size
 
@@ -36,7 +37,7 @@ class Upkeep:
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
-        self._opening = threading.Lock()
+        self._opening, self._room = threading.Lock(), Room(nodes, pods)
 
     def services(self, job: ElasticJob) -> None:
         """A name for every pod of a role, and one for whoever is rank 0."""
@@ -68,8 +69,7 @@ class Upkeep:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
         # One gang after the other: two that look at once would be let in to the same room.
         with self._opening:
-            free = room(self._nodes, self._pods)
-            ready = gang.admitted(waiting, begun, least=least, unit=unit, free=free)
+            ready = gang.admitted(waiting, begun, least=least, unit=unit, free=self._room.free())
             for pod in ready:
                 self._patch(pod, gang.opened(pod))
         if len(ready) == len(waiting):
@@ -123,11 +123,8 @@ class Upkeep:
         self._cluster.apply(kind, obj)
 
     def _labels(self, pod: Object) -> Mapping[str, str]:
-        name = (pod.get("spec") or {}).get("nodeName")
-        for node in self._nodes:
-            if node["metadata"]["name"] == name:
-                return node["metadata"].get("labels") or {}
-        return {}
+        node = self._nodes.get(Key("", (pod.get("spec") or {}).get("nodeName") or ""))
+        return (node["metadata"].get("labels") or {}) if node is not None else {}
 
     def _patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
         metadata = pod["metadata"]

@@ -1,6 +1,7 @@
 """What the operator keeps in memory: sums over pods, pods on their way, jobs that ended."""
 
 import threading
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from scaler.kubernetes.backend import reserves
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.machinery.cluster import Key
 from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods.fitting import Room
 from scaler.kubernetes.replicas.acts import Acts
 from tests.kubernetes.eventually import eventually
 
@@ -133,3 +135,16 @@ def test_a_job_that_ended_before_this_operator_began_is_recalled():
 
     assert first is again is not None
     assert brain.asked == ["old"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["n0", "n1", ""]))))
+def test_room_is_what_all_pods_of_a_node_leave(told: list[tuple[str, str]]):
+    nodes, pods = Store(), Store()
+    nodes.put({"metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "64", "pods": "9"}}})
+    room = Room(nodes, pods)
+    for version, (name, where) in enumerate(told, start=1):
+        made = a_pod(name, 500, "Running", version)
+        pods.put({**made, "spec": {**made["spec"], "nodeName": where}})
+
+    there = sum(each["spec"]["nodeName"] == "n0" for each in pods)
+    assert room.free() == {"n0": {"cpu": 64 - Decimal("0.5") * there, "pods": 9 - there}}

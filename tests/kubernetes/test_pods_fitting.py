@@ -1,12 +1,15 @@
 """What fits where, which gangs may begin, and what can never be."""
 
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from brain.errors import BadInput
+from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places, ports
-from scaler.kubernetes.pods.fitting import excess, infeasible, needs, placed, room
+from scaler.kubernetes.pods.fitting import Room, excess, infeasible, needs, placed
 from tests.kubernetes.kubelet import node as made_node
 
 
@@ -23,6 +26,18 @@ def pod(name: str, where: str | None = None, gpus: int = 8, gate: bool = False) 
     gates = {"schedulingGates": [{"name": gang.GATE}]} if gate else {}
     placed_at = {"nodeName": where} if where else {}
     return {"metadata": {"name": name}, "spec": {**spec(gpus), **gates, **placed_at}}
+
+
+def room(
+    nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]
+) -> dict[str, dict[str, Decimal]]:
+    """What is free where these are."""
+    there, running = Store(), Store()
+    found = Room(there, running)
+    for store, objects in ((there, nodes), (running, pods)):
+        for each in objects:
+            store.put(each)
+    return found.free()
 
 
 def admitted(waiting: int, begun: int, least: int, free: int, unit: int = 1) -> int:

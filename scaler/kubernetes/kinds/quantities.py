@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 
 from brain.errors import BadInput
 from brain.types.resources import Resources
@@ -26,7 +27,12 @@ _POWERS: Mapping[str, int] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def _number(text: str) -> Decimal:
+    """What a well-formed text says. Pods and nodes of a cluster say a few things over and over."""
+    if not re.fullmatch(QUANTITY, text):
+        # Decimal takes `nan`, `1_000` and blanks, which no API server does.
+        raise ValueError(text)
     if text.endswith("i"):
         return Decimal(text[:-2]) * Decimal(1024) ** _POWERS[text[-2]]
     if text[-1] in _POWERS:
@@ -40,12 +46,8 @@ def quantity(value: object, field: str) -> Decimal:
     Raises:
         BadInput: it is none, or less than nothing.
     """
-    # Decimal takes `nan`, `1_000` and blanks, which no API server does.
-    text = str(value)
-    if isinstance(value, bool) or not re.fullmatch(QUANTITY, text):
-        raise BadInput(f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field)
     try:
-        number = _number(text)
+        number = _number("" if isinstance(value, bool) else str(value))
     except (ValueError, ArithmeticError) as bad:
         raise BadInput(
             f"{field} {value!r} is no quantity; write `2`, `500m` or `3Gi`", field=field

@@ -51,6 +51,27 @@ def meant(change: Change) -> bool:
     return any(before.get(name) != now.get(name) for name in asked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """Sums of one thing over objects, by group."""
+
+    of: Callable[[Object], Any]
+    by: Callable[[Object], str]
+    sums: dict[str, Any]
+
+    def move(self, old: Object | None, new: Object | None) -> None:
+        """An object came, changed or went."""
+        before = (self.by(old), self.of(old)) if old is not None else None
+        after = (self.by(new), self.of(new)) if new is not None else None
+        if before == after:
+            return
+        if before is not None:
+            self.sums[before[0]] = self.sums[before[0]] - before[1]
+        if after is not None:
+            group, amount = after
+            self.sums[group] = self.sums[group] + amount if group in self.sums else amount
+
+
 class Store:
     """Objects of one kind by key and by named indexes. Safe to be used by many threads.
 
@@ -61,8 +82,7 @@ class Store:
         self._indexes = dict(indexes or {})
         self._objects: dict[Key, Object] = {}
         self._found: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexes}
-        self._summed: dict[str, Callable[[Object], Any]] = {}
-        self._sums: dict[str, Any] = {}
+        self._summed: dict[str, _Summed] = {}
         #: Known from an answer to us alone: what had been heard before of those objects.
         self._learned: dict[Key, Object | None] = {}
         #: What is surely gone: an answer that was long on its way must not bring it back.
@@ -109,17 +129,25 @@ class Store:
         with self._lock:
             return list(self._found[index])
 
-    def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
-        """Keep the sum of ``of`` over all objects, and give what reads it.
+    def sums(
+        self, name: str, of: Callable[[Object], A], by: Callable[[Object], str]
+    ) -> Mapping[str, A]:
+        """Sums of ``of`` over the objects of each group, kept as these come and go.
 
-        An object that comes or goes changes it; the others are not looked at.
+        Only what changed is looked at. To be read, never changed.
         """
         with self._lock:
-            self._summed[name] = of
-            self._sums[name] = nothing
-            for obj in self._objects.values():
-                self._sums[name] = self._sums[name] + of(obj)
-        return lambda: self._sums[name]
+            summed = self._summed.get(name)
+            if summed is None:
+                summed = self._summed[name] = _Summed(of, by, {})
+                for obj in self._objects.values():
+                    summed.move(None, obj)
+        return summed.sums
+
+    def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
+        """The same over all objects: what reads the sum."""
+        sums = self.sums(name, of, lambda obj: "")
+        return lambda: sums.get("", nothing)
 
     def put(self, obj: Object, *, listed: bool = False) -> Change | None:
         """Keep the object; None if this version, or a newer one, was heard of already.
@@ -182,8 +210,8 @@ class Store:
                 self._leave(name, index, key, old)
             if new is not None:
                 self._enter(name, index, key, new)
-        for name, of in self._summed.items():
-            self._sums[name] = _moved(self._sums[name], of, old, new)
+        for summed in self._summed.values():
+            summed.move(old, new)
         if new is None:
             del self._objects[key]
         else:
@@ -199,15 +227,6 @@ class Store:
             keys.discard(key)
             if not keys:
                 self._found[name].pop(value, None)
-
-
-def _moved(total: A, of: Callable[[Object], A], old: Object | None, new: Object | None) -> A:
-    """A sum after one object came, changed or went."""
-    before, after = of(old) if old is not None else None, of(new) if new is not None else None
-    if before == after:
-        return total
-    total = total - before if before is not None else total
-    return total + after if after is not None else total
 
 
 def _newer(obj: Object, known: Object) -> bool:

@@ -1,12 +1,13 @@
 """What fits where: whether a job ever can, and which of its waiting pods may begin together."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import requests_of
 from scaler.kubernetes.kinds.quantities import WHOLE_GPU, quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import unschedulable
 from scaler.kubernetes.pods.places import usable
@@ -14,6 +15,7 @@ from scaler.kubernetes.pods.places import usable
 #: Amounts by resource name.
 Amounts = Mapping[str, Decimal]
 _OVER = ("Succeeded", "Failed")
+_NONE = Decimal(0)
 
 
 def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -25,29 +27,55 @@ def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     return total
 
 
-def room(nodes: Iterable[Object], pods: Iterable[Object]) -> dict[str, dict[str, Decimal]]:
-    """What is free on each node that pods may come to.
+class Tally(dict[str, Decimal]):
+    """Amounts that can be summed."""
 
-    Pods of ours that may begin and that the scheduler has not looked at yet have their room, too:
-    else two gangs would be let in to the same, and each could hold a part of it.
-    """
-    free = {node["metadata"]["name"]: _offers(node) for node in nodes if usable(node)}
-    coming: list[Amounts] = []
-    for pod in pods:
-        place = (pod.get("spec") or {}).get("nodeName")
-        if (pod.get("status") or {}).get("phase") in _OVER:
-            continue
-        if place in free:
-            _take(free[place], needs(pod["spec"]))
-        elif not place and _comes(pod):
-            coming.append(needs(pod["spec"]))
-    _settle(coming, free)
-    return free
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            {name: self.get(name, _NONE) + other.get(name, _NONE) for name in self | other}
+        )
+
+    def __sub__(self, other: "Tally") -> "Tally":
+        return Tally(
+            {name: self.get(name, _NONE) - other.get(name, _NONE) for name in self | other}
+        )
+
+
+class Room:
+    """What is free on each node, from sums that stores keep: no look goes through all pods."""
+
+    def __init__(self, nodes: Store, pods: Store) -> None:
+        self._nodes, self._pods = nodes, pods
+        self._held = pods.sums("held", _held, _place)
+        pods.index("coming", lambda pod: ("",) if _comes(pod) else ())
+
+    def free(self) -> dict[str, dict[str, Decimal]]:
+        """By node, of those that pods may come to.
+
+        Pods of ours that may begin and that the scheduler has not looked at yet have their room,
+        too: else two gangs would be let in to the same, and each could hold a part of it.
+        """
+        found = {node["metadata"]["name"]: _offers(node) for node in self._nodes if usable(node)}
+        for name, left in found.items():
+            _take(left, self._held.get(name, Tally()))
+        _settle([needs(pod["spec"]) for pod in self._pods.by("coming", "")], found)
+        return found
+
+
+def _held(pod: Object) -> Tally:
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    return Tally() if over or not _place(pod) else Tally(needs(pod["spec"]))
+
+
+def _place(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def _comes(pod: Object) -> bool:
     """Whether a pod of ours is on its way to a node: no gate holds it, no verdict is known."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
+    if _place(pod) or (pod.get("status") or {}).get("phase") in _OVER:
+        return False
     ours = (metadata.get("labels") or {}).get(identity.MANAGED_BY) == identity.MANAGER
     leaves = "deletionTimestamp" in metadata
     return ours and not leaves and not spec.get("schedulingGates") and not unschedulable(pod)
@@ -103,7 +131,7 @@ def infeasible(spec: Mapping[str, Any], least: int, nodes: Sequence[Object]) -> 
                 f"a replica needs {_shown(resource, amount)} and no node has more than "
                 f"{_shown(resource, most)}; lower its request, or add a node that has it"
             )
-    fits = placed([each] * least, empty)
+    fits = sum(_copies(amounts, each) for amounts in empty.values())
     if fits < least:
         return (
             f"{least} replicas at least are needed and {fits} fit the {len(empty)} nodes, even "
@@ -147,6 +175,11 @@ def _offers(node: Object) -> dict[str, Decimal]:
     listed = status.get("allocatable") or status.get("capacity") or {}
     found = {name: quantity(said, f"allocatable.{name}") for name, said in listed.items()}
     return {"pods": Decimal(110)} | found
+
+
+def _copies(free: Amounts, each: Amounts) -> int:
+    """How many alike find room on one node; some ask for nothing but a pod's place."""
+    return min(int(free.get(name, _NONE) // amount) for name, amount in each.items() if amount)
 
 
 def _covers(free: Amounts, each: Amounts) -> bool:

@@ -1,7 +1,7 @@
 """Where nodes are, and which of them a job may have."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from brain.types.resources import Node, NodeName, PoolName, Resources
@@ -81,8 +81,3 @@ def offers(node: Object) -> Resources:
     status: Mapping[str, Any] = node.get("status") or {}
     listed = status.get("allocatable") or status.get("capacity") or {}
     return resources(listed, "status.allocatable")
-
-
-def total(nodes: Iterable[Object]) -> Resources:
-    """What nodes have for pods, together."""
-    return sum((offers(node) for node in nodes), Resources())
