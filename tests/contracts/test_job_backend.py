@@ -15,9 +15,9 @@ from scaler.adapters.pytorchjob import PyTorchJobBackend
 from scaler.local import LocalBackend, Machine
 from scaler.memory import MemoryBackend
 from scaler.ports import JobBackend, Phase, ReplicaSeen
-from tests.kubernetes.apiserver import serving
 from tests.kubernetes.places import FromDocuments, Machines, machines
 from tests.kubernetes.places import backend as in_a_cluster
+from tests.kubernetes.real import ground
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, wish
 
@@ -107,7 +107,7 @@ def until(place: Place, replica: int, wanted: Callable[[ReplicaSeen], bool]) -> 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     directory = tmp_path_factory.mktemp("apiserver")
-    with serving(directory) as server, machines(server, cpu="4", memory="8Gi") as running:
+    with ground(directory) as server, machines(server, cpu="4", memory="8Gi") as running:
         yield running
 
 

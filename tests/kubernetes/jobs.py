@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from tests.kubernetes.clusters import here, namespace
+
 Object = dict[str, Any]
 
 #: The example of the article, whose indentation was restored.
@@ -53,6 +55,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 def seed() -> Object:
     """The article's job."""
     found: Object = yaml.safe_load(SEED)
+    found["metadata"]["namespace"] = namespace("dlrover")
+    template = found["spec"]["replicaSpecs"]["worker"]["template"]
+    template["spec"] = here(template["spec"])
     return found
 
 
@@ -65,11 +70,11 @@ def job(
         container["command"] = list(command)
     if resources:
         container["resources"] = {"requests": resources}
-    role = {"template": {"spec": {"containers": [container]}}, **worker}
+    role = {"template": {"spec": here({"containers": [container]})}, **worker}
     return {
         "apiVersion": "elastic.iml.github.io/v1alpha1",
         "kind": "ElasticJob",
-        "metadata": {"name": "digits", "namespace": "team"},
+        "metadata": {"name": "digits", "namespace": namespace("team")},
         "spec": {"replicaSpecs": {"worker": role}, **deepcopy(spec or {})},
     }
 
@@ -79,7 +84,7 @@ def plan(spec: Object, **metadata: Any) -> Object:
     return {
         "apiVersion": "elastic.iml.github.io/v1alpha1",
         "kind": "ScalePlan",
-        "metadata": {"name": "bigger", "namespace": "team", **metadata},
+        "metadata": {"name": "bigger", "namespace": namespace("team"), **metadata},
         "spec": spec,
     }
 

@@ -15,8 +15,10 @@ from scaler.kubernetes.machinery import Manager, Object
 from scaler.kubernetes.machinery.cluster import NAMESPACE, NODE, POD, Cluster, connect
 from scaler.kubernetes.pods.orders import House
 from scaler.ports import document
-from tests.kubernetes.apiserver import Server
+from tests.kubernetes.clusters import MARK, here, real_kubeconfig
+from tests.kubernetes.clusters import namespace as named
 from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.real import Ground
 from tests.kubernetes.scheduling import Scheduler
 
 _NUMBERS = count()
@@ -31,6 +33,8 @@ class FromDocuments(KubernetesBackend):
         self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         made = elastic_job(replace(document(wish), image="digits:1", project="default"))
+        for role in made["spec"]["replicaSpecs"].values():
+            role["template"]["spec"] = here(role["template"]["spec"])
         self.objects[wish.job] = {
             **made,
             "metadata": {**made["metadata"], **self.objects[wish.job]["metadata"]},
@@ -42,12 +46,12 @@ class FromDocuments(KubernetesBackend):
 class Machines:
     """The emulator with everything that makes pods run."""
 
-    server: Server
+    server: Ground
     kubelet: FakeKubelet
 
 
 @contextmanager
-def machines(server: Server, *, cpu: str, memory: str) -> Iterator[Machines]:
+def machines(server: Ground, *, cpu: str, memory: str) -> Iterator[Machines]:
     """One node of that size, and whoever runs pods there."""
     kubelet, scheduler = FakeKubelet(server), Scheduler(server)
     kubelet.add_nodes("here", cpu=cpu, memory=memory)
@@ -61,14 +65,15 @@ def machines(server: Server, *, cpu: str, memory: str) -> Iterator[Machines]:
 @contextmanager
 def backend(machines: Machines, *jobs: JobId, now: datetime) -> Iterator[FromDocuments]:
     """A backend in a namespace of its own."""
-    namespace = f"team-{next(_NUMBERS)}"
+    namespace = named(f"place-{next(_NUMBERS)}")
     cluster = Cluster(connect(kubeconfig=str(machines.server.kubeconfig)))
     cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
     manager = Manager(cluster, namespaces=[namespace])
     made = FromDocuments(
         manager.cluster,
         pods=manager.store(POD),
-        nodes=manager.store(NODE),
+        # A real cluster may have nodes of its own.
+        nodes=manager.store(NODE, label_selector=MARK if real_kubeconfig() else ""),
         find=lambda job: made.objects.get(job),
         house=House,
         pool="local",
@@ -93,7 +98,5 @@ def backend(machines: Machines, *jobs: JobId, now: datetime) -> Iterator[FromDoc
     finally:
         made.close_down()
         manager.stop()
-        # The node is shared: what is left there would keep the next test's pods waiting.
-        for pod in cluster.list(POD, namespace).items:
-            cluster.delete(POD, namespace, pod["metadata"]["name"], grace_seconds=0)
+        machines.server.discard(namespace)
         cluster.close()

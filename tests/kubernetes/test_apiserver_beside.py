@@ -72,3 +72,18 @@ def test_bare_nothing_goes_with_its_owner_and_namespaces_stay(bare: Server) -> N
         phase = http.get("/api/v1/namespaces/team").json()["status"]["phase"]
         accounts = http.get("/api/v1/namespaces/team/serviceaccounts").json()["items"]
     assert (phase, accounts) == ("Terminating", [])
+
+
+def test_a_pod_with_tolerations_that_is_applied_twice_does_not_change(http: httpx2.Client) -> None:
+    made = {"apiVersion": "v1", "kind": "Pod", **pod("a")}
+    made["spec"]["tolerations"] = [{"key": "ours", "operator": "Exists"}]
+    versions = [
+        http.patch(
+            f"{DEFAULT}/pods/a",
+            params={"fieldManager": "us"},
+            headers={"Content-Type": "application/apply-patch+yaml"},
+            json=made,
+        ).json()["metadata"]["resourceVersion"]
+        for _ in range(2)
+    ]
+    assert versions[0] == versions[1]

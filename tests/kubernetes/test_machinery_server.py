@@ -26,26 +26,28 @@ from scaler.kubernetes.machinery.cluster import (
     connect,
 )
 from scaler.kubernetes.machinery.store import meant
-from tests.kubernetes.apiserver import Server, serving
-from tests.kubernetes.apiserver.core.api import Ask
-from tests.kubernetes.apiserver.core.removal import Deletion, delete
+from tests.kubernetes.apiserver import serving
+from tests.kubernetes.clusters import here, namespace
+from tests.kubernetes.real import Ground, ground
 
 PLAN = Kind("elastic.iml.github.io", "v1alpha1", "scaleplans", "ScalePlan")
 JOB = Kind("elastic.iml.github.io", "v1alpha1", "elasticjobs", "ElasticJob")
 BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-TERMS = Terms(namespace="team", lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.2)
+TEAM = namespace("team")
+PLANS = ("elastic.iml.github.io", "scaleplans")
+TERMS = Terms(namespace=TEAM, lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.2)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("apiserver"), bookmark_seconds=0.2) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("apiserver"), bookmark_seconds=0.2) as running:
         with connected(running) as cluster:
-            cluster.create(NAMESPACE, {"metadata": {"name": "team"}})
+            cluster.create(NAMESPACE, {"metadata": {"name": TEAM}})
         yield running
 
 
 @contextmanager
-def connected(server: Server) -> Iterator[Cluster]:
+def connected(server: Ground) -> Iterator[Cluster]:
     cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)), Limits(silence_seconds=20.0))
     try:
         yield cluster
@@ -54,7 +56,7 @@ def connected(server: Server) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(server: Server) -> Iterator[Cluster]:
+def cluster(server: Ground) -> Iterator[Cluster]:
     server.faults.clear()
     with connected(server) as cluster:
         yield cluster
@@ -64,7 +66,7 @@ def plan(name: str, replicas: int = 4) -> dict[str, Any]:
     return {
         "apiVersion": PLAN.api_version,
         "kind": PLAN.kind,
-        "metadata": {"name": name, "namespace": "team"},
+        "metadata": {"name": name, "namespace": TEAM},
         "spec": {"ownerJob": "j", "replicaResourceSpecs": {"worker": {"replicas": replicas}}},
     }
 
@@ -75,8 +77,8 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team", "labels": labels},
-        "spec": {"containers": containers, "restartPolicy": "Never", **spec},
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
+        "spec": here({"containers": containers, "restartPolicy": "Never", **spec}),
     }
 
 
@@ -85,7 +87,7 @@ def test_a_name_that_is_taken_and_one_that_is_not_there(cluster: Cluster) -> Non
     with pytest.raises(AlreadyExists):
         cluster.create(PLAN, plan("taken"))
     with pytest.raises(NotFound, match="nowhere"):
-        cluster.get(PLAN, "team", "nowhere")
+        cluster.get(PLAN, TEAM, "nowhere")
 
 
 def test_a_field_that_cannot_be_used_is_named(cluster: Cluster) -> None:
@@ -111,10 +113,10 @@ def test_a_child_applied_twice_is_one_child_that_did_not_change(cluster: Cluster
 def test_a_deletion_meant_for_another_object_of_that_name_is_a_conflict(cluster: Cluster) -> None:
     stored = cluster.create(POD, pod("replaced"))
     with pytest.raises(Conflict):
-        cluster.delete(POD, "team", "replaced", uid="another", grace_seconds=0)
-    cluster.delete(POD, "team", "replaced", uid=stored["metadata"]["uid"], grace_seconds=0)
+        cluster.delete(POD, TEAM, "replaced", uid="another", grace_seconds=0)
+    cluster.delete(POD, TEAM, "replaced", uid=stored["metadata"]["uid"], grace_seconds=0)
     with pytest.raises(NotFound):
-        cluster.get(POD, "team", "replaced")
+        cluster.get(POD, TEAM, "replaced")
 
 
 def test_a_budget_keeps_a_pod_from_eviction(cluster: Cluster) -> None:
@@ -122,46 +124,46 @@ def test_a_budget_keeps_a_pod_from_eviction(cluster: Cluster) -> None:
     needed["metadata"]["labels"] = {"app": "needed"}
     cluster.create(POD, needed)
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    cluster.merge_status(POD, "team", "needed", {"status": ready})
+    cluster.merge_status(POD, TEAM, "needed", {"status": ready})
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "needed"}}}
-    cluster.create(BUDGET, {"metadata": {"name": "b", "namespace": "team"}, "spec": budget})
+    cluster.create(BUDGET, {"metadata": {"name": "b", "namespace": TEAM}, "spec": budget})
     with pytest.raises(TooMany, match="disruption budget"):
-        cluster.evict("team", "needed")
+        cluster.evict(TEAM, "needed")
 
 
 def test_replicas_are_asked_for_through_the_scale_of_a_job(cluster: Cluster) -> None:
     template = {"spec": pod("x")["spec"]}
     spec = {"replicaSpecs": {"worker": {"replicas": 2, "template": template}}}
-    cluster.create(JOB, {"metadata": {"name": "scaled", "namespace": "team"}, "spec": spec})
-    cluster.scale(JOB, "team", "scaled", 5)
-    stored = cluster.get(JOB, "team", "scaled")
+    cluster.create(JOB, {"metadata": {"name": "scaled", "namespace": TEAM}, "spec": spec})
+    cluster.scale(JOB, TEAM, "scaled", 5)
+    stored = cluster.get(JOB, TEAM, "scaled")
     assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 5
 
 
 def test_pages_hold_what_was_there_when_the_first_was_read(cluster: Cluster) -> None:
     for number in range(5):
         cluster.create(POD, pod(f"paged-{number}"))
-    first = cluster.list(POD, "team", limit=3, label_selector="job=j")
-    cluster.delete(POD, "team", "paged-4", grace_seconds=0)
-    second = cluster.list(POD, "team", limit=500, continue_=first.continue_, label_selector="job=j")
+    first = cluster.list(POD, TEAM, limit=3, label_selector="job=j")
+    cluster.delete(POD, TEAM, "paged-4", grace_seconds=0)
+    second = cluster.list(POD, TEAM, limit=500, continue_=first.continue_, label_selector="job=j")
     names = [item["metadata"]["name"] for item in (*first.items, *second.items)]
     assert {f"paged-{number}" for number in range(4)} <= set(names)
     assert len(names) == len(set(names))
 
 
-def test_a_watch_from_a_forgotten_version_is_gone(server: Server, cluster: Cluster) -> None:
+def test_a_watch_from_a_forgotten_version_is_gone(server: Ground, cluster: Cluster) -> None:
     cluster.create(PLAN, plan("old"))
     server.expire()
     cluster.create(PLAN, plan("newer"))
-    with pytest.raises(Gone), cluster.watch(PLAN, "team", resource_version="1") as watch:
+    with pytest.raises(Gone), cluster.watch(PLAN, TEAM, resource_version="1") as watch:
         list(watch)
 
 
 def test_nobody_there_is_an_error_that_says_so(tmp_path: Path) -> None:
     with serving(tmp_path, definitions=[]) as server, connected(server) as cluster:
         with server.outage(), pytest.raises(Unreachable, match="refused"):
-            cluster.hasty(5.0).get(POD, "team", "a")
-        assert cluster.list(POD, "team").items == []
+            cluster.hasty(5.0).get(POD, TEAM, "a")
+        assert cluster.list(POD, TEAM).items == []
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -172,9 +174,9 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
 class Operator:
     """Says of every plan how many replicas it asks for."""
 
-    def __init__(self, server: Server, terms: Terms | None = None) -> None:
+    def __init__(self, server: Ground, terms: Terms | None = None) -> None:
         self._cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
-        self.manager = Manager(self._cluster, terms=terms, namespaces=["team"], random=Random(1))
+        self.manager = Manager(self._cluster, terms=terms, namespaces=[TEAM], random=Random(1))
         self.store = self.manager.store(PLAN)
         self.manager.control("plans", PLAN, self.reconcile, when=meant)
 
@@ -195,7 +197,7 @@ class Operator:
 
 
 @contextmanager
-def running(server: Server, terms: Terms | None = None) -> Iterator[Operator]:
+def running(server: Ground, terms: Terms | None = None) -> Iterator[Operator]:
     operator = Operator(server, terms)
     operator.manager.start()
     try:
@@ -211,18 +213,18 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def unsaid(server: Server) -> list[str]:
+def unsaid(server: Ground) -> list[str]:
     """Plans of which nothing was said yet."""
-    plans = server.objects("scaleplans", "elastic.iml.github.io", "team")
+    plans = server.objects("scaleplans", "elastic.iml.github.io", TEAM)
     return [each["metadata"]["name"] for each in plans if "phase" not in each.get("status", {})]
 
 
-def storm(server: Server) -> None:
+def storm(server: Ground) -> None:
     server.faults.answer(410, times=2, watches=True)
     server.expire()
 
 
-BREAKS: dict[str, Callable[[Server], object]] = {
+BREAKS: dict[str, Callable[[Ground], object]] = {
     "410 storm": storm,
     "429 to writes": lambda server: server.faults.answer(
         429, times=3, method="PATCH", retry_after_seconds=0
@@ -237,33 +239,33 @@ BREAKS: dict[str, Callable[[Server], object]] = {
 
 @pytest.mark.parametrize("what", BREAKS)
 def test_plans_made_while_it_breaks_are_reconciled_all_the_same(
-    server: Server, cluster: Cluster, what: str
+    server: Ground, cluster: Cluster, what: str
 ) -> None:
     name = what.replace(" ", "-")
     with running(server) as operator:
         until(operator.manager.synced)
         until(lambda: not unsaid(server))
         BREAKS[what](server)
-        server.call(lambda: _make(server, name))
+        _make(server, name)
         until(lambda: not unsaid(server))
         until(lambda: operator.manager.trouble == [])
 
 
-def test_what_was_deleted_and_made_in_an_outage_is_known_after_it(server: Server) -> None:
+def test_what_was_deleted_and_made_in_an_outage_is_known_after_it(server: Ground) -> None:
     server.faults.clear()
-    server.call(lambda: _make(server, "before"))
+    _make(server, "before")
     with running(server) as operator:
-        until(lambda: Key("team", "before-0") in operator.store)
+        until(lambda: Key(TEAM, "before-0") in operator.store)
         with server.outage():
             until(lambda: operator.manager.trouble != [])
-            server.call(lambda: _make(server, "meanwhile"))
-            server.call(lambda: _delete(server, "before-0"))
+            _make(server, "meanwhile")
+            _delete(server, "before-0")
         until(lambda: not unsaid(server))
-        until(lambda: Key("team", "before-0") not in operator.store)
+        until(lambda: Key(TEAM, "before-0") not in operator.store)
 
 
 def test_another_operator_goes_on_where_one_stopped_and_nothing_is_written_twice(
-    server: Server,
+    server: Ground,
 ) -> None:
     server.faults.clear()
     with running(server, TERMS) as first, running(server, TERMS) as second:
@@ -271,24 +273,20 @@ def test_another_operator_goes_on_where_one_stopped_and_nothing_is_written_twice
         leader, other = (first, second) if first.manager.leading else (second, first)
         until(lambda: not unsaid(server))
         before = server.traffic.writes("elastic.iml.github.io/scaleplans/status")
-        server.call(lambda: _make(server, "one"))
+        _make(server, "one")
         until(lambda: not unsaid(server))
         leader.stop()
-        server.call(lambda: _make(server, "two"))
+        _make(server, "two")
         until(lambda: not unsaid(server))
         assert other.manager.leading
     writes = server.traffic.writes("elastic.iml.github.io/scaleplans/status")
     assert writes - before == 6
 
 
-def _make(server: Server, name: str) -> None:
-    kind = server.api.kinds.find(PLAN.group, PLAN.version, PLAN.plural)
-    assert kind is not None
+def _make(server: Ground, name: str) -> None:
     for number in range(3):
-        server.api.create(kind, "team", plan(f"{name}-{number}"), Ask(manager="kubectl"))
+        server.hands.create(PLANS, plan(f"{name}-{number}"))
 
 
-def _delete(server: Server, name: str) -> None:
-    kind = server.api.kinds.find(PLAN.group, PLAN.version, PLAN.plural)
-    assert kind is not None
-    delete(server.api, kind, "team", name, Deletion())
+def _delete(server: Ground, name: str) -> None:
+    server.hands.delete(PLANS, (TEAM, name))

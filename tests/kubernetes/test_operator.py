@@ -33,8 +33,9 @@ from scaler.wishes import WishFile
 from tests.api.app import Api
 from tests.builders import node
 from tests.kubernetes import jobs
-from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.clusters import namespace as named
 from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.real import Ground, ground
 from tests.kubernetes.scheduling import Scheduler
 
 _NUMBERS = count()
@@ -116,8 +117,8 @@ def until(what: str, held: Callable[[], object], seen: Callable[[], object] = st
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("apiserver")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground(tmp_path_factory.mktemp("apiserver")) as running:
         kubelet = FakeKubelet(running)
         more = {"tencent.com/vcuda-core": "800"}
         kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
@@ -128,8 +129,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @contextmanager
-def operating(server: Server, directory: Path) -> Iterator[Place]:
-    namespace = f"team-{next(_NUMBERS)}"
+def operating(server: Ground, directory: Path) -> Iterator[Place]:
+    namespace = named(f"team-{next(_NUMBERS)}")
     cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
     cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
     api = Api(directory, now=datetime.now(UTC))
@@ -154,14 +155,12 @@ def operating(server: Server, directory: Path) -> Iterator[Place]:
     finally:
         operator.manager.stop()
         operator.backend.close_down()
-        # The nodes are shared: what is left there would keep the next test's pods waiting.
-        for pod in cluster.list(POD, namespace).items:
-            cluster.delete(POD, namespace, pod["metadata"]["name"], grace_seconds=0)
+        server.discard(namespace)
         cluster.close()
 
 
 @pytest.fixture
-def place(server: Server, tmp_path: Path) -> Iterator[Place]:
+def place(server: Ground, tmp_path: Path) -> Iterator[Place]:
     with operating(server, tmp_path) as made:
         yield made
 

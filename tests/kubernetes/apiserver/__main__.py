@@ -22,13 +22,19 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=0, help="play so many nodes and their pods")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--history", type=int, default=20_000, help="writes a watch may go back")
+    parser.add_argument(
+        "--bare", action="store_true", help="nothing runs beside it, as under envtest"
+    )
     options = parser.parse_args()
     # Objects live long here: looking for cycles among them costs more than it frees.
     gc.set_threshold(100_000, 50, 100)
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(
-            Path(directory), definitions=options.definitions, history=options.history
+            Path(directory),
+            definitions=options.definitions,
+            history=options.history,
+            bare=options.bare,
         ) as server,
     ):
         if options.nodes:

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.kubernetes.apiserver.core.access import Access
 from tests.kubernetes.apiserver.core.api import Api, Ask
 from tests.kubernetes.apiserver.core.kinds import Json
-from tests.kubernetes.apiserver.hands import Inside
+from tests.kubernetes.apiserver.hands import PODS, Inside, key_of
 from tests.kubernetes.apiserver.objects.patches import strategic
 from tests.kubernetes.apiserver.wire.faults import Faults
 from tests.kubernetes.apiserver.wire.http import Http, Traffic
@@ -97,6 +97,11 @@ class Server(Listening):
         stored = self.api.get(kind, namespace, name)
         patched = strategic(stored.obj, {"status": status}, kind.shape)
         self.api.write(kind, stored, patched, Ask(manager=manager), "status")
+
+    def discard(self, namespace: str) -> None:
+        """Delete what would be in the way of other tests: nodes are shared, so pods are."""
+        for pod in self.objects("pods", namespace=namespace):
+            self.hands.delete(PODS, key_of(pod), grace_seconds=0)
 
     def expire(self) -> None:
         """Forget all history: watches end with 410, and so does watching from before."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kubernetes.apiserver.core import admission, quota, removal
+from tests.kubernetes.apiserver.core import admission, pods, quota, removal
 from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
 from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.core.store import Key, Store, Stored
@@ -237,6 +237,8 @@ class Api:
         name = stored.key[1]
         self._check_identity(kind, stored, new.get("metadata") or {})
         obj = admission.cleaned(kind, new, ask.validation, ask.warnings, old)
+        if kind.resource == ("", "pods") and not door:
+            obj["spec"] = pods.tolerant(obj["spec"])
         metadata = {k: v for k, v in obj["metadata"].items() if k not in _SERVERS}
         metadata |= {k: old["metadata"][k] for k in _SERVERS if k in old["metadata"]}
         obj["metadata"] = metadata

@@ -97,7 +97,7 @@ def admitted(pod: Json, priority_of: Callable[[str], tuple[int, str]]) -> Json:
     value, preemption = priority_of(spec.get("priorityClassName", ""))
     spec.setdefault("priority", value)
     spec.setdefault("preemptionPolicy", preemption)
-    spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
+    spec = tolerant(spec)
     if spec.get("automountServiceAccountToken", True):
         _mount_token(spec)
     conditions = []
@@ -119,6 +119,11 @@ def admitted(pod: Json, priority_of: Callable[[str], tuple[int, str]]) -> Json:
         "spec": spec,
         "status": {**status, "conditions": conditions} if conditions else status,
     }
+
+
+def tolerant(spec: Json) -> Json:
+    """Return a pod's spec that bears a lost node for a while, as admission leaves every write."""
+    return {**spec, "tolerations": _tolerations(spec.get("tolerations") or [])}
 
 
 def _tolerates(toleration: Json, key: str) -> bool:

@@ -93,7 +93,7 @@ class Http:
                 await asyncio.sleep(slow.seconds)
             fault = self.faults.take("answer", request.method, request.path, agent, watch=watch)
             if fault is not None:
-                return self._sent(request, _faulty(fault), None)
+                return self._sent(request, faulty(fault), None)
             return await self._answer(request, agent, watch)
         finally:
             if not watch:
@@ -132,7 +132,7 @@ class Http:
     def _user(self, request: web.Request) -> str:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme != "Bearer":
-            return ADMIN
+            return request.headers.get("Impersonate-User", ADMIN)
         user = self.tokens.get(token)
         if user is None:
             raise Refused(401, "Unauthorized", "Unauthorized")
@@ -239,7 +239,8 @@ _REASONS: Mapping[int, str] = {
 }
 
 
-def _faulty(fault: Fault) -> Answer:
+def faulty(fault: Fault) -> Answer:
+    """Return the answer that a test wanted."""
     reason = _REASONS.get(fault.code, "")
     return _refusal(
         Refused(

@@ -37,7 +37,11 @@ class Turns:
 
     def soon(self, work: Callable[[], object], seconds: float = 0.0) -> None:
         """Do ``work`` there later."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, work)
+        if seconds <= 0.0:
+            # In the order in which it was given.
+            self._loop.call_soon_threadsafe(work)
+        else:
+            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, work)
 
     def end(self) -> None:
         """Do nothing more."""

@@ -1,0 +1,205 @@
+"""Hands on a cluster that is elsewhere: everything through its API."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+
+from scaler.kubernetes.machinery import Change, Manager
+from scaler.kubernetes.machinery.cluster import NODE, POD, Cluster, connect
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.core.store import Key, Resource
+from tests.kubernetes.apiserver.hands import NODES, PODS, Heard
+from tests.kubernetes.apiserver.wire.listening import Turns
+from tests.kubernetes.clusters import MARK, SCHEDULER, TAINT, client
+
+T = TypeVar("T")
+
+_MERGE = {"Content-Type": "application/merge-patch+json"}
+#: A write that another one crossed is tried so often.
+_TRIES = 20
+#: As kubelets do; a node that is not heard of for 40 s is taken to be lost.
+_BEAT_SECONDS = 8.0
+_SYNC_SECONDS = 60.0
+#: Versions of groups other than ``v1``.
+_VERSIONS = {"elastic.iml.github.io": "v1alpha1", "scheduling.volcano.sh": "v1beta1"}
+
+
+def path(resource: Resource, key: Key = ("", ""), door: str = "") -> str:
+    """Return where an object lives, or without a name its collection."""
+    group, plural = resource
+    root = f"/apis/{group}/{_VERSIONS.get(group, 'v1')}" if group else "/api/v1"
+    namespace = f"/namespaces/{key[0]}" if key[0] else ""
+    return "/".join(part for part in (f"{root}{namespace}/{plural}", key[1], door) if part)
+
+
+class Outside:
+    """Sees pods of our scheduler and nodes of our own alone. Reads ask the server every time."""
+
+    def __init__(self, kubeconfig: Path, *, beats: bool) -> None:
+        """``beats``: somebody takes nodes to be lost that are silent."""
+        self._turns = Turns("kubelets")
+        self._http = client(kubeconfig, "kubelets")
+        self._door = Cluster(connect(kubeconfig=str(kubeconfig)))
+        self._ending = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
+        if beats:
+            self._beating.start()
+
+    def close(self) -> None:
+        """Let go; nodes that were made go, too."""
+        self._ending.set()
+        if self._beating.is_alive():
+            self._beating.join()
+        for node in self.all_of(NODES):
+            name = node["metadata"]["name"]
+            self._http.delete(path(NODES, ("", name)))
+            self._http.delete(path(_LEASES, ("kube-node-lease", name)))
+        self._turns.end()
+        self._door.close()
+        self._http.close()
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do it on a thread of these hands."""
+        return self._turns.call(work)
+
+    def soon(self, work: Callable[[], object], seconds: float = 0.0) -> None:
+        """Do it there later."""
+        self._turns.soon(work, seconds)
+
+    def now(self) -> str:
+        """Return this machine's time."""
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def find(self, resource: Resource, key: Key) -> Json | None:
+        """Ask for an object."""
+        answer = self._http.get(path(resource, key))
+        if answer.status_code == 404:
+            return None
+        return _good(answer)
+
+    def all_of(self, resource: Resource) -> list[Json]:
+        """List what is ours."""
+        chosen = (
+            {"labelSelector": MARK}
+            if resource == NODES
+            else {"fieldSelector": f"spec.schedulerName={SCHEDULER}"}
+        )
+        found: list[Json] = _good(self._http.get(path(resource), params=chosen))["items"]
+        return found
+
+    def listen(self, hear: Callable[[Heard], None]) -> Callable[[], None]:
+        """Watch pods and nodes."""
+
+        def told(resource: Resource, change: Change) -> None:
+            obj = dict(change.latest)
+            if resource == NODES or obj["spec"].get("schedulerName") == SCHEDULER:
+                self.soon(lambda: hear(Heard(resource, obj, change.new is None)))
+
+        manager = Manager(self._door)
+        manager.listen(NODE, lambda change: told(NODES, change), label_selector=MARK)
+        manager.listen(POD, lambda change: told(PODS, change))
+        manager.start()
+        assert manager.synced(_SYNC_SECONDS)
+        return manager.stop
+
+    def write_status(self, resource: Resource, key: Key, status: Callable[[Json], Json]) -> None:
+        """Write through the door of statuses, again where somebody else wrote meanwhile."""
+        self._change(resource, key, "status", lambda obj: {"status": status(obj)})
+
+    def write_taints(self, name: str, taints: Callable[[list[Json]], list[Json]]) -> None:
+        """Write a node's spec."""
+        self._change(
+            NODES, ("", name), "", lambda node: {
+                "spec": {"taints": taints((node.get("spec") or {}).get("taints") or [])}
+            },
+        )  # fmt: skip
+
+    def create(self, resource: Resource, obj: Json) -> None:
+        """Make an object; a node gets our mark, and what a killed run left of it goes first."""
+        metadata = obj["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if resource == NODES:
+            labels = {**(metadata.get("labels") or {}), MARK: "yes"}
+            spec = dict(obj.get("spec") or {})
+            spec["taints"] = [*(spec.get("taints") or ()), TAINT]
+            obj = {**obj, "metadata": {**metadata, "labels": labels}, "spec": spec}
+            self._http.delete(path(NODES, key))
+        _good(self._http.post(path(resource, (key[0], "")), json=obj))
+        if obj.get("status"):
+            self.write_status(resource, key, lambda _: obj["status"])
+
+    def delete(self, resource: Resource, key: Key, grace_seconds: int | None = None) -> None:
+        """Delete as anybody does."""
+        how = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        answer = self._http.request("DELETE", path(resource, key), json=how)
+        if answer.status_code == 404:
+            raise LookupError(f"there is no {resource[1]} {key}")
+        _good(answer)
+
+    def bind(self, pod: Json, node: str) -> None:
+        """Give a pod its node; one that went or has another one by now is left alone."""
+        metadata = pod["metadata"]
+        body = {
+            "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
+            "target": {"kind": "Node", "name": node},
+        }
+        key = (metadata["namespace"], metadata["name"])
+        answer = self._http.post(path(PODS, key, "binding"), json=body)
+        if answer.status_code not in (404, 409):
+            _good(answer)
+
+    def serve_logs(self, logs: Callable[[str, str, str], bytes | None]) -> None:
+        """Nobody asks these hands for logs: a real server asks a node's port, and there is none."""
+
+    def _change(
+        self, resource: Resource, key: Key, door: str, change: Callable[[Json], Json]
+    ) -> None:
+        for _ in range(_TRIES):
+            known = self.find(resource, key)
+            if known is None:
+                return
+            version = {"metadata": {"resourceVersion": known["metadata"]["resourceVersion"]}}
+            answer = self._http.patch(
+                path(resource, key, door), headers=_MERGE, json=version | change(known)
+            )
+            if answer.status_code == 404:
+                return
+            if answer.status_code != 409:
+                _good(answer)
+                return
+        raise AssertionError(f"{key} is written by others all the time")
+
+    def _beat(self) -> None:
+        """Renew the leases of nodes that are well, without which they would be told as lost."""
+        while not self._ending.wait(_BEAT_SECONDS):
+            for node in self.all_of(NODES):
+                told = {one["type"]: one["status"] for one in node["status"]["conditions"]}
+                if told.get("Ready") == "True":
+                    self._renew(node)
+
+    def _renew(self, node: Json) -> None:
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        key = ("kube-node-lease", name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": 40,
+            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        body = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+        answer = self._http.patch(path(_LEASES, key), headers=_MERGE, json={"spec": spec})
+        if answer.status_code == 404:
+            self._http.post(path(_LEASES, (key[0], "")), json=body)
+
+
+_LEASES: Resource = ("coordination.k8s.io", "leases")
+
+
+def _good(answer: httpx2.Response) -> Json:
+    assert answer.is_success, f"{answer.request.method} {answer.request.url}: {answer.text}"
+    found: Json = answer.json()
+    return found
