@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from brain.errors import BadInput, Unavailable
+from brain.types.batch import BatchWish
 from brain.types.resources import NodeName
 from brain.types.world import MemoryCheckpoint, ReplicaExit
 from launcher.config import VERSION, WorldDocument
@@ -279,6 +280,44 @@ class Taken(Frame, frozen=True, kw_only=True):
     ok: bool
 
 
+class Asked(Frame, frozen=True, kw_only=True):
+    """A worker of this agent asks something about shards of data: ``launcher.data.serving``."""
+
+    #: The worker, by a name that it gave itself.
+    holder: str
+    #: Counts its questions; -1: the agent says by itself what the worker has, and did.
+    number: int
+    #: JSON.
+    body: bytes
+
+
+class Answered(Frame, frozen=True, kw_only=True):
+    """The answer to ``Asked``."""
+
+    holder: str
+    number: int
+    #: Of the coordinator's books, once they have what was said.
+    version: int
+    #: JSON.
+    body: bytes
+
+
+class Parted(Frame, frozen=True, kw_only=True):
+    """A worker that asked for shards is gone."""
+
+    holder: str
+    #: JSON: dataset -> up to where it had trained what it held.
+    at: bytes
+
+
+class Shared(Frame, frozen=True, kw_only=True):
+    """The coordinator's books of shards, kept by agents for a successor; they hand them on."""
+
+    version: int
+    #: JSON.
+    books: bytes
+
+
 class Parked(Frame, frozen=True, kw_only=True):
     """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
 
@@ -305,6 +344,8 @@ class Lease(Frame, frozen=True, kw_only=True):
     seconds: float
     #: When it was answered, by the coordinator's clock; the next heartbeat brings it back.
     at: float = 0.0
+    #: The batch that scripts that ask are to take; None: nobody knows better than they.
+    batch: BatchWish | None = None
 
 
 class Bye(Frame, frozen=True, kw_only=True):
@@ -323,6 +364,7 @@ ANY = (
     | Welcome | Lead | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked
     | Look | Looked | Halt | Lease | Bye
     | Fetch | Offer | Piece | Taken
+    | Asked | Answered | Parted | Shared
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)
 

@@ -43,11 +43,31 @@ class Order:
             place = self._stirred(place)
         return place
 
+    def place_of(self, example: int) -> int:
+        """Where an example stands."""
+        if self._plain:
+            return example
+        place = self._unstirred(example)
+        while place >= self._size:
+            place = self._unstirred(place)
+        return place
+
     def _stirred(self, place: int) -> int:
         high, low = place >> self._low_bits, place & self._low
         for one, other in self._rounds:
-            mixed = ((low ^ one) * _STIR) & _WORD
-            high ^= ((mixed ^ (mixed >> 29)) * _STIR & _WORD) >> 32 & self._high
-            mixed = ((high ^ other) * _STIR) & _WORD
-            low ^= ((mixed ^ (mixed >> 29)) * _STIR & _WORD) >> 32 & self._low
+            high ^= _mixed(low, one) & self._high
+            low ^= _mixed(high, other) & self._low
         return high << self._low_bits | low
+
+    def _unstirred(self, place: int) -> int:
+        high, low = place >> self._low_bits, place & self._low
+        for one, other in reversed(self._rounds):
+            low ^= _mixed(high, other) & self._low
+            high ^= _mixed(low, one) & self._high
+        return high << self._low_bits | low
+
+
+def _mixed(half: int, key: int) -> int:
+    """The round function: 32 bits that depend on all bits of both."""
+    stirred = (half ^ key) * _STIR & _WORD
+    return ((stirred ^ stirred >> 29) * _STIR & _WORD) >> 32

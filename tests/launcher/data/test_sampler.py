@@ -37,6 +37,7 @@ def next_step(ranks: Sequence[Sampler]) -> list[int]:
 def test_an_order_has_every_example_once(size: int, seed: int, epoch: int) -> None:
     order = Order(size, seed=seed, epoch=epoch)
     assert sorted(order[place] for place in range(size)) == list(range(size))
+    assert all(order.place_of(order[place]) == place for place in range(size))
 
 
 def test_orders_of_two_epochs_and_of_two_seeds_differ() -> None:

@@ -1,0 +1,286 @@
+"""Which parts of a dataset are to do, being done, and done: pure values, no clock and no sockets.
+
+A dataset is cut into *shards*, ranges of examples. Each epoch goes through them in an order of its
+own. One that is given out is *doing* until its holder says that it is done; where the holder leaves
+or its lease runs out, what is left of it is to do again. So nothing is lost, and while holders say
+what they did, nothing is done twice.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from brain.errors import BadInput, Conflict
+from launcher.data.order import Order
+
+#: Version of a ledger's state in checkpoints.
+_VERSION = 1
+#: What must not change between saving and loading, and what that is to people.
+_FIXED = {
+    "size": "the length of the data",
+    "mark": "the data",
+    "shard": "the length of a shard",
+    "seed": "the seed",
+    "shuffle": "whether it is shuffled",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """The examples from ``start`` up to ``stop`` of one epoch: a shard, or what is left of one."""
+
+    epoch: int
+    start: int
+    stop: int
+
+    def rest(self, trained: int | None) -> "tuple[Span, ...]":
+        """What is left once all before ``trained`` was; None: nothing is known to be."""
+        start = self.start if trained is None else max(self.start, trained)
+        return (replace(self, start=start),) if start < self.stop else ()
+
+    def plain(self) -> list[int]:
+        """As it goes over the wire and into checkpoints."""
+        return [self.epoch, self.start, self.stop]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a dataset is, and how it is gone through."""
+
+    name: str
+    #: Examples.
+    size: int
+    #: Examples of a shard; the last one may have fewer.
+    shard: int
+    epochs: int = 1
+    seed: int = 0
+    shuffle: bool = True
+    #: Tells one content from another; empty: only the length is known.
+    mark: str = ""
+    #: How long one shard may take; None: as long as its holder is there.
+    lease_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise BadInput(f"{self.name}: there is no example in it; give some", field="size")
+        for name in ("shard", "epochs"):
+            if (count := getattr(self, name)) < 1:
+                raise BadInput(f"{name}: {count} is below 1; give a count", field=name)
+
+    @property
+    def shards(self) -> int:
+        """Of one epoch."""
+        return -(-self.size // self.shard)
+
+    def check(self, other: "Terms", *, where: str) -> None:
+        """Refuse other data, or another order, under the same name.
+
+        Raises:
+            BadInput: naming what differs.
+        """
+        for name, what in _FIXED.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise BadInput(
+                    f"{self.name}: {what} was {theirs!r} {where} and is {mine!r} now ({name}); go "
+                    "on with what it was, or begin under another name",
+                    field=name,
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A shard that somebody has."""
+
+    span: Span
+    #: By the clock of whoever keeps the ledger.
+    until: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A dataset's books. Methods that change something return another one."""
+
+    terms: Terms
+    #: Where fresh shards come from: the epoch, and how many of its order were given out.
+    epoch: int = 0
+    given: int = 0
+    #: To do again, before fresh ones; sorted.
+    back: tuple[Span, ...] = ()
+    doing: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
+    #: Whose lease ran out, and over what.
+    lapsed: frozenset[tuple[str, Span]] = frozenset()
+
+    @property
+    def over(self) -> bool:
+        """Whether all epochs are done."""
+        return not self.doing and not self.back and self.epoch >= self.terms.epochs
+
+    def ask(self, holder: str, done: Span | None, now: float) -> "tuple[Ledger, Span | None]":
+        """Take note that ``done`` is, and give the next one; None: there is nothing to give now.
+
+        Asking again in the same words, because the answer was lost, is answered in the same words.
+
+        Raises:
+            Conflict: the lease of ``done`` had run out, and somebody else has it.
+        """
+        mine = self.doing.get(holder)
+        if mine is not None and mine.span != done:
+            return self, mine.span
+        after = self._without(holder) if mine is not None else self._late(holder, done)
+        return after._give(holder, now)
+
+    def hand_back(self, holder: str, trained: int | None = None) -> "Ledger":
+        """The holder is gone, having trained all before ``trained`` of what it held."""
+        mine = self.doing.get(holder)
+        if mine is None:
+            return self
+        return self._without(holder)._returned(mine.span.rest(trained))
+
+    def lapse(self, now: float) -> "Ledger":
+        """Take back what was held for too long."""
+        after = self
+        for holder, held in self.doing.items():
+            if held.until <= now:
+                after = replace(
+                    after.hand_back(holder), lapsed=after.lapsed | {(holder, held.span)}
+                )
+        return after
+
+    def claim(self, holder: str, held: Span | None, done: Sequence[Span], now: float) -> "Ledger":
+        """Believe a holder that knows more than these books: what it has, and what it did."""
+        after = self.hand_back(holder)
+        for span in (*done, *(() if held is None else (held,))):
+            after = after._taken(span)
+        taken = any(held == each.span for each in after.doing.values())
+        return after if held is None or taken else after._hold(holder, held, now)
+
+    def cut(self, trained: Mapping[str, int | None]) -> "Ledger":
+        """These books as if everybody left now, having trained so far: what a checkpoint keeps."""
+        after = self
+        for holder in self.doing:
+            after = after.hand_back(holder, trained.get(holder))
+        return replace(after, lapsed=frozenset())
+
+    def state(self) -> dict[str, Any]:
+        """What ``cut`` left, as plain values."""
+        return {
+            "v": _VERSION,
+            "terms": {name: getattr(self.terms, name) for name in ("name", *_FIXED)},
+            "epoch": self.epoch,
+            "given": self.given,
+            "back": [span.plain() for span in self.back],
+        }
+
+    @classmethod
+    def of(cls, terms: Terms, state: Mapping[str, Any] | None) -> "Ledger":
+        """The books of a checkpoint; None: those of before the first example.
+
+        Raises:
+            BadInput: the checkpoint is of other data, or not of a ledger.
+        """
+        if state is None:
+            return cls(terms)
+        if state.get("v") != _VERSION:
+            raise BadInput(
+                f"{terms.name}: this is no state of shards of version {_VERSION}; load what "
+                "state_dict() gave",
+                field="v",
+            )
+        terms.check(replace(terms, **state["terms"]), where="in the checkpoint")
+        back = tuple(Span(*span) for span in state["back"])
+        return cls(terms, epoch=state["epoch"], given=state["given"], back=back)
+
+    def dump(self) -> dict[str, Any]:
+        """All of it, as plain values, for a successor; leases begin anew with it."""
+        doing = {holder: held.span.plain() for holder, held in self.doing.items()}
+        return {**self.state(), "terms": asdict(self.terms), "doing": doing}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any], now: float) -> "Ledger":
+        """What ``dump`` gave."""
+        terms = Terms(**dumped["terms"])
+        state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
+        ledger = cls.of(terms, state)
+        for holder, span in dumped["doing"].items():
+            ledger = ledger._hold(holder, Span(*span), now)
+        return ledger
+
+    def _give(self, holder: str, now: float) -> "tuple[Ledger, Span | None]":
+        if self.back:
+            span, after = self.back[0], replace(self, back=self.back[1:])
+        elif self.epoch < self.terms.epochs:
+            (span,) = self._fresh(self.given, self.given + 1)
+            after = self._on(self.given + 1)
+        else:
+            return self, None
+        return after._hold(holder, span, now), span
+
+    def _hold(self, holder: str, span: Span, now: float) -> "Ledger":
+        lease = self.terms.lease_seconds
+        held = Held(span=span, until=math.inf if lease is None else now + lease)
+        return replace(self, doing=MappingProxyType({**self.doing, holder: held}))
+
+    def _late(self, holder: str, done: Span | None) -> "Ledger":
+        """Something is said to be done that its sayer does not hold: a repetition, or too late."""
+        if done is None or (holder, done) not in self.lapsed:
+            return self
+        if done not in self.back:
+            raise Conflict(
+                f"{self.terms.name}: the lease of examples {done.start} to {done.stop} ran out "
+                f"after {self.terms.lease_seconds:g} s and another worker has them; they are "
+                "trained twice. Give longer leases, or shorter shards"
+            )
+        back = tuple(span for span in self.back if span != done)
+        return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
+
+    def _taken(self, span: Span) -> "Ledger":
+        """Without a span among what is to do, however these books come to hear of it."""
+        after = self._up_to(span)
+        apart = [rest for each in after.back for rest in _apart(each, span)]
+        return replace(after, back=tuple(sorted(apart)))
+
+    def _up_to(self, span: Span) -> "Ledger":
+        """As if all fresh shards before this one, and it, had been given out and come back."""
+        after, number = self, span.start // self.terms.shard
+        while after.epoch < self.terms.epochs and after.epoch <= span.epoch:
+            last = self.terms.shards
+            if after.epoch == span.epoch:
+                last = after._order().place_of(number) + 1
+            if last <= after.given:
+                break
+            after = after._returned(after._fresh(after.given, last))._on(last)
+        return after
+
+    def _fresh(self, first: int, stop: int) -> list[Span]:
+        """Shards of this epoch's order."""
+        terms, order = self.terms, self._order()
+        starts = [order[place] * terms.shard for place in range(first, stop)]
+        return [Span(self.epoch, at, min(at + terms.shard, terms.size)) for at in starts]
+
+    def _order(self) -> Order:
+        terms = self.terms
+        return Order(terms.shards, seed=terms.seed, epoch=self.epoch, shuffle=terms.shuffle)
+
+    def _on(self, given: int) -> "Ledger":
+        if given < self.terms.shards:
+            return replace(self, given=given)
+        return replace(self, epoch=self.epoch + 1, given=0)
+
+    def _returned(self, spans: Sequence[Span]) -> "Ledger":
+        return replace(self, back=tuple(sorted((*self.back, *spans))))
+
+    def _without(self, holder: str) -> "Ledger":
+        rest = {who: held for who, held in self.doing.items() if who != holder}
+        return replace(self, doing=MappingProxyType(rest))
+
+
+def _apart(span: Span, other: Span) -> list[Span]:
+    """What is left of a span where another one is taken out of it."""
+    if span.epoch != other.epoch or span.stop <= other.start or other.stop <= span.start:
+        return [span]
+    before = Span(span.epoch, span.start, other.start)
+    after = Span(span.epoch, other.stop, span.stop)
+    return [each for each in (before, after) if each.start < each.stop]

@@ -1,0 +1,288 @@
+"""The coordinator's side of shards: what workers ask goes in with the clock, answers come out.
+
+No sockets and no clock here: ``launcher.data.counter`` has them. A coordinator that takes over
+begins *unsettled*: it gathers what its predecessor wrote down and what agents know, and answers
+nobody until all who may know something were heard, or are gone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from brain.errors import BadInput, Conflict
+from launcher.data.ledger import Ledger, Span, Terms
+
+#: A request, or the answer to one, as JSON has it.
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a worker asks, by way of the agent of ``replica``."""
+
+    replica: int
+    #: The worker, by a name that it gave itself.
+    holder: str
+    #: Counts its questions.
+    number: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered, and to which question."""
+
+    question: Question
+    body: Body
+
+
+@dataclass(slots=True, kw_only=True)
+class _Holder:
+    replica: int
+    #: What people know it by.
+    label: str
+    #: It was told that there is nothing more.
+    over: bool = False
+    #: It asks for a shard, and there is none now.
+    waits: Question | None = None
+    #: It is at a step boundary and wants the state there, at the latest then.
+    cuts: Question | None = None
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class _Dataset:
+    ledger: Ledger
+    #: Epoch of the newest world that opened it.
+    world: int
+    holders: dict[str, _Holder] = field(default_factory=dict)
+
+
+class Serving:
+    """All datasets of one job."""
+
+    def __init__(self, *, settled: bool = True) -> None:
+        self.settled = settled
+        #: Rises with every change.
+        self.version = 0
+        self._datasets: dict[str, _Dataset] = {}
+        self._queue: list[Question] = []
+
+    def asked(self, question: Question, now: float) -> list[Answer]:
+        """Take a question; what can be answered now, to whoever it may be."""
+        if not self.settled:
+            self._queue.append(question)
+            return []
+        return self._done(self._handle(question, now), now)
+
+    def parted(self, holder: str, at: Mapping[str, int], now: float) -> list[Answer]:
+        """A worker is gone; ``at`` says up to where it had trained, as far as that is known."""
+        self._queue = [each for each in self._queue if each.holder != holder]
+        for name, dataset in self._datasets.items():
+            self._part(dataset, holder, at.get(name))
+        return self._done([], now)
+
+    def left(self, replica: int, now: float) -> list[Answer]:
+        """An agent is gone with all its workers."""
+        self._queue = [each for each in self._queue if each.replica != replica]
+        for dataset in self._datasets.values():
+            for holder, each in list(dataset.holders.items()):
+                if each.replica == replica and self.settled:
+                    self._part(dataset, holder, None)
+        return self._done([], now)
+
+    def turn(self, now: float) -> list[Answer]:
+        """Take back what was held for too long, and end what was waited for too long."""
+        late = list[Answer]()
+        for dataset in self._datasets.values():
+            after = dataset.ledger.lapse(now)
+            self.version += after is not dataset.ledger
+            dataset.ledger = after
+            late += _late(dataset, now)
+        return self._done(late, now)
+
+    def adopt(self, version: int, dumped: Body, now: float) -> None:
+        """Begin with what the coordinator before wrote down, or an agent has heard from it."""
+        if self.settled or version < self.version:
+            return
+        self.version, self._datasets = version, {}
+        for name, each in dumped.items():
+            dataset = _Dataset(Ledger.load(each["ledger"], now), each["world"])
+            for holder, (replica, label, over) in each["holders"].items():
+                dataset.holders[holder] = _Holder(replica=replica, label=label, over=over)
+            self._datasets[name] = dataset
+
+    def settle(self, now: float) -> list[Answer]:
+        """Everybody who may know something was heard: who did not come back is gone."""
+        if self.settled:
+            return []
+        self.settled, queue, self._queue = True, self._queue, []
+        back = {question.holder for question in queue}
+        for dataset in self._datasets.values():
+            for holder in list(dataset.holders.keys() - back):
+                self._part(dataset, holder, None)
+        known = sorted(queue, key=lambda question: question.body["do"] != "resume")
+        answers = [answer for each in known for answer in self._handle(each, now)]
+        return self._done(answers, now)
+
+    def dump(self) -> dict[str, Any]:
+        """Everything, for a successor."""
+        return {
+            name: {
+                "ledger": dataset.ledger.dump(),
+                "world": dataset.world,
+                "holders": {h: [e.replica, e.label, e.over] for h, e in dataset.holders.items()},
+            }
+            for name, dataset in self._datasets.items()
+        }
+
+    # --- questions -------------------------------------------------------------------------
+
+    def _handle(self, question: Question, now: float) -> list[Answer]:
+        try:
+            body = self._answer(question, now)
+        except (BadInput, Conflict) as wrong:
+            body = {"error": type(wrong).__name__, "text": str(wrong)}
+        return [] if body is None else [Answer(question, body)]
+
+    def _answer(self, question: Question, now: float) -> Body | None:
+        body = question.body
+        match body["do"]:
+            case "open":
+                return self._open(question)
+            case "resume":
+                return self._resume(question, now)
+            case "ask":
+                return self._ask(question, now)
+            case "cut":
+                holder = self._holder(question)
+                holder.cuts, holder.until = question, now + body["seconds"]
+                return None
+            case "close":
+                self._part(self._dataset(question), question.holder, body["at"])
+                return {"ok": True}
+        raise BadInput(f"do: {body['do']!r} is nothing that can be asked", field="do")
+
+    def _open(self, question: Question) -> Body:
+        """Begin a dataset, or take part in it.
+
+        Workers of one world share what the first of them began. A later world begins anew from
+        the state that it brings, once nobody of the world before is there any more: its training
+        goes on from a checkpoint. While somebody is, it joins them: they go on without one.
+        """
+        body = question.body
+        terms, state = Terms(**body["terms"]), body["state"]
+        dataset = self._datasets.get(terms.name)
+        if dataset is None or (body["world"] > dataset.world and not dataset.holders):
+            dataset = _Dataset(Ledger.of(terms, state), body["world"])
+            self._datasets[terms.name] = dataset
+        terms.check(dataset.ledger.terms, where="as another worker has it")
+        dataset.world = max(dataset.world, body["world"])
+        self._let_in(dataset, question)
+        return {"ok": True}
+
+    def _resume(self, question: Question, now: float) -> Body:
+        """An agent says what a worker holds, and did, of which these books may not know."""
+        body = question.body
+        terms = Terms(**body["terms"])
+        dataset = self._datasets.get(terms.name)
+        if dataset is None:
+            dataset = _Dataset(Ledger.of(terms, body["state"]), body["world"])
+            self._datasets[terms.name] = dataset
+        self._let_in(dataset, question).over = body["over"]
+        done = [Span(*span) for span in body["done"]]
+        held = None if body["span"] is None else Span(*body["span"])
+        dataset.ledger = dataset.ledger.claim(question.holder, held, done, now)
+        return {"ok": True}
+
+    def _let_in(self, dataset: _Dataset, question: Question) -> _Holder:
+        label = question.body["label"]
+        holder = _Holder(replica=question.replica, label=label)
+        self.version += 1
+        return dataset.holders.setdefault(question.holder, holder)
+
+    def _ask(self, question: Question, now: float) -> Body | None:
+        dataset, holder = self._dataset(question), self._holder(question)
+        said = question.body["done"]
+        done = None if said is None else Span(*said)
+        dataset.ledger, span = dataset.ledger.ask(question.holder, done, now)
+        self.version += 1
+        if span is not None:
+            return {"span": span.plain()}
+        if dataset.ledger.over:
+            holder.over = True
+            return {"over": True}
+        if question.body["wait"]:
+            holder.waits = question
+            return None
+        return {"wait": True}
+
+    # --- what follows ----------------------------------------------------------------------
+
+    def _done(self, answers: list[Answer], now: float) -> list[Answer]:
+        """With the answers to those who waited for just this."""
+        for dataset in self._datasets.values():
+            answers += self._served(dataset, now)
+            answers += _met(dataset)
+        return answers
+
+    def _served(self, dataset: _Dataset, now: float) -> Iterator[Answer]:
+        for holder in list(dataset.holders.values()):
+            question = holder.waits
+            if question is None:
+                continue
+            holder.waits = None
+            again = replace(question, body={**question.body, "done": None})
+            yield from (Answer(question, answer.body) for answer in self._handle(again, now))
+
+    def _part(self, dataset: _Dataset, holder: str, at: int | None) -> None:
+        if dataset.holders.pop(holder, None) is not None:
+            dataset.ledger = dataset.ledger.hand_back(holder, at)
+            self.version += 1
+
+    def _dataset(self, question: Question) -> _Dataset:
+        name = question.body["name"]
+        dataset = self._datasets.get(name)
+        if dataset is None:
+            known = ", ".join(sorted(self._datasets)) or "none"
+            raise BadInput(
+                f"name: there is no dataset {name}; there is {known}. Open it first", field="name"
+            )
+        return dataset
+
+    def _holder(self, question: Question) -> _Holder:
+        holder = self._dataset(question).holders.get(question.holder)
+        if holder is None:
+            raise BadInput(f"name: this worker has not opened {question.body['name']}; open it")
+        return holder
+
+
+def _met(dataset: _Dataset) -> Iterator[Answer]:
+    """The state at the boundary where all meet who hold something, or may."""
+    busy = [each for each in dataset.holders.values() if not each.over and each.waits is None]
+    asking = {name: each for name, each in dataset.holders.items() if each.cuts is not None}
+    if not asking or any(each.cuts is None for each in busy):
+        return
+    at = {name: each.cuts.body["at"] for name, each in asking.items() if each.cuts is not None}
+    state = dataset.ledger.cut(at).state()
+    for each in asking.values():
+        if each.cuts is not None:
+            yield Answer(each.cuts, {"state": state})
+            each.cuts = None
+
+
+def _late(dataset: _Dataset, now: float) -> Iterator[Answer]:
+    missing = sorted(
+        each.label
+        for each in dataset.holders.values()
+        if not each.over and each.waits is None and each.cuts is None
+    )
+    for each in dataset.holders.values():
+        if each.cuts is not None and each.until <= now:
+            seconds = each.cuts.body["seconds"]
+            text = (
+                f"state_dict: {', '.join(missing)} did not call it within {seconds:g} s; every "
+                "rank calls it, at the same step"
+            )
+            yield Answer(each.cuts, {"error": "Unavailable", "text": text})
+            each.cuts = None
