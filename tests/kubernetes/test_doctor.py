@@ -18,6 +18,8 @@ from scaler.kubernetes.doctor.finding import Finding
 from scaler.kubernetes.doctor.rights import Asking
 from scaler.kubernetes.machinery.cluster import NAMESPACE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
+from tests.kubernetes.clusters import namespace as named
+from tests.kubernetes.real import Ground, ground
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = "deploy/kustomize"
@@ -31,11 +33,18 @@ _RBAC_KINDS = {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
+    """An emulator, whose rights may be taken away."""
     with serving(tmp_path) as up:
         yield up
 
 
-def door(server: Server) -> Cluster:
+@pytest.fixture
+def anywhere(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path) as up:
+        yield up
+
+
+def door(server: Ground) -> Cluster:
     return Cluster(connect(kubeconfig=str(server.kubeconfig)))
 
 
@@ -62,8 +71,8 @@ def bad(found: Iterator[Finding]) -> list[Finding]:
     return [each for each in found if each.level == "bad"]
 
 
-def test_who_may_do_everything_lacks_nothing(server: Server):
-    found = list(rights.examine(door(server), Asking()))
+def test_who_may_do_everything_lacks_nothing(anywhere: Ground):
+    found = list(rights.examine(door(anywhere), Asking()))
 
     assert [(each.level, each.what) for each in found] == [
         ("ok", "this account has every right of the operator")
@@ -123,8 +132,8 @@ def test_kinds_that_are_not_served_are_named(tmp_path: Path):
     assert "scaleplans/status.elastic.iml.github.io is not served" in said
 
 
-def test_our_own_kinds_have_all_that_is_needed(server: Server):
-    said = [each.what for each in installed.examine(door(server))]
+def test_our_own_kinds_have_all_that_is_needed(anywhere: Ground):
+    said = [each.what for each in installed.examine(door(anywhere))]
 
     assert "ElasticJob and ScalePlan are installed" in said
 
@@ -159,15 +168,15 @@ def test_both_programs_are_asked(server: Server):
     assert "collector may not list nodes" in said
 
 
-def test_the_collector_reads_what_an_api_server_lists(server: Server):
-    cluster = door(server)
-    cluster.create(NAMESPACE, {"metadata": {"name": "team"}})
+def test_the_collector_reads_what_an_api_server_lists(anywhere: Ground):
+    cluster = door(anywhere)
+    cluster.create(NAMESPACE, {"metadata": {"name": named("team")}})
     container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "500m"}}}
-    meta = {"name": "digits-edljob-worker-0", "namespace": "team"}
+    meta = {"name": "digits-edljob-worker-0", "namespace": named("team")}
     made = cluster.create(POD, {"metadata": meta, "spec": {"containers": [container]}})
 
     async def look() -> Look:
-        reader = Door(by_kubeconfig(str(server.kubeconfig), None))
+        reader = Door(by_kubeconfig(str(anywhere.kubeconfig), None))
         try:
             return await Sources(reader).look()
         finally:
@@ -175,7 +184,7 @@ def test_the_collector_reads_what_an_api_server_lists(server: Server):
 
     found = asyncio.run(look())
 
-    assert [(pod.uid, pod.requests.cpu_millis) for pod in found.pods or ()] == [
-        (made["metadata"]["uid"], 500)
-    ]
-    assert [trouble.source for trouble in found.troubles] == ["usage"]
+    asked = {pod.uid: pod.requests.cpu_millis for pod in found.pods or ()}
+    assert asked[made["metadata"]["uid"]] == 500
+    # Where nobody measures; a real cluster may have somebody who does.
+    assert {trouble.source for trouble in found.troubles} <= {"usage"}

@@ -9,20 +9,22 @@ import pytest
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
 from scaler.kubernetes.kinds.fields import GROUP, VERSION
 from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Invalid, Kind, connect
-from tests.kubernetes.apiserver import serving
+from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, plan, seed
+from tests.kubernetes.real import ground
 
 JOBS = Kind(GROUP, VERSION, ElasticJob.PLURAL, "ElasticJob")
 PLANS = Kind(GROUP, VERSION, ScalePlan.PLURAL, "ScalePlan")
 RUN = ("torchrun", "train.py")
+TEAM = namespace("team")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with serving(tmp_path_factory.mktemp("apiserver")) as server:
+    with ground(tmp_path_factory.mktemp("apiserver")) as server:
         cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
         for name in ("team", "dlrover"):
-            cluster.create(NAMESPACE, {"metadata": {"name": name}})
+            cluster.create(NAMESPACE, {"metadata": {"name": namespace(name)}})
         yield cluster
         cluster.close()
 
@@ -74,7 +76,7 @@ BAD: dict[str, tuple[Kind, Object, str]] = {
         job(*RUN, spec={"deadline": "2026-12-01T00:00:00Z"}),
         "declare steps",
     ),
-    "a long name": (JOBS, job(*RUN) | {"metadata": {"name": "x" * 64, "namespace": "team"}}, "63"),
+    "a long name": (JOBS, job(*RUN) | {"metadata": {"name": "x" * 64, "namespace": TEAM}}, "63"),
     "a malformed quantity": (
         PLANS,
         plan({"replicaResourceSpecs": {"worker": {"resource": {"cpu": "two"}}}}),
@@ -120,15 +122,15 @@ def test_what_never_changes_cannot_be_changed(cluster: Cluster, case: str) -> No
     stored = cluster.create(kind, named)
     edit(stored)
     with pytest.raises(Invalid, match=says):
-        cluster.merge(kind, "team", named["metadata"]["name"], {"spec": stored["spec"]})
+        cluster.merge(kind, TEAM, named["metadata"]["name"], {"spec": stored["spec"]})
 
 
 def test_a_job_is_scaled_by_its_workers(cluster: Cluster) -> None:
     obj = job(*RUN, replicas=2, minReplicas=1, maxReplicas=4)
     obj["metadata"]["name"] = "scaled"
     cluster.create(JOBS, obj)
-    cluster.scale(JOBS, "team", "scaled", 9)
-    stored = cluster.get(JOBS, "team", "scaled")
+    cluster.scale(JOBS, TEAM, "scaled", 9)
+    stored = cluster.get(JOBS, TEAM, "scaled")
     # More than the maximum is a request like any other: it is clamped, and that is said.
     assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 9
     assert ElasticJob.read(stored).metadata.generation == 2
