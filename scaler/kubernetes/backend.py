@@ -66,6 +66,8 @@ class KubernetesBackend:
         self._lock = threading.RLock()
         self._known: dict[JobId, JobMemory] = {}
         self._acts = Acts(creators)
+        #: Called with every job whose pod the API server refuses.
+        self.held_up: Callable[[JobId], None] = lambda job: None
 
     # -- what is told from outside ---------------------------------------------------------------
 
@@ -122,6 +124,11 @@ class KubernetesBackend:
             known = self._known.get(job)
             sent = {each.key.name: each.pod for each in known.sent.values()} if known else {}
             return list((sent | found).values())
+
+    def refusal(self, job: JobId) -> str | None:
+        """What the API server last said against a pod of the job; None once it took one."""
+        known = self._known.get(job)
+        return known.refused[0] if known is not None and known.refused else None
 
     # -- JobBackend ------------------------------------------------------------------------------
 
@@ -291,6 +298,7 @@ class KubernetesBackend:
             sent = self._job(wish.job).sent.get(replica)
             if sent is not None:
                 sent.pod, sent.taken = pod, True
+            self._job(wish.job).refused = None
 
     def _refused(
         self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
@@ -305,6 +313,7 @@ class KubernetesBackend:
                 ending = Ending(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
             known.refused = said, now
+        self.held_up(job)
 
     def _delete(self, pod: Object, grace_seconds: int | None) -> None:
         metadata = pod["metadata"]

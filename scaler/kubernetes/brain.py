@@ -13,7 +13,18 @@ from typing import Any
 
 from brain import calls
 from brain.client import BrainClient, Call
-from brain.errors import BrainError, UnknownJob
+from brain.errors import (
+    BadInput,
+    BrainError,
+    Conflict,
+    KeyReused,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    Overloaded,
+    Unavailable,
+    UnknownJob,
+)
 from brain.types.job import FINISHED, JobCopy, JobId, JobState
 from brain.types.resources import PoolName
 from brain.types.world import WorldReport
@@ -21,6 +32,10 @@ from brain.views import JobDetail, JobView, PlanView, ResizeRequest
 
 log = logging.getLogger(__name__)
 
+#: What the same request may meet no more later on: Brain is away, or knows our token no longer.
+AWAY = (Unavailable, Overloaded, NotSignedIn)
+#: What Brain says no to; the same request again is refused again.
+REFUSED = (BadInput, Conflict, KeyReused, NotAllowed, NotFound)
 _UNFINISHED = ",".join(sorted(state for state in JobState if state not in FINISHED))
 #: Jobs whose end is remembered; of one that is not, Brain is asked again.
 _REMEMBERED = 10_000

@@ -7,13 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain import wire
-from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
+from brain.errors import BadInput, BrainError, Conflict, NotAllowed, NotFound
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, Policy, PolicyMode
 from brain.types.world import ReplicaState
-from brain.views import JobDetail, JobView, PlanView
-from scaler.kubernetes import rigid
+from brain.views import JobDetail, JobView
 from scaler.kubernetes.backend import KubernetesBackend
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.beside import rigid
+from scaler.kubernetes.beside.roles import Roles
+from scaler.kubernetes.beside.upkeep import Upkeep
+from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import (
@@ -30,20 +32,18 @@ from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import House, by_volcano, elastic
-from scaler.kubernetes.roles import Roles
+from scaler.kubernetes.requests import Requests
 from scaler.kubernetes.told import (
     Findings,
     accepted,
     active_plan,
     feasible,
+    held_up,
     honoured,
     refused,
-    request_key,
     status,
-    suspended_here,
     told_size,
 )
-from scaler.kubernetes.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ _SOON_SECONDS = 5.0
 #: Who is told as owner of a job whose object does not say.
 OWNER_ANNOTATION = f"{identity.DOMAIN}/owner"
 _OVER = ("Succeeded", "Failed")
+#: What the API server refuses us is said on the job, and tried again.
+_SAID = (NotAllowed, BadInput, NotFound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Jobs:
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._roles = Roles(self._upkeep, pods)
+        self._requests = Requests(brain, self._say)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
         #: Jobs of which Brain could not be asked.
@@ -158,20 +161,28 @@ class Jobs:
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
         said = [taken, *honoured(job, rules.house), feasible(never)]
-        waiting = ""
+        waiting, request, trouble = "", None, self._backend.refusal(id)
         if view is not None:
-            request = self._request(obj, job, view)
-            view = self._intend(obj, job, view)
-            waiting = self._stand_beside(job, document, mine, rules)
-            if not elastic(job, rules.house):
-                self._as_coordinator(id, document, view, mine)
-        else:
-            request = None
+            request = self._requests.size(obj, job, view)
+            view = self._requests.intent(obj, job, view)
+            try:
+                waiting = self._stand_beside(job, document, mine, rules)
+                if not elastic(job, rules.house):
+                    self._as_coordinator(id, document, view, mine)
+            except _SAID as why:
+                trouble = str(why)
+        if trouble:
+            held = held_up(trouble)
+            self._say_once(obj, held)
+            said, waiting = [*said, held], held.message
         found = Findings(
             conditions=tuple(said), request=request, plan=active_plan(view), message=waiting
         )
         self._write(obj, status(obj, job, view, pods, found, now))
-        return Result(requeue_after_seconds=_SOON_SECONDS if waiting or view is None else None)
+        soon = self._upkeep.patience(job, mine, now.timestamp())
+        if waiting or view is None:
+            soon = _SOON_SECONDS if soon is None else min(soon, _SOON_SECONDS)
+        return Result(requeue_after_seconds=soon)
 
     def _view(self, id: JobId, obj: Object) -> JobView | None:
         """What Brain says of a job; one that it knew before may have ended since."""
@@ -200,10 +211,10 @@ class Jobs:
         owner = job.metadata.annotations.get(OWNER_ANNOTATION, f"{job.metadata.namespace}")
         try:
             view = self._brain.mirror(id, wire.document_plain(document), owner)
-        except Unavailable as why:
+        except AWAY as why:
             message = f"Brain is away, the job goes on as it is: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view
-        except (BadInput, Conflict) as why:
+        except REFUSED as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
             return accepted(False, Reason.REFUSED, str(why)), view
         if id not in self._told:
@@ -235,58 +246,6 @@ class Jobs:
             epoch=world.epoch if world is not None else 0,
             now=self._clock(),
         )
-
-    def _intend(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
-        """``spec.suspend`` is the truth, as far as the object was edited since it was followed.
-
-        Raises:
-            Unavailable: nothing is written then, so that the next look finds the edit as it was.
-        """
-        id = JobId(job.metadata.uid)
-        try:
-            if job.spec.suspend and view.intent is Intent.RUN:
-                return self._brain.suspend(id)
-            if not job.spec.suspend and view.intent is Intent.SUSPEND and suspended_here(obj):
-                return self._brain.resume(id)
-        except Conflict as why:
-            self._say(obj, "Warning", Reason.REFUSED, str(why))
-        return view
-
-    def _request(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
-        """An edit of ``replicas``, or ``kubectl scale``, is a request; its answer is remembered."""
-        asked = job.spec.replica_specs[job.scaled].replicas
-        generation = job.metadata.generation
-        known = job.status.request
-        if known is None:
-            return {
-                "observedGeneration": generation,
-                "replicas": asked or view.replicas_wished,
-                "outcome": "accepted",
-                "generation": 0,
-                "message": "the size that was submitted",
-            }
-        if asked is None or (asked == known.replicas and known.outcome != "waiting"):
-            return None
-        answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
-        try:
-            why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
-            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj))
-        except Unavailable as away:
-            return answer | {"outcome": "waiting", "message": f"Brain is away: {away}"}
-        except (BadInput, Conflict) as refusal:
-            self._say(obj, "Warning", Reason.REFUSED, str(refusal))
-            return answer | {"outcome": "refused", "message": str(refusal)}
-        return answer | self._answered(obj, asked, plan)
-
-    def _answered(self, obj: Object, asked: int, view: PlanView) -> dict[str, Any]:
-        plan = view.plan
-        clamped = plan.target.replicas != asked
-        self._say(obj, "Normal", "ScaleAccepted", plan.explanation.reason)
-        return {
-            "outcome": "clamped" if clamped else "accepted",
-            "generation": plan.generation,
-            "message": plan.explanation.reason,
-        }
 
     def _stand_beside(
         self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], rules: Rules
@@ -398,6 +357,12 @@ class Jobs:
         answer = write_status(self._cluster, JOB, obj, wanted)
         if answer is not None:
             self._jobs.learn(answer)
+
+    def _say_once(self, obj: Object, said: Condition) -> None:
+        """An Event for a condition that was not there so before."""
+        known = (obj.get("status") or {}).get("conditions") or ()
+        if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
+            self._events.record(obj, "Warning", said.reason, said.message)
 
     def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
         """An Event, unless the object says so already."""

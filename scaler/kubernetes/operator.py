@@ -8,11 +8,9 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
@@ -31,6 +29,7 @@ from scaler.kubernetes.plans import PLAN, Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.pods.orders import House, elastic, spares_of
+from scaler.kubernetes.probes import serving
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 
@@ -156,6 +155,7 @@ class Operator:
         self._queues = (job.queue, published.queue)
         self._plan_queue = plan.queue
         self.brain.told = self._told
+        self.backend.held_up = self._look_at
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; agents go on. The exit code says whether to start again.
@@ -167,7 +167,7 @@ class Operator:
         self._volcano = volcano_serves(self._cluster, self._options.namespaces)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
-        with _serving(self._options.metrics, self):
+        with serving(self._options.metrics, self):
             self.manager.start()
             follow = threading.Thread(
                 target=self.brain.follow,
@@ -200,6 +200,10 @@ class Operator:
     def ready(self) -> bool:
         """Whether every store holds a whole list."""
         return self.manager.synced()
+
+    def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+        return self.manager.metrics.text()
 
     @property
     def _house(self) -> House:
@@ -280,6 +284,12 @@ class Operator:
         for key in self.plans.concerned(obj):
             self._plan_queue.add(key)
 
+    def _look_at(self, job: JobId) -> None:
+        """Have a job's object looked at."""
+        obj = self.jobs.find(job)
+        if obj is not None:
+            self._queues[0].add(key_of(obj))
+
     def _refuse_beside_dlrover(self) -> None:
         if self._options.namespaces:
             # Whoever names namespaces says that they are disjoint.
@@ -358,47 +368,3 @@ class _Waking:
         except RuntimeError:
             # The loop ended between the two lines: this process ends.
             return
-
-
-@contextmanager
-def _serving(where: str | None, operator: Operator) -> Iterator[None]:
-    """Probes and metrics: ``/livez``, ``/readyz``, ``/metrics``."""
-    if where is None:
-        yield
-        return
-    host, _, port = where.rpartition(":")
-    server = ThreadingHTTPServer((host or "0.0.0.0", int(port)), _handler(operator))
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _handler(operator: Operator) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            match self.path:
-                case "/livez":
-                    self._say(200, b"ok\n")
-                case "/readyz":
-                    ready = operator.ready
-                    self._say(200 if ready else 503, b"ok\n" if ready else b"not synced yet\n")
-                case "/metrics":
-                    self._say(200, operator.manager.metrics.text())
-                case _:
-                    self._say(404, b"there are /livez, /readyz and /metrics\n")
-
-        def _say(self, code: int, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Probes come every few seconds."""
-
-    return Handler

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from brain import wire
-from brain.errors import BadInput, Conflict, NotFound, Unavailable
+from brain.errors import BadInput, NotFound
 from brain.types.job import FINISHED, JobId
 from brain.types.plan import ScalePlan as Standing
 from brain.views import JobView, PlanView
-from scaler.kubernetes.brain import BrainDoor
+from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
 from scaler.kubernetes.kinds import (
     API_VERSION,
     GROUP,
@@ -51,6 +51,7 @@ from scaler.kubernetes.progress import (
     published,
     unreadable,
     wanted,
+    why_refused,
     with_phase,
     within_limits,
 )
@@ -162,15 +163,12 @@ class Plans:
             why = f"ScalePlan {plan.metadata.name}"
             key = f"{plan.metadata.uid}.{plan.metadata.generation}"
             answer = self._brain.resize(JobId(read.metadata.uid), size, why, key)
-        except Unavailable as away:
+        except AWAY as away:
             return self._wait(
                 obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
             )
-        except BadInput as wrong:
-            return self._refuse(obj, Reason.OUT_OF_BOUNDS, str(wrong), now)
-        except Conflict as refusal:
-            reason = Reason.ANOTHER_ACTIVE if "under way" in str(refusal) else Reason.REFUSED
-            return self._refuse(obj, reason, str(refusal), now)
+        except REFUSED as refusal:
+            return self._refuse(obj, why_refused(refusal), str(refusal), now)
         said = [self._taken(asked, clamped, answer), *_not_served(plan, read)]
         role = {read.scaled: {"replicas": answer.plan.target.replicas}}
         extra = {
@@ -228,7 +226,7 @@ class Plans:
         assert plan.status.generation is not None, "the caller has looked"
         try:
             found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
-        except Unavailable as away:
+        except AWAY as away:
             log.info("plan %s: %s", plan.metadata.name, away)
             return Result(requeue_after_seconds=_SOON_SECONDS)
         if found is None:
@@ -289,10 +287,11 @@ class Plans:
         view = self._brain.view(job)
         if view is not None and view.plan is not None and view.plan.generation == generation:
             return view.plan
-        for each in self._brain.plans(job):
-            if each.plan.generation == generation:
-                return each.plan
-        return None
+        try:
+            known = self._brain.plans(job)
+        except NotFound:
+            return None
+        return next((each.plan for each in known if each.plan.generation == generation), None)
 
     def _object_of(self, job: Key, plan: Standing) -> Object | None:
         """The object that shows a plan of Brain's, if there is one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from brain.errors import BadInput
+from brain.errors import BadInput, BrainError, NotAllowed, NotFound
 from brain.types.plan import PlanState, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
@@ -161,6 +161,19 @@ def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:
         return asked, ""
     most = job_document(job).replicas.max
     return min(asked, most), why
+
+
+def why_refused(refusal: BrainError) -> Reason:
+    """In one word why Brain refuses what a plan asks for."""
+    match refusal:
+        case BadInput():
+            return Reason.OUT_OF_BOUNDS
+        case NotFound():
+            return Reason.NO_JOB
+        case NotAllowed():
+            return Reason.NOT_ALLOWED
+        case _:
+            return Reason.ANOTHER_ACTIVE if "under way" in str(refusal) else Reason.REFUSED
 
 
 def published(job: Object, view: JobView) -> dict[str, Any]:

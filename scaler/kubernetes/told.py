@@ -14,7 +14,7 @@ from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.status import Condition, conditions, instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import Entry, read_command
-from scaler.kubernetes.pods.failures import stuck, unschedulable
+from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
 from scaler.kubernetes.pods.orders import House, elastic, opaque
 
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
@@ -251,6 +251,16 @@ def feasible(never: str | None) -> Condition:
         reason=Reason.FITS if never is None else Reason.NEVER_FITS,
         message=never or "",
     )
+
+
+def held_up(refusal: str) -> Condition:
+    """What the API server refuses to a job: by a quota, which may never hold it, or otherwise."""
+    quota = over_quota(refusal)
+    if quota is None:
+        message = f"{refusal}; it is tried again"
+        return _said(JobCondition.SCHEDULED, False, Reason.FORBIDDEN, message)
+    type = JobCondition.FEASIBLE if quota.never else JobCondition.SCHEDULED
+    return _said(type, False, Reason.NO_QUOTA, quota.message)
 
 
 def suspended_here(obj: Object) -> bool:

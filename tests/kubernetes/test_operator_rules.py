@@ -14,8 +14,10 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent
-from scaler.kubernetes import rigid
 from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.beside import rigid
+from scaler.kubernetes.beside.roles import Roles, processes
+from scaler.kubernetes.beside.upkeep import endpoint_of, place_of
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.jobs import Jobs, Rules
 from scaler.kubernetes.kinds import ElasticJob
@@ -29,8 +31,6 @@ from scaler.kubernetes.plans import Plans
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.progress import Keeping, collected
-from scaler.kubernetes.roles import Roles, processes
-from scaler.kubernetes.upkeep import endpoint_of, place_of
 from scaler.ports import Phase
 from tests.kubernetes import jobs
 from tests.scaler.wished import JOB, NOW, replica

@@ -79,6 +79,8 @@ class Reason(StrEnum):
     IMAGE = "ImageCannotBePulled"
     NO_BRAIN = "BrainUnreachable"
     REFUSED = "RefusedByBrain"
+    NOT_ALLOWED = "NotAllowed"
+    FORBIDDEN = "ForbiddenByCluster"
     PROPOSED = "Proposed"
     POLICY = "ApprovedByPolicy"
     PERSON = "ApprovedByPerson"

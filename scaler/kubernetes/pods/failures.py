@@ -1,10 +1,13 @@
-"""Why a pod ended, and what its class of reason says about replacing it."""
+"""Why a pod ended or never began, and what its class of reason says about replacing it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from brain.errors import BadInput
+from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
 
 GIB = 2**30
@@ -116,6 +119,61 @@ def unschedulable(pod: Object) -> str | None:
                 return None
             return str(each.get("message") or each.get("reason") or "it fits no node")
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota that refused a pod."""
+
+    #: One sentence.
+    message: str
+    #: It is too small for one such pod, whatever else there is.
+    never: bool
+
+
+_EXCEEDED = re.compile(
+    r"exceeded quota: (?P<name>[^,]+), requested: (?P<asked>[^:]*), used: (?P<used>[^:]*), "
+    r"limited: (?P<most>[^ ]*)"
+)
+_UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^ ]*)")
+
+
+def over_quota(refusal: str) -> Quota | None:
+    """What a quota says, by the words of the API server; None where none refuses.
+
+    >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
+    False
+    """
+    if unsaid := _UNSAID.search(refusal):
+        name, fields = unsaid["name"], unsaid["fields"]
+        return Quota(f"quota {name} wants {fields} of every container; add them", never=True)
+    found = _EXCEEDED.search(refusal)
+    if found is None:
+        return None
+    asked, most = _listed(found["asked"]), _listed(found["most"])
+    if never := [name for name in asked if name in most and _more(asked[name], most[name])]:
+        wants = ", ".join(f"{name}={asked[name]}" for name in never)
+        allows = ", ".join(f"{name}={most[name]}" for name in never)
+        remedy = "raise it, or ask for less"
+        message = f"quota {found['name']} allows {allows} and one pod wants {wants}; {remedy}"
+        return Quota(message, never=True)
+    return Quota(
+        f"quota {found['name']} is used up: a pod wants {found['asked']}, {found['used']} of "
+        f"{found['most']} are taken; raise it, end what uses it, or ask for less",
+        never=False,
+    )
+
+
+def _listed(said: str) -> dict[str, str]:
+    pairs = (each.partition("=") for each in said.split(","))
+    return {name.strip(): amount for name, _, amount in pairs}
+
+
+def _more(one: str, other: str) -> bool:
+    try:
+        return quantity(one, "requested") > quantity(other, "limited")
+    except BadInput:
+        return False
 
 
 def raised(memory_bytes: int, kills: int) -> int:

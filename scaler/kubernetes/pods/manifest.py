@@ -115,6 +115,8 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     if order.memory_bytes is not None:
         _raise_memory(main, order.memory_bytes)
     _place(spec, main, order)
+    # Services of the namespace would put names of their own before the script: BRAIN_PORT, say.
+    spec.setdefault("enableServiceLinks", False)
     restart = spec.get("restartPolicy") or "Always"
     spec["restartPolicy"] = "Never"
     return {

@@ -45,6 +45,7 @@ class JobMemory:
 
     #: Above every id that is known to be used; None: nobody has looked what was used before.
     next: int | None = None
+    #: What the API server last said against a pod, and when; None once it took one.
     refused: tuple[str, datetime] | None = None
     #: Replicas that the world has, as Brain last said; None: nobody knows.
     named: frozenset[int] | None = None
@@ -81,9 +82,9 @@ class JobMemory:
 
     def refusal(self, now: datetime) -> str | None:
         """Why the API server takes no pod of this job just now."""
-        if self.refused and now >= self.refused[1] + _REFUSED:
-            self.refused = None
-        return self.refused[0] if self.refused else None
+        if self.refused is None or now >= self.refused[1] + _REFUSED:
+            return None
+        return self.refused[0]
 
     @property
     def empty(self) -> bool:

@@ -23,7 +23,7 @@ from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places
 from scaler.kubernetes.pods.fitting import Room
 from scaler.kubernetes.pods.manifest import AGENT_PORT
-from scaler.kubernetes.pods.orders import gang_size
+from scaler.kubernetes.pods.orders import gang_size, priority_class
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class Upkeep:
             job=job.metadata.name,
             uid=job.metadata.uid,
             least=gang_size(job, document),
-            priority=role.priority,
+            # A share makes the lowest ranks high: a gang has the class of the first of them.
+            priority=priority_class(role.priority, 0, document.replicas.first),
             spec=(role.template or {}).get("spec") or {},
         )
         self._cluster.apply(gang.POD_GROUP, obj)
@@ -90,16 +91,14 @@ class Upkeep:
 
     def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
         """Relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
-        role = job.spec.replica_specs[job.scaled]
-        if not role.restart_timeout:
-            return
-        for pod in mine:
-            labels = pod["metadata"].get("labels") or {}
-            pending = _phase(pod) in ("", "Pending") and not gang.gated(pod)
-            if pending and labels.get(identity.RELAUNCHES, "0") != "0":
-                created = _seconds(pod["metadata"].get("creationTimestamp"))
-                if created is not None and now_seconds - created > role.restart_timeout:
-                    yield pod
+        for pod, left in _left(job, mine, now_seconds):
+            if left < 0:
+                yield pod
+
+    def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
+        """Seconds until the next pod may be late; None: none may."""
+        left = (left for _, left in _left(job, mine, now_seconds))
+        return min((max(1.0, each) for each in left), default=None)
 
     def replace(self, pod: Object) -> None:
         """Have another pod made in the place of one that does not become ready."""
@@ -134,6 +133,20 @@ class Upkeep:
             )
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
+
+
+def _left(
+    job: ElasticJob, mine: Sequence[Object], now_seconds: float
+) -> Iterator[tuple[Object, float]]:
+    """Relaunched pods that are not ready, and the seconds that ``restartTimeout`` leaves them."""
+    limit = job.spec.replica_specs[job.scaled].restart_timeout
+    for pod in mine if limit else ():
+        labels = pod["metadata"].get("labels") or {}
+        pending = _phase(pod) in ("", "Pending") and not gang.gated(pod)
+        created = _seconds(pod["metadata"].get("creationTimestamp"))
+        relaunched = labels.get(identity.RELAUNCHES, "0") != "0"
+        if limit and pending and relaunched and created is not None:
+            yield pod, created + limit - now_seconds
 
 
 def services(job: ElasticJob) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from brain.types.job import JobDocument
+from scaler.kubernetes.beside.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
 from scaler.kubernetes.machinery.cluster import SERVICE, Object
 from scaler.kubernetes.machinery.store import Store
@@ -24,7 +25,6 @@ from scaler.kubernetes.pods.orders import (
     priority_class,
 )
 from scaler.kubernetes.pods.sight import relaunched
-from scaler.kubernetes.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 

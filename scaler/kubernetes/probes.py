@@ -1,0 +1,62 @@
+"""Probes and metrics of an operator, over HTTP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol
+
+
+class Served(Protocol):
+    """What probes ask about."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every store holds a whole list."""
+
+    def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+
+
+@contextmanager
+def serving(where: str | None, operator: Served) -> Iterator[None]:
+    """Probes and metrics: ``/livez``, ``/readyz``, ``/metrics``."""
+    if where is None:
+        yield
+        return
+    host, _, port = where.rpartition(":")
+    server = ThreadingHTTPServer((host or "0.0.0.0", int(port)), _handler(operator))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(operator: Served) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            match self.path:
+                case "/livez":
+                    self._say(200, b"ok\n")
+                case "/readyz":
+                    ready = operator.ready
+                    self._say(200 if ready else 503, b"ok\n" if ready else b"not synced yet\n")
+                case "/metrics":
+                    self._say(200, operator.metrics())
+                case _:
+                    self._say(404, b"there are /livez, /readyz and /metrics\n")
+
+        def _say(self, code: int, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Probes come every few seconds."""
+
+    return Handler

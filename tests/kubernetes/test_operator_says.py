@@ -1,0 +1,122 @@
+"""What the operator says where something is refused to it, and what it gives pods."""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from brain.errors import BadInput, BrainError, Conflict, KeyReused, NotAllowed, UnknownJob
+from scaler.kubernetes.beside.upkeep import Upkeep
+from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.machinery.cluster import Kind, Object
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.failures import over_quota
+from scaler.kubernetes.progress import why_refused
+from scaler.kubernetes.told import held_up
+from tests.kubernetes import jobs
+from tests.kubernetes.test_pods_manifest import pod
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+USED_UP = (
+    'pods "a" is forbidden: exceeded quota: team, requested: cpu=2,pods=1, used: cpu=7,pods=3, '
+    "limited: cpu=8,pods=3 (403)"
+)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (BadInput("max is 4"), Reason.OUT_OF_BOUNDS),
+        (UnknownJob("no such job"), Reason.NO_JOB),
+        (NotAllowed("role viewer"), Reason.NOT_ALLOWED),
+        (KeyReused("another body"), Reason.REFUSED),
+        (Conflict("a plan is under way"), Reason.ANOTHER_ACTIVE),
+    ],
+)
+def test_every_refusal_of_a_plan_has_its_word(refusal: BrainError, reason: Reason):
+    assert why_refused(refusal) is reason
+
+
+def test_a_quota_that_is_used_up_is_named_with_what_it_lacks():
+    said = held_up(USED_UP)
+
+    assert (said.type, said.status, said.reason) == (
+        JobCondition.SCHEDULED,
+        False,
+        Reason.NO_QUOTA,
+    )
+    assert said.message.startswith("quota team is used up: a pod wants cpu=2,pods=1")
+
+
+def test_a_quota_that_is_too_small_for_one_pod_makes_the_job_infeasible():
+    said = held_up(
+        "exceeded quota: team, requested: memory=8Gi, used: memory=0, limited: memory=4Gi"
+    )
+
+    assert (said.type, said.reason) == (JobCondition.FEASIBLE, Reason.NO_QUOTA)
+    assert "allows memory=4Gi and one pod wants memory=8Gi" in said.message
+
+
+def test_a_quota_on_what_the_template_does_not_say_asks_for_it():
+    said = over_quota('pods "a" is forbidden: failed quota: team: must specify limits.cpu (403)')
+
+    assert said is not None
+    assert said.message == "quota team wants limits.cpu of every container; add them"
+
+
+def test_other_refusals_are_said_as_they_are():
+    said = held_up("create pods: admission webhook says no (403)")
+
+    assert (said.type, said.reason) == (JobCondition.SCHEDULED, Reason.FORBIDDEN)
+    assert over_quota("create pods: admission webhook says no (403)") is None
+
+
+def test_services_of_the_namespace_put_no_names_before_the_script():
+    assert pod(jobs.seed())["spec"]["enableServiceLinks"] is False
+
+
+def test_a_template_that_asks_for_them_gets_them():
+    seed = jobs.seed()
+    seed["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["enableServiceLinks"] = True
+
+    assert pod(seed)["spec"]["enableServiceLinks"] is True
+
+
+class Applied:
+    """A cluster that only remembers what was applied."""
+
+    def __init__(self) -> None:
+        self.objects: list[Object] = []
+
+    def apply(self, kind: Kind, obj: Object) -> None:
+        self.objects.append(obj)
+
+
+@pytest.mark.parametrize(("said", "named"), [("0.5", "high"), ("0", "low"), ("night", "night")])
+def test_a_pod_group_has_the_class_with_which_its_gang_begins(said: str, named: str):
+    cluster, made = Applied(), jobs.seed()
+    made["metadata"]["uid"] = "u"
+    made["spec"]["replicaSpecs"]["worker"]["priority"] = said
+    job = ElasticJob.read(made)
+
+    Upkeep(cast(Any, cluster), Store(), Store()).pod_group(job, job_document(job))
+
+    assert cluster.objects[0]["spec"]["priorityClassName"] == named
+
+
+def test_a_relaunched_pod_that_is_not_ready_has_the_job_looked_at_in_time():
+    made = jobs.seed()
+    made["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 300
+    job = ElasticJob.read(made)
+    labels = identity.labels("digits", "u", "worker", 1, rank=0, relaunches=1)
+    pending = {
+        "metadata": {"name": "p", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"phase": "Pending"},
+    }
+    upkeep = Upkeep(cast(Any, None), Store(), Store())
+
+    assert upkeep.patience(job, [pending], NOW.timestamp() + 100) == 200
+    assert upkeep.patience(job, [], NOW.timestamp()) is None
+    assert list(upkeep.late(job, [pending], NOW.timestamp() + 301)) == [pending]
