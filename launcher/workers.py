@@ -18,6 +18,7 @@ import msgspec
 
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.data.door import Door, Doorway
 from launcher.extras import specs
 from launcher.hang.dumps import Target
 from launcher.nursery.channel import Child
@@ -60,6 +61,7 @@ class Workers:
         nursery: Nursery | None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
     ) -> None:
         """Use ``start``."""
         self._config = config
@@ -71,6 +73,8 @@ class Workers:
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
+        #: Where they ask for shards of data.
+        self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
         self._before = evidence.baseline()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
@@ -97,6 +101,7 @@ class Workers:
         nursery: Nursery | None = None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
     ) -> "Workers":
         """Start ``world.member(group_rank).processes`` workers; returns once all were started.
 
@@ -107,7 +112,7 @@ class Workers:
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        return await cls(config, world, group_rank, nursery, on_event, on_exit)._begin()
+        return await cls(config, world, group_rank, nursery, on_event, on_exit, door)._begin()
 
     @classmethod
     async def prepare(
@@ -119,6 +124,7 @@ class Workers:
         nursery: Nursery | None = None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
     ) -> "Workers":
         """As ``start``, for a world that is to come: they wait at the gate until ``release``.
 
@@ -129,7 +135,7 @@ class Workers:
         """
         if nursery is None or not nursery.holds:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
-        workers = cls(config, world, group_rank, nursery, on_event, on_exit)
+        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door)
         workers._held = True
         return await workers._begin()
 
@@ -229,6 +235,8 @@ class Workers:
         return self
 
     async def _start_all(self) -> None:
+        if self._door is not None:
+            await self._door.open()
         member = self._world.member(self._group_rank)
         if not os.path.isdir(self._config.directory):
             raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
@@ -396,6 +404,8 @@ class Workers:
             worker.close()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        if self._door is not None:
+            self._door.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._held and self._started:
             shutil.rmtree(self._files, ignore_errors=True)

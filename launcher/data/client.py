@@ -1,0 +1,121 @@
+"""How a worker asks for shards: its agent under ``brain-run``, else books of its own."""
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Protocol
+
+from brain.errors import BadInput, Conflict, Unavailable
+from launcher.data.serving import Question, Serving
+
+_ERRORS = {"BadInput": BadInput, "Conflict": Conflict, "Unavailable": Unavailable}
+
+
+class Client(Protocol):
+    """Asks one thing after the other."""
+
+    #: Epoch of the world that this worker was started in.
+    world: int
+
+    def ask(self, **body: Any) -> Mapping[str, Any]:
+        """Ask, and wait for the answer.
+
+        Raises:
+            BadInput: what is asked cannot be.
+            Conflict: somebody else has it by now.
+            Unavailable: nobody answers, or not all who had to came.
+        """
+        ...
+
+    def tell(self, **body: Any) -> None:
+        """Say something that needs no answer."""
+        ...
+
+
+class Alone:
+    """Books of this process only."""
+
+    world = 0
+
+    def __init__(self) -> None:
+        self._serving = Serving()
+
+    def ask(self, **body: Any) -> Mapping[str, Any]:
+        """See ``Client``."""
+        question = Question(replica=0, holder="0", number=0, body=body)
+        (answer,) = self._serving.asked(question, time.monotonic())
+        return _checked(answer.body)
+
+    def tell(self, **body: Any) -> None:
+        """Nobody outlives this process who could want to know."""
+
+
+class Asking:
+    """The agent's door."""
+
+    def __init__(self, path: str, world: int) -> None:
+        self.world, self._pid, self._number = world, os.getpid(), 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._lines = self._socket.makefile("rb")
+
+    def ask(self, **body: Any) -> Mapping[str, Any]:
+        """See ``Client``."""
+        self._number += 1
+        self._send({"n": self._number, **body})
+        while line := self._lines.readline():
+            answer = json.loads(line)
+            if answer["n"] == self._number:
+                return _checked(answer)
+        raise Unavailable("the agent is gone, and nobody gives out shards")
+
+    def tell(self, **body: Any) -> None:
+        """See ``Client``."""
+        self._send(body)
+
+    def _send(self, body: Mapping[str, Any]) -> None:
+        if os.getpid() != self._pid:
+            raise BadInput(
+                "shards belong to the process of a rank; in a DataLoader with workers take a "
+                "Sampler, or num_workers=0"
+            )
+        try:
+            self._socket.sendall(json.dumps(body).encode() + b"\n")
+        except OSError as gone:
+            raise Unavailable("the agent is gone, and nobody gives out shards") from gone
+
+
+@cache
+def client() -> Client:
+    """This process's.
+
+    Raises:
+        BadInput: there are several workers, and nobody between them.
+    """
+    if gate := sys.modules.get("_brain_gate"):
+        gate.at_end()  # what is done is known once this world exists
+    told = sys.modules.get("_brain_memory")
+    if told is not None and told.config.get("agent"):
+        door = os.path.join(os.path.dirname(told.config["agent"]), "data")
+        try:
+            return Asking(door, int(told.config["epoch"]))
+        except OSError as cannot:
+            raise Unavailable(f"the agent gives out no shards at {door}: {cannot}") from cannot
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1:
+        raise BadInput(
+            f"shards: nobody divides them among {world} workers here; start these with brain-run, "
+            "or take a Sampler",
+            field="shards",
+        )
+    return Alone()
+
+
+def _checked(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "error" in body:
+        raise _ERRORS[body["error"]](body["text"])
+    return body
