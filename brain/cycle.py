@@ -218,6 +218,8 @@ def attend(
     if job.state in _DECIDED and shares(job):
         uses = estimates.uses_of(tx, job)
         member = sharing.joined(tx, job, sight, memo, settings, now, uses=uses)
+        if member.situation and lifecycle.tune(tx, job, member.situation, now):
+            memo.wrote(tx, [job.id])
     elif job.state in _DECIDED:
         decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
@@ -319,7 +321,10 @@ def decide(
     code, reason = decision.explanation.code, decision.explanation.reason
     if not decision.hold:
         lifecycle.propose(tx, job, decision, settings=settings, now=now, room=memo.room)
-    elif last is None or last.explanation.code != code:
+        return decision
+    if lifecycle.tune(tx, job, situation, now):
+        memo.wrote(tx, [job.id])
+    if last is None or last.explanation.code != code:
         tx.events.add(Event(at=now, kind="hold", job=job.id, message=reason, data={"code": code}))
     return decision
 

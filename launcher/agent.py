@@ -139,6 +139,8 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
         home=intent.home,
         collector_socket=probe_socket(intent.home, os.getuid()),
         replica_directory=str(place.directory),
+        batch_file=None if intent.brain_url is None else str(place.directory / "batch.json"),
+        tunes_like_dlrover=bool(entrypoint.options.get("auto_tunning")),
         topology=path_of(intent.topology) or config.topology,
         logs=replace(config.logs, replica_log=None if intent.address else str(place.output)),
     )

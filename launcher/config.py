@@ -143,6 +143,10 @@ class LaunchConfig:
     hang_seconds: float = 300.0
     #: ``restart`` or ``report``; empty: restarted where a scaler runs the job, reported by hand.
     on_hang: str = ""
+    #: File that tells scripts that ask which batch to take; None: nobody would say.
+    batch_file: str | None = None
+    #: The script reads it as DLRover's ElasticDataLoader does (``--auto_tunning``).
+    tunes_like_dlrover: bool = False
     #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
     events: bool = False
 

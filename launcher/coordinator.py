@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from brain.types.world import MemoryCheckpoint, ReplicaExit, WorldEvent, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
+from launcher.data.counter import Counter
 from launcher.following.seats import Seat
 from launcher.frames import Connection
 from launcher.hang.watching import Hanging
@@ -61,6 +62,7 @@ class Coordinator:
         )
         self._it = Standing(terms, self._books, self._peers, say, clock)
         self._checking = Checking(terms.check, self._peers)
+        self._counter = Counter(place, self._peers, say, clock)
         self._waiting = ""
         #: Why an agent can start no workers at all; empty: all can.
         self._unusable = ""
@@ -82,6 +84,7 @@ class Coordinator:
         """Form worlds until the job is over and everybody knows; or until somebody else does, or
         until cancelled."""
         self._it.recover(self._last)
+        self._counter.begin(fresh=self._it.watch is None)
         if self._it.watch is not None:
             self._checking.skip()
         self._ready.set()
@@ -174,6 +177,8 @@ class Coordinator:
                 self._checking.heard(peer.replica, frame)
             case frames.Looked():
                 self._hanging.heard(peer.replica, frame)
+            case frames.Asked() | frames.Parted() | frames.Shared():
+                self._counter.heard(peer, frame)
             case frames.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
                 self._unusable = self._unusable or reason
                 self._changed.set()
@@ -188,6 +193,8 @@ class Coordinator:
         """
         self._checking.left(peer.replica)
         self._hanging.left(peer.replica)
+        if not peer.turned:  # else another coordinator knows of its workers
+            self._counter.left(peer.replica)
         if peer.turned:
             self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
         elif proved or self._seat.near(peer.hello.address):
@@ -269,8 +276,12 @@ class Coordinator:
             if self._books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
                 self._books.note(durable=False, past=watch.past)
             self._remember(watch, peer.replica, beat.memory)
-        lease = frames.Lease(epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now)
+        batch = None if it.wish is None else it.wish.batch
+        lease = frames.Lease(
+            epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
+        )
         peer.connection.send(lease)
+        self._counter.beat(peer)
 
     def _remember(self, watch: Watch, replica: int, memory: MemoryCheckpoint | None) -> None:
         """Tell how far checkpoints in memory are ahead of storage, where that is news."""
@@ -312,6 +323,8 @@ class Coordinator:
             for replica in gone:
                 it.gone.add(replica)
                 it.running.stopped(replica)
+        if not self._counter.settled and self._all_heard:
+            self._counter.settle()
         it.observe()
         action = decide(it.sight(), it.clock())
         if self._unusable:
@@ -327,6 +340,12 @@ class Coordinator:
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:
                 await acts.carry_out(action, it)
+
+    @property
+    def _all_heard(self) -> bool:
+        """Whether all who may know what the coordinator before knew are here, or are gone."""
+        it = self._it
+        return not it.behind and (not it.missing or it.clock() >= it.lease_until)
 
     def _stranded(self, until: float | None) -> float | None:
         """Return until when to wait. Where others may have formed a world without us there is

@@ -44,7 +44,7 @@ DLROVER = (
     _switch(
         "--auto_tunning",
         "Let Brain tune the batch size.",
-        idle="follows Brain's advice on batch sizes, and Brain gives none yet: nothing is tuned",
+        idle="has effect in jobs that Brain runs; by hand nobody advises and nothing is tuned",
     ),
     _value(
         "--training_port",

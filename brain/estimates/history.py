@@ -8,6 +8,7 @@ from brain.errors import Undetermined
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.capacity import largest, room
 from brain.lifecycle.sight import points
+from brain.lifecycle.work import steps_made
 from brain.models.estimate import Past, Room, Script
 from brain.models.estimate.past import likeness, script_of
 from brain.models.fitting import Point, measure
@@ -82,9 +83,8 @@ def _steps(tx: Transaction, job: Job) -> float | None:
         return None
     if job.document.steps is not None:
         return float(job.document.steps)
-    made = sum(point.last_step for point in points(tx, job))
-    redone = sum(world.steps_redone or 0 for world in tx.worlds.of(job.id))
-    return float(made - redone) if made > redone else None
+    done = steps_made(points(tx, job), tx.worlds.of(job.id))
+    return float(done) if done > 0 else None
 
 
 def rooms(tx: Transaction, document: JobDocument, pool: PoolName, now: datetime) -> list[Room]:

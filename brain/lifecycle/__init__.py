@@ -6,6 +6,7 @@ transaction, and returns what was stored. ``brain.cycle`` and the routes call th
 rule stands in one place whoever applies it.
 """
 
+from brain.lifecycle.batches import tune
 from brain.lifecycle.jobs import (
     admit,
     cancel,
@@ -78,6 +79,7 @@ __all__ = [
     "submit",
     "suspend",
     "thaw",
+    "tune",
     "wish",
     "wished",
     "world_reported",

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from brain import wire
 from brain.errors import Undetermined
+from brain.lifecycle.wishes import asked_batch
 from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.job import JobModel, fit, foretell
@@ -109,7 +110,10 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     if world is None:
         return Sight(world=None, present=Undetermined("no world has formed yet"))
     stored, terms = points(tx, job), terms_of(job.document)
-    earlier = tuple(point for point in stored if point.epoch != world.epoch)
+    asked = asked_batch(tx, job)
+    # Another batch in the same world is another configuration, hence another point.
+    since = asked.at if asked else world.formed_at
+    earlier = tuple(p for p in stored if p.epoch != world.epoch or p.until <= since)
     samples, present = of_world(tx, job, world, settings=settings, now=now)
     sums = gradients(tx, job).with_samples(samples)
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
@@ -119,7 +123,7 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     present = replace(
         present,
         noise_scale=noise.examples if isinstance(noise, NoiseScale) else None,
-        foretold=_foretold(present, stored, terms, taught),
+        foretold=None if since > world.formed_at else _foretold(present, stored, terms, taught),
     )
     try:
         model = fit(present, earlier, terms=terms, history=taught)
@@ -131,12 +135,18 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
 def of_world(
     tx: Transaction, job: Job, world: World, *, settings: Settings, now: datetime
 ) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
-    """The newest samples of a world, as few as suffice, and what it achieves by them."""
+    """The newest samples of a world, as few as suffice, and what it achieves by them.
+
+    Those of before its script was asked for another batch are of another configuration.
+    """
+    asked = asked_batch(tx, job)
+    begun = world.formed_at if asked is None else max(world.formed_at, asked.at)
     for seconds in WINDOWS_SECONDS:
         since = now - timedelta(seconds=seconds)
+        since = since if asked is None else max(since, begun)
         samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
         found = achieved(samples, settings)
-        if isinstance(found, Point) or since <= world.formed_at:
+        if isinstance(found, Point) or since <= begun:
             break
     return samples, found
 
@@ -164,17 +174,17 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
     if sight.gradients.first[0] > 0 and _newer(gradients(tx, job).until, sight.gradients.until):
         kept = wire.encode(sight.gradients).decode()
         tx.fits.put(StoredFit(job=job.id, kind=GRADIENTS, parameters=kept, fitted_at=now))
-    if isinstance(sight.present, Point) and _worth_storing(points(tx, job), sight.present):
+    if isinstance(sight.present, Point) and _worth_storing(points(tx, job), sight):
         parameters = wire.encode([*sight.earlier, sight.present]).decode()
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
 
 
-def _worth_storing(stored: list[Point], present: Point) -> bool:
-    """Whether the stored point of this world is missing, or half a minute old."""
+def _worth_storing(stored: list[Point], sight: Sight) -> bool:
+    """Whether the stored point of this world and batch is missing, or half a minute old."""
     last = stored[-1] if stored else None
-    if last is None or last.epoch != present.epoch:
+    if last is None or last in sight.earlier:
         return True
-    return _newer(last.until, present.until)
+    return isinstance(sight.present, Point) and _newer(last.until, sight.present.until)
 
 
 def _newer(stored: datetime | None, until: datetime | None) -> bool:

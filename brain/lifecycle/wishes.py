@@ -2,20 +2,57 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from zlib import crc32
 
+from brain import wire
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
+from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.world import World, WorldWish
 
+#: Kind of the stored batch that was chosen.
+BATCH = "batch/1"
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 #: States in which nothing of a job may run.
 _EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedBatch:
+    """A batch that a script is asked to take."""
+
+    wish: BatchWish
+    at: datetime
+    #: Why, in one sentence.
+    reason: str
+    #: Replicas that it is tried for; None: it is taken for its own sake.
+    trial: int | None = None
+
+
+def asked_batch(tx: Transaction, job: Job) -> AskedBatch | None:
+    """What Brain chose; None where it chose nothing yet."""
+    stored = tx.fits.get(job.id, BATCH) if job.document.tunes else None
+    return wire.decode(stored.parameters, AskedBatch) if stored else None
+
+
+def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
+    """What the script is to take: what Brain chose, else what its document declares.
+
+    A script that asks thus keeps its declared batch at every size.
+    """
+    chosen = asked_batch(tx, job)
+    if chosen is not None:
+        return chosen.wish
+    batch = job.document.batch
+    if not job.document.tunes or batch.global_size is None:
+        return None
+    return BatchWish(global_size=batch.global_size, local_most=batch.local_max or batch.global_size)
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:
@@ -89,6 +126,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> WorldWish:
         frozen=is_frozen,
         restart_limit=document.restarts.limit,
         nodes=target.nodes if replicas else (),
+        batch=wished_batch(tx, job) if replicas else None,
     )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from brain import wire
 from brain.errors import BadInput, UnknownJob
 from brain.lifecycle.sight import HISTORY, Sight, points
-from brain.models.fitting import Point
+from brain.models.fitting import Point, made
 from brain.models.lessons import MOST_APPLICATIONS, Taught, learned, taught
 from brain.models.remaining import Declared, Finished, Remaining, declared, remaining
 from brain.models.step_time.history import APPLICATIONS
@@ -102,15 +102,15 @@ def _came_to(tx: Transaction, run: Job) -> list[Finished]:
     if run.state is not JobState.SUCCEEDED or (steps is None and epochs is None):
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
-    made = steps_made(seen, worlds)
+    done = steps_made(seen, worlds)
     examples = examples_made(seen, worlds)
-    known = Finished(steps=made, examples=examples, declared_steps=steps, declared_epochs=epochs)
-    return [known] if made > 0 else []
+    known = Finished(steps=done, examples=examples, declared_steps=steps, declared_epochs=epochs)
+    return [known] if done > 0 else []
 
 
 def steps_made(seen: Sequence[Point], worlds: Sequence[World]) -> int:
     """Optimizer steps of the script so far; those made again count once."""
-    return sum(p.last_step for p in seen) - sum(world.steps_redone or 0 for world in worlds)
+    return sum(steps for steps, _ in made(seen)) - sum(world.steps_redone or 0 for world in worlds)
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
@@ -118,10 +118,10 @@ def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | Non
     batches = {point.epoch: point.examples_per_step for point in seen}
     if not seen or not all(batches.values()):
         return None
-    made = sum(point.last_step * (point.examples_per_step or 0.0) for point in seen)
+    examples = sum(steps * (point.examples_per_step or 0.0) for steps, point in made(seen))
     # Steps are made again by the world after the one that lost them, with its batch.
     redone = sum((world.steps_redone or 0) * (batches.get(world.epoch) or 0.0) for world in worlds)
-    return made - redone
+    return examples - redone
 
 
 def still_to_come(

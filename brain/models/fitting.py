@@ -5,7 +5,7 @@ all. So each rank's median step time is taken on its own and the largest of them
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -81,6 +81,17 @@ class Point:
             low=self.rate * max(0.0, 1 - half),
             high=self.rate * (1 + half),
         )
+
+
+def made(points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
+    """Optimizer steps that were made with each point's batch; points oldest first.
+
+    A world whose batch was changed has left several points, each with its steps so far.
+    """
+    before: dict[int, int] = {}
+    for point in points:
+        yield point.last_step - before.get(point.epoch, 0), point
+        before[point.epoch] = point.last_step
 
 
 def measure(

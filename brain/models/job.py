@@ -397,7 +397,7 @@ def _fitted(
         points=tuple(used),
         left_out=tuple(f"world {point.epoch}: {reason}" for point, reason in reasons if reason),
         times=accelerators.fit(observations, history=history, widen=wider),
-        batching=batching(used, terms.global_batch),
+        batching=Batching.GLOBAL if terms.told else batching(used, terms.global_batch),
         terms=terms,
         outcomes=outcomes,
         widening=wider,

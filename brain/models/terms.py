@@ -45,6 +45,8 @@ class Terms:
     #: Local batches that a worker takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
+    #: The script takes the batch that it is told, whatever the size.
+    told: bool = False
 
 
 def terms_of(document: JobDocument) -> Terms:
@@ -56,6 +58,7 @@ def terms_of(document: JobDocument) -> Terms:
         global_batch=batch.global_size,
         smallest_local=float(batch.local_min or 1),
         largest_local=float(batch.local_max or math.inf),
+        told=document.tunes,
     )
 
 

@@ -10,7 +10,8 @@ regret.) With the exponent 0.5 a doubling must bring 1.41 times the goodput.
 import math
 from collections.abc import Iterable
 
-from brain.models.job import JobModel, Size
+from brain.models.job import Size
+from brain.models.step_time.trials import Trial
 from brain.optimizer.situation import Situation, deviation
 from brain.typeset import count, percent
 
@@ -67,7 +68,24 @@ def _optimism(situation: Situation) -> float:
 
 
 def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
-    """A free trial that could change the mind: a size would be better at the end of its band."""
+    """A free trial that could change the mind, in words."""
+    found = blocking_trial(situation, others)
+    if found is None:
+        return None
+    size, trial = found
+    one = trial.configuration
+    return (
+        f"Two minutes with {one.accumulation} micro-batch{'es' * (one.accumulation != 1)} of "
+        f"{one.local_batch:.0f} examples a step would take {percent(trial.learned)} of the doubt "
+        f"about {count(size, 'replica')} away, and cost no restart."
+    )
+
+
+def blocking_trial(situation: Situation, others: Iterable[int]) -> tuple[int, Trial] | None:
+    """The size whose uncertainty blocks a decision, and the free trial that tells most about it.
+
+    It does where a size would be better at the end of its band.
+    """
     if situation.model is None:
         return None
     present = score(situation, situation.replicas)
@@ -80,16 +98,5 @@ def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
     if not doubtful:
         return None
     size = max(doubtful, key=lambda size: doubtful[size])
-    return _told(situation.model, size)
-
-
-def _told(model: JobModel, size: int) -> str | None:
-    trial = model.trial(Size(replicas=size))
-    if trial is None or trial.learned < _WORTH_A_TRIAL:
-        return None
-    one = trial.configuration
-    return (
-        f"Two minutes with {one.accumulation} micro-batch{'es' * (one.accumulation != 1)} of "
-        f"{one.local_batch:.0f} examples a step would take {percent(trial.learned)} of the doubt "
-        f"about {count(size, 'replica')} away, and cost no restart."
-    )
+    trial = situation.model.trial(Size(replicas=size))
+    return None if trial is None or trial.learned < _WORTH_A_TRIAL else (size, trial)

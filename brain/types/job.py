@@ -116,6 +116,9 @@ class Batch:
     global_max: int | None = None
     local_min: int | None = None
     local_max: int | None = None
+    #: The script takes its batch from the file that BRAIN_BATCH_FILE names, so Brain may choose it;
+    #: ``--auto_tunning`` in the command says the same.
+    tune: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +198,12 @@ class JobDocument:
     def allocation(self) -> Allocation:
         """The size of generation 0."""
         return self.sized(self.replicas.first)
+
+    @property
+    def tunes(self) -> bool:
+        """Whether the script takes its batch from us. Data-parallel ones can."""
+        whole = self.parallelism == Parallelism()
+        return whole and (self.batch.tune or "--auto_tunning" in self.command)
 
     def sized(self, replicas: int) -> Allocation:
         """This job's allocation at ``replicas``."""
@@ -306,6 +315,11 @@ def _check_shape(document: JobDocument) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise BadInput(f"{name} {size} must be at least 1, or left out", field=name)
+    if batch.tune and parallel != Parallelism():
+        raise BadInput(
+            "batch.tune is for data-parallel jobs; leave it out beside parallelism",
+            field="batch.tune",
+        )
     for low, high in (
         ("batch.localMin", "batch.localMax"),
         ("batch.globalSize", "batch.globalMax"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from brain.types.batch import BatchWish
 from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, JobId
 from brain.types.resources import NodeName
@@ -38,6 +39,8 @@ class WorldWish:
     restart_limit: int
     #: Replicas on each node, where Brain chose them; empty: wherever they fit.
     nodes: tuple[tuple[NodeName, int], ...] = ()
+    #: What the script is asked to take; None where it does not ask, or nobody knows better than it.
+    batch: BatchWish | None = None
 
     @property
     def etag(self) -> str:

@@ -36,6 +36,7 @@ from brain.views.models import (
     ModelsView,
     ModelView,
     Noise,
+    ToldBatch,
 )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "Series",
     "SeriesPoint",
     "TokenView",
+    "ToldBatch",
     "WhatIf",
     "WorkerView",
 ]

@@ -101,6 +101,23 @@ class BestBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldBatch:
+    """The batch that a script is asked to take, because it asks (``batch.tune``)."""
+
+    #: Examples per optimizer step over all workers, and how each worker makes them.
+    examples: int
+    local_batch: int
+    accumulation: int
+    learning_rate_scale: float
+    #: Why, in one sentence; None where it is the document's.
+    reason: str | None = None
+    #: Replicas that it is tried for; None where it is taken for its own sake.
+    trial: int | None = None
+    #: Whether the script makes it; None where that is not measured yet.
+    taken: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
     """What is known of how a job scales, and how far to trust it."""
 
@@ -128,6 +145,8 @@ class ModelView:
     trials: tuple[FreeTrial, ...] = ()
     #: Where the batch may be chosen, and the noise of gradients is measured: the best one here.
     best_batch: BestBatch | None = None
+    #: What the script is asked to take now; None where it does not ask.
+    told_batch: ToldBatch | None = None
     calibration: Calibrated | None = None
     #: Newest first.
     kept: tuple[Kept, ...] = ()

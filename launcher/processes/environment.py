@@ -8,6 +8,7 @@ from string import Template
 
 from brain.errors import BadInput
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.extras.batches import batch_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ def worker_environment(
     }
     if world.member(group_rank).processes > 1:
         ours["OMP_NUM_THREADS"] = base.get("OMP_NUM_THREADS", "1")
+    ours |= batch_environment(config.batch_file, dlrover=config.tunes_like_dlrover)
     if config.virtual_local_rank:
         ours |= _only_device(base, local_rank)
     return base | ours | _injected(config, world, base, injection)

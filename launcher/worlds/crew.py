@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable
 
 from brain.errors import BadInput
+from brain.types.batch import BatchWish
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.data.door import Door
 from launcher.extras import events
+from launcher.extras.batches import BatchFile
 from launcher.hang import dumps
 from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
@@ -67,6 +70,13 @@ class Crew:
         #: Epoch of the newest world that was heard of, formed or not.
         self.heard_epoch = 0
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        #: Where workers ask for shards of data.
+        self.door = Door(tell)
+        #: The batch that the script is to take, as last heard, and where it reads it.
+        self._batch: BatchWish | None = None
+        self._batch_file = BatchFile(config.batch_file)
+        #: Why the file could not be written.
+        self._untold = ""
 
     async def open(self) -> None:
         """Have what workers import imported ahead, from now on."""
@@ -116,6 +126,21 @@ class Crew:
         workers.park(mode)
         if mode is Park.AT_SAVE and (name := self.config.checkpoint.signal):
             workers.ask_to_save(signal.Signals[name])
+
+    def take_batch(self, wish: BatchWish | None) -> None:
+        """Tell the script, if it asks, which batch to take; nothing restarts for it."""
+        self._batch = wish
+        if self._workers is not None:
+            self._tell_batch(self._workers.world)
+
+    def _tell_batch(self, world: WorldDocument) -> None:
+        try:
+            self._batch_file.keep(self._batch, world.processes)
+            self._untold = ""
+        except OSError as full:
+            if self._untold != str(full):  # it is tried again at every lease
+                self._untold = str(full)
+                self._say(f"the script is not told its batch: {full}")
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
         """Let the workers live on; those at the gate can do no harm and live with this agent."""
@@ -181,6 +206,7 @@ class Crew:
         self.last = world
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self._memory.began(world, memory)
+        self._tell_batch(world)
         try:
             self._workers = await self._released(world) or await self._started(world)
         except BadInput as unusable:
@@ -212,6 +238,7 @@ class Crew:
             nursery=self._nursery,
             on_event=self._announced,
             on_exit=lambda exit: self._exited(world.epoch, exit),
+            door=self.door,
         )
 
     async def _stop(self, grace_seconds: float, *, lost: bool = False) -> None:
@@ -242,6 +269,7 @@ class Crew:
                 nursery=self._nursery,
                 on_event=self._announced,
                 on_exit=lambda exit: self._exited(world.epoch, exit),
+                door=self.door,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
             self._refuse(world.epoch, str(cannot))
@@ -307,6 +335,7 @@ class Crew:
         """Say to another coordinator what probes said once: nobody may have been there to hear."""
         for event in self._said:
             self._tell(frames.Said(event=event))
+        self.door.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""

@@ -355,12 +355,15 @@ class Participant:
                 self._crew.order(frame)
             case frames.Parked(epoch=epoch, mode=mode):
                 self._crew.park(epoch, Park(mode))
+            case frames.Answered() | frames.Shared():
+                self._crew.door.heard(frame)
             case frames.Check():
                 self._beside(self._check(frame))
             case frames.Look():
                 self._beside(self._look(frame))
             case frames.Lease(epoch=epoch, at=at):
                 self._answered_at = at
+                self._crew.take_batch(frame.batch)
                 if frame.seconds:
                     self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
 

@@ -7,15 +7,27 @@ from datetime import datetime
 from brain.errors import Undetermined
 from brain.lifecycle.sight import Sight, look
 from brain.lifecycle.surroundings import situate
+from brain.lifecycle.wishes import asked_batch, wished_batch
 from brain.models.calibration import calibration
 from brain.models.efficiency import NoiseScale, efficiency
 from brain.models.fitting import Point
 from brain.models.job import JobModel, Size
+from brain.optimizer.batches import taken
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import ScalePlan
-from brain.views import BestBatch, Calibrated, Fit, FreeTrial, Kept, ModelsView, ModelView, Noise
+from brain.views import (
+    BestBatch,
+    Calibrated,
+    Fit,
+    FreeTrial,
+    Kept,
+    ModelsView,
+    ModelView,
+    Noise,
+    ToldBatch,
+)
 
 #: Promises that are listed, and plans that are looked through for them.
 _LISTED, _LOOKED_THROUGH = 50, 1000
@@ -40,6 +52,7 @@ def model(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Model
         calibration=_calibrated(kept),
         kept=kept[:_LISTED],
         noise=_noise(sight),
+        told_batch=_told(tx, job, sight),
     )
     return (
         known
@@ -64,6 +77,24 @@ def _with_model(
         surprised=report.surprised,
         trials=tuple(_trials(model, sizes)),
         best_batch=best_batch(model, most_examples),
+    )
+
+
+def _told(tx: Transaction, job: Job, sight: Sight) -> ToldBatch | None:
+    """What the script is asked to take, split over the workers that it has."""
+    wish, chosen, world = wished_batch(tx, job), asked_batch(tx, job), sight.world
+    if wish is None or job.finished:
+        return None
+    workers = world.processes if world else job.document.allocation.processes
+    local, accumulation = wish.split(workers)
+    return ToldBatch(
+        examples=wish.global_size,
+        local_batch=local,
+        accumulation=accumulation,
+        learning_rate_scale=wish.learning_rate_scale,
+        reason=chosen.reason if chosen else None,
+        trial=chosen.trial if chosen else None,
+        taken=taken(wish, sight.present) if isinstance(sight.present, Point) else None,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.errors import Undetermined
-from brain.models.fitting import Point
+from brain.models.fitting import Point, made
 from brain.models.job import JobModel, Size
 from brain.optimizer import guards
 from brain.optimizer.cluster import Curve, Placement
@@ -217,8 +217,8 @@ def _curve(
 def _attained(situation: Situation, earlier: Sequence[Point], base: float) -> float:
     """Work done so far, in seconds of the smallest size."""
     present = [situation.present] if isinstance(situation.present, Point) else []
-    done = sum(point.last_step * (point.examples_per_step or 1.0) for point in (*earlier, *present))
-    return done / base
+    done = made((*earlier, *present))
+    return sum(steps * (point.examples_per_step or 1.0) for steps, point in done) / base
 
 
 def _elsewhere(situation: Situation, current: Placement | None) -> Hold:

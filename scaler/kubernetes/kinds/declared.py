@@ -34,6 +34,8 @@ class Batch(Fields, frozen=True, kw_only=True):
     local_min: Many | None = None
     #: Most per worker.
     local_max: Many | None = None
+    #: The script takes its batch from the file that BRAIN_BATCH_FILE names.
+    tune: bool | None = None
 
 
 class Budget(Fields, frozen=True, kw_only=True):

@@ -1068,6 +1068,23 @@ export interface components {
             v: 1;
         };
         /**
+         * BatchWish
+         * @description Examples of an optimizer step over all workers, and how to make them.
+         *
+         *     It holds for any number of workers: a world of another size makes the same global batch.
+         */
+        BatchWish: {
+            /** Global Size */
+            global_size: number;
+            /**
+             * Learning Rate Scale
+             * @default 1
+             */
+            learning_rate_scale: number;
+            /** Local Most */
+            local_most: number;
+        };
+        /**
          * BestBatch
          * @description The batch of most goodput at the present size, within what the owner allows.
          */
@@ -1197,6 +1214,11 @@ export interface components {
              * @default null
              */
             localMin: number | null;
+            /**
+             * Tune
+             * @default false
+             */
+            tune: boolean;
         };
         /**
          * Bounds
@@ -1691,7 +1713,8 @@ export interface components {
              *       "globalMax": null,
              *       "globalSize": null,
              *       "localMax": null,
-             *       "localMin": null
+             *       "localMin": null,
+             *       "tune": false
              *     }
              */
             batch: components["schemas"]["DocumentBatch"];
@@ -2109,6 +2132,7 @@ export interface components {
              * @default false
              */
             surprised: boolean;
+            told_batch: components["schemas"]["ToldBatch"] | null;
             /**
              * Trials
              * @default []
@@ -3214,6 +3238,26 @@ export interface components {
             role: string;
         };
         /**
+         * ToldBatch
+         * @description The batch that a script is asked to take, because it asks (``batch.tune``).
+         */
+        ToldBatch: {
+            /** Accumulation */
+            accumulation: number;
+            /** Examples */
+            examples: number;
+            /** Learning Rate Scale */
+            learning_rate_scale: number;
+            /** Local Batch */
+            local_batch: number;
+            /** Reason */
+            reason: string | null;
+            /** Taken */
+            taken: boolean | null;
+            /** Trial */
+            trial: number | null;
+        };
+        /**
          * Verdict
          * @description What measurement said of a promise.
          * @enum {string}
@@ -3371,6 +3415,7 @@ export interface components {
          *     on disk. Nobody pushes it.
          */
         WorldWish: {
+            batch: components["schemas"]["BatchWish"] | null;
             /**
              * Frozen
              * @default false

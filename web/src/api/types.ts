@@ -20,6 +20,7 @@ export type Kept = Schemas["Kept"];
 export type ModelView = Schemas["ModelView"];
 export type NodeView = Schemas["NodeView"];
 export type Noise = Schemas["Noise"];
+export type ToldBatch = Schemas["ToldBatch"];
 export type PlanState = Schemas["PlanState"];
 export type PlanView = Schemas["PlanView"];
 export type JobShare = Schemas["JobShare"];

@@ -1,7 +1,7 @@
 /** What the model of a job rests on, and whether its promises were kept. */
 import type { ComponentChildren } from "preact";
 import * as calls from "../api/calls.ts";
-import type { Calibrated, FreeTrial, JobView, ModelView, Noise } from "../api/types.ts";
+import type { Calibrated, FreeTrial, JobView, ModelView, Noise, ToldBatch } from "../api/types.ts";
 import { Promises } from "../charts/calibration.tsx";
 import { useResource } from "../state/resource.ts";
 import { Heading, Trouble } from "../ui/parts.tsx";
@@ -49,6 +49,7 @@ function About({ model }: { model: ModelView }) {
       <Fact name="gradient noise">{noiseSaid(model.noise)}</Fact>
       {model.noise.exchange_wait_share !== null && <Fact name="exchange">{percent(model.noise.exchange_wait_share)} of a step waits for gradients, with nothing left to compute</Fact>}
       {model.best_batch && <Fact name="best batch">{fixed(model.best_batch.examples)} examples ({change(model.best_batch.gain)} goodput, each worth {percent(model.best_batch.efficiency)})</Fact>}
+      {model.told_batch && <Fact name="told batch">{toldBatch(model.told_batch)}</Fact>}
       <Fact name="a restart">{duration(model.restart_seconds)}{restart}</Fact>
       <Fact name="still to come">{duration(model.remaining_seconds)}, {model.remaining_basis}</Fact>
     </dl>
@@ -64,6 +65,13 @@ function noiseSaid(noise: Noise): string {
   const scale = `${quantity(noise.examples)} examples (${quantity(noise.low)} to ${quantity(noise.high)})`;
   if (noise.batch === null) return scale;
   return `${scale}; at ${quantity(noise.batch)} examples a step an example is worth ${percent(noise.efficiency)} of one at ${quantity(noise.first_batch)}`;
+}
+
+function toldBatch(told: ToldBatch): string {
+  const parts = told.accumulation > 1 ? `${told.accumulation} × ${told.local_batch}` : `${told.local_batch}`;
+  const rate = told.learning_rate_scale === 1 ? "" : `, learning rate × ${fixed(told.learning_rate_scale, 2)}`;
+  const answer = told.taken === null ? "not measured yet" : told.taken ? "the script makes it" : "the script makes another one";
+  return `${fixed(told.examples)} examples a step, ${parts} a worker${rate}; ${answer}. ${told.reason ?? "It is what the job declares."}`;
 }
 
 function told(found: Calibrated): string {

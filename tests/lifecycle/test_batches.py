@@ -1,0 +1,155 @@
+"""Scripts that ask are told a batch: what their document says, what is best, what teaches."""
+
+from typing import Any
+
+from brain.lifecycle.wishes import AskedBatch, asked_batch
+from brain.types.allocation import Bounds
+from brain.types.batch import BatchWish
+from brain.types.job import Batch, Policy, PolicyMode
+from tests.virtual import Laptop
+
+
+class Script(Laptop):
+    """A script that makes whatever batch it is told; ``obeys`` says whether it does."""
+
+    def __init__(self, *, obeys: bool = True, **fields: Any) -> None:
+        # A micro-batch costs 20 ms and half a millisecond per example.
+        super().__init__(lambda replicas: self._step_seconds(), **fields)
+        self.obeys = obeys
+
+    @property
+    def told(self) -> tuple[int, int]:
+        wish = self.wish().batch
+        if wish is None or not self.obeys:
+            return 8, 4
+        return wish.split(max(1, self.size))
+
+    @property
+    def asked(self) -> AskedBatch | None:
+        with self.transaction() as (tx, job):
+            return asked_batch(tx, job)
+
+    def live(self, seconds: float, *, every: int = 2) -> list[Any]:
+        turns = []
+        for _ in range(round(seconds / every)):
+            local, accumulation = self.told
+            self.global_batch = local * self.size
+            self.also["accumulation"] = accumulation
+            turns += super().live(every, every=every)
+        return turns
+
+    def _step_seconds(self) -> float:
+        local, accumulation = self.told
+        return accumulation * (0.02 + 0.0005 * local)
+
+
+def script(*, tune: bool = True, batch: dict[str, int] | None = None, **fields: Any) -> Script:
+    given = {"global_size": 64, "local_max": 32} if batch is None else batch
+    made: dict[str, Any] = {"replicas": Bounds(min=2, max=2), "noise": 0.02}
+    here = Script(**(made | {"batch": Batch(tune=tune, **given)} | fields))
+    here.start()
+    return here
+
+
+#: Sums of gradients from which a noise scale of 2 000 examples follows.
+NOISE = {
+    "gns_steps": 50,
+    "gns_small_batch": 16,
+    "gns_small_square": 1 + 2000 / 16,
+    "gns_big_batch": 64,
+    "gns_big_square": 1 + 2000 / 64,
+}
+#: So far above the first batch goodput grows with the batch.
+WIDE = {"global_size": 64, "global_max": 1024, "local_max": 128}
+
+
+def noisy(**fields: Any) -> Script:
+    here = script(batch=WIDE, **fields)
+    here.also.update(NOISE)
+    return here
+
+
+def test_a_script_that_asks_is_told_what_its_document_declares():
+    assert script().wish().batch == BatchWish(global_size=64, local_most=32)
+
+
+def test_a_script_that_does_not_ask_is_told_nothing():
+    here = noisy(tune=False)
+    here.live(60)
+
+    assert (here.wish().batch, here.asked) == (None, None)
+
+
+def test_the_flag_of_dlrover_run_asks_too():
+    here = script(tune=False, command=("dlrover-run", "--auto_tunning", "train.py"))
+
+    assert here.wish().batch == BatchWish(global_size=64, local_most=32)
+
+
+def test_the_batch_of_most_goodput_is_asked_for_without_a_restart():
+    here = noisy()
+    here.live(60)
+
+    wish = here.wish().batch
+    assert wish.global_size > 128
+    assert 1 < wish.learning_rate_scale <= wish.global_size / 64
+    assert (here.world and here.world.epoch, here.events("batch.")) == (1, ["batch.asked"])
+
+
+def test_a_wish_of_another_batch_is_another_wish():
+    here = noisy()
+    before = here.wish()
+    here.live(60)
+
+    assert here.wish().etag != before.etag
+
+
+def test_where_the_noise_of_gradients_is_not_measured_the_global_batch_stays():
+    here = script(batch=WIDE)
+    here.live(60)
+
+    assert here.wish().batch.global_size == 64
+
+
+def test_a_script_that_does_not_follow_is_asked_nothing_more():
+    here = noisy()
+    here.live(20)
+    here.obeys = False
+    here.live(120)
+
+    assert here.events("batch.") == ["batch.asked"]
+
+
+def test_where_people_approve_the_batch_is_the_documents():
+    here = noisy(policy=Policy(mode=PolicyMode.APPROVE))
+    here.live(60)
+
+    assert here.asked is None
+
+
+def test_another_size_makes_the_same_global_batch():
+    wish = BatchWish(global_size=256, local_most=64)
+
+    assert [wish.split(workers) for workers in (1, 2, 4, 8)] == [(64, 4), (64, 2), (64, 1), (32, 1)]
+
+
+def test_a_trial_is_run_where_doubt_blocks_a_decision_once_and_then_ended():
+    here = script(replicas=Bounds(min=2, max=8, unit=2), cpus=8)
+    trials = []
+    for _ in range(20):
+        here.live(2)
+        trials.append(here.asked.trial if here.asked else None)
+
+    assert trials.count(4) in range(1, 6)
+    assert trials[-1] is None
+    assert here.wish().batch == BatchWish(global_size=64, local_most=32)
+
+
+def test_what_a_trial_measured_stays_known_beside_its_world():
+    here = script(replicas=Bounds(min=2, max=8, unit=2), cpus=8)
+    here.live(40)
+
+    model = here.sight.model
+    assert model is not None
+    assert sorted({point.accumulation for point in model.points}) == [1, 4]
+    assert {point.epoch for point in model.points} == {1}
