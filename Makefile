@@ -12,10 +12,10 @@ help:
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
-	@echo "make soak    a storm over several hosts, then 200 changes under DDP (SECONDS=$(SECONDS) SEED=$(SEED))"
+	@echo "make soak    a storm over several hosts, then 200 changes under DDP, and 200 in process (SECONDS=$(SECONDS) SEED=$(SEED))"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
 	@echo "make bench-turn  what one turn costs: of one job, and of a pool of 2,000"
-	@echo "make bench-elastic  what a change of the world costs, beside torchrun (20 minutes)"
+	@echo "make bench-elastic  what a change of the world costs, beside torchrun (30 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
@@ -62,7 +62,7 @@ bench-turn: $(READY)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.turn
 
 bench-elastic: $(READY)
-	$(BIN)/python -m benchmarks.elastic
+	$(BIN)/python -m benchmarks.elastic $(if $(ONLY),--only '$(ONLY)')
 
 bench-models: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models

@@ -20,7 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.elastic import further, guests, launchers, table
-from benchmarks.elastic.events import EVENTS, ROUND, SHORT_ROUND, Event, Outcome, play
+from benchmarks.elastic.events import (
+    EVENTS,
+    ROUND,
+    SHORT_ROUND,
+    STAYING_ROUND,
+    Event,
+    Outcome,
+    play,
+)
 from benchmarks.elastic.job import Stuck
 from benchmarks.elastic.launchers import Launcher
 from benchmarks.report import Row, markdown, publish
@@ -29,6 +37,7 @@ TITLE = "What a change of the world costs"
 ROUNDS = 5
 #: Of launchers that take 10 to 50 s a change.
 SLOW_ROUNDS = 1
+QUICK = ("torchrun tuned", "brain-run", "brain-run memory", "brain-run in process")
 GUESTS = {"dlrover-run 0.6.1": guests.dlrover, "torchft 0.2, script rewritten": guests.torchft}
 
 
@@ -99,7 +108,7 @@ def _candidates(home: Path, given: argparse.Namespace) -> list[Launcher]:
 def _chosen(launcher: str, given: argparse.Namespace) -> bool:
     if given.names:
         return launcher in given.names
-    return not given.quick or launcher in ("torchrun tuned", "brain-run", "brain-run memory")
+    return not given.quick or launcher in QUICK
 
 
 def _measured(name: str, given: argparse.Namespace) -> bool:
@@ -118,6 +127,8 @@ def _turns(chosen: Sequence[Launcher], given: argparse.Namespace) -> Iterator[Tu
 
 
 def _events(launcher: Launcher) -> tuple[Event, ...]:
+    if launcher.in_process:
+        return STAYING_ROUND
     if not launcher.restarts:  # a process that crashes leaves the others one fewer, as a node does
         return ROUND[:-1]
     return SHORT_ROUND if launcher.script == launchers.HEAVY else ROUND

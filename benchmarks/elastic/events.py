@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -59,25 +59,41 @@ def _crash(job: Job) -> None:
     (job.traces / "crash-1").touch()
 
 
+def _nothing(job: Job) -> None:
+    """What crashed comes back by itself."""
+
+
 JOIN = Event(name="join", size=3, sudden=False, act=_join)
 LEAVE = Event(name="leave", size=2, sudden=False, act=_leave)
 KILL = Event(name="kill", size=2, sudden=True, act=_kill)
 CRASH = Event(name="crash", size=2, sudden=True, act=_crash)
-EVENTS = (JOIN, LEAVE, KILL, CRASH)
+#: Where a crash takes one process only: the world that has it again.
+BACK = Event(name="back", size=2, sudden=True, act=_nothing)
+EVENTS = (JOIN, LEAVE, KILL, CRASH, BACK)
 #: From a world of two, and back to it.
 ROUND = (JOIN, LEAVE, JOIN, KILL, CRASH)
 SHORT_ROUND = (JOIN, KILL, CRASH)
+#: Of processes that stay: one that crashes makes the world smaller at once, and larger again.
+STAYING_ROUND = (JOIN, LEAVE, JOIN, KILL, replace(CRASH, size=1), BACK)
 
 
 def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[Outcome]:
     """One job of two agents, and all events of a round; each outcome as soon as it is there."""
     chance = random.Random(round)
+    old: list[int] = []
+    asked_at, shrunk = 0.0, None
     with begun(launcher, 2) as job:
         for event in events:
+            if event is BACK and shrunk is not None:
+                yield back(job, launcher, round, old[:1], asked_at, shrunk)
+                continue
             settled = _SETTLED_STEPS + chance.randrange(_SAVE_EVERY)
             size = 3 if event in (LEAVE, KILL) else 2
             old = job.world(size, settled, _START_SECONDS)
-            yield stage(job, launcher, event, round, old)
+            asked_at = time.monotonic()
+            outcome = stage(job, launcher, event, round, old)
+            shrunk = outcome.change
+            yield outcome
 
 
 @contextmanager
@@ -109,6 +125,8 @@ def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]
     event.act(job)
 
     def look() -> trace.Change | None:
+        if launcher.in_process:
+            return trace.switched(job.workers(), old, event.size, asked_at=asked_at)
         if not launcher.restarts:
             return trace.reshaped(job.workers(), old, event.size, asked_at=asked_at)
         return trace.change(
@@ -122,3 +140,16 @@ def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]
 
     found = job.until(f"the world after {event.name}", launcher.patience_seconds, look)
     return Outcome(launcher=launcher.name, event=event.name, round=round, change=found)
+
+
+def back(
+    job: Job, launcher: Launcher, round: int, stayed: list[int], since: float, shrunk: trace.Change
+) -> Outcome:
+    """Wait until the world has who crashed again; what both changes cost together."""
+
+    def look() -> trace.Change | None:
+        return trace.switched(job.workers(), stayed, BACK.size, asked_at=since)
+
+    found = job.until("the world with who came back", launcher.patience_seconds, look)
+    change = trace.both(shrunk, found)
+    return Outcome(launcher=launcher.name, event=BACK.name, round=round, change=change)

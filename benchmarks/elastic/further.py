@@ -1,6 +1,7 @@
 """What the table of changes does not show: silence, bursts, coordinators, many agents, starts."""
 
 import os
+import random
 import signal
 import statistics
 import time
@@ -10,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.elastic import launchers, table
-from benchmarks.elastic.events import Outcome, begun
+from benchmarks.elastic.events import KILL, Outcome, begun, stage
 from benchmarks.elastic.job import Job, Stuck, running
 from benchmarks.elastic.launchers import Launcher, environment
 from benchmarks.report import Row
@@ -26,6 +27,10 @@ BUDGET_SECONDS, SLACK_SECONDS = 3.0, 0.5
 _HUNG_SECONDS = 30.0
 _SETTLED_STEPS = 25
 AGENTS = 64
+#: Nodes that are killed one after the other, and the longest that any of them may cost.
+KILLS, KILL_SECONDS = 50, 0.5
+#: Share of a step that a session may cost, and how long the scripts' steps are.
+STEADY, _STEP_SECONDS = 0.005, 0.05
 #: Simulated agents, and how much more a message count per agent may be among many of them.
 CROWDS, _LINEAR = (100, 10_000), 1.05
 
@@ -268,6 +273,70 @@ def _fresh(launcher: Launcher) -> float:
         return next(w.steps[0].at for w in job.workers() if w.pid in pids) - began
 
 
+def kills(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """Many nodes are killed under processes that stay: no tail."""
+    launcher = launchers.known(home)[table.IN_PROCESS]
+    chance, seen = random.Random(1), []
+    with begun(launcher, 3) as job:
+        for turn in range(KILLS):
+            old = job.world(3, _SETTLED_STEPS + chance.randrange(20), 120)
+            outcome = stage(job, launcher, KILL, turn, old)
+            assert outcome.change is not None
+            seen.append(outcome.change)
+            job.start()
+    gaps = [change.gap_seconds for change in seen]
+    return [
+        Row(
+            metric=f"slowest of {KILLS} kills of a node, {launcher.name}: gap",
+            value=max(gaps),
+            unit="s",
+            bar=KILL_SECONDS,
+            note=f"median {statistics.median(gaps):.3g}",
+        ),
+        Row(
+            metric=f"steps lost in {KILLS} kills, {launcher.name}",
+            value=sum(change.steps_lost for change in seen),
+            unit="steps",
+            bar=0,
+        ),
+    ]
+
+
+def session(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
+    """What a step costs more in a session than under plain DistributedDataParallel."""
+    launcher = launchers.known(home)[table.IN_PROCESS]
+    took: dict[str, list[float]] = {"session": [], "plain": []}
+    for turn in range(ROUNDS):
+        for kind in sorted(took, reverse=bool(turn % 2)):
+            took[kind].append(_steady(launcher, kind))
+    more = [mine - plain for mine, plain in zip(took["session"], took["plain"], strict=True)]
+    return [
+        Row(
+            metric="session, time per step beside plain DDP",
+            value=1e6 * statistics.median(more),
+            unit="µs",
+            bar=1e6 * STEADY * _STEP_SECONDS,
+            note=f"[{table.spread(1e6 * each for each in more)}] n={len(more)}; bar: "
+            f"{STEADY:.1%} of a step of {1e3 * _STEP_SECONDS:g} ms",
+        )
+    ]
+
+
+def _steady(launcher: Launcher, kind: str) -> float:
+    """Median seconds of a step of two processes, the slower one's."""
+    script = str(launchers.SCRIPTS / "steady.py")
+    command = [launcher.program, "--standalone", "--nproc-per-node=2", script, kind]
+    with running(lambda index: command, environment(launcher), f"steady-{kind}") as job:
+        job.start()
+
+        def look() -> list[float] | None:
+            files = list(job.traces.glob("steady-*"))
+            said = [file.read_text() for file in files]
+            return [float(each) for each in said] if len(said) == 2 and all(said) else None
+
+        return max(job.until("steps", 120, look))
+
+
 def probe(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
     """Our time in each step."""
     from benchmarks import probe_cost  # late: it watches the process that imports torch next
@@ -288,5 +357,7 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "coordinator": coordinator,
     "many-agents": many_agents,
     "messages": messages,
+    "kills": kills,
+    "session": session,
     "probe": probe,
 }

@@ -17,6 +17,7 @@ HEAVY = str(SCRIPTS / "train_heavy.py")
 _TUNED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
 #: What is written anew for a library, and told how to find its peers by the environment.
 TORCHFT = str(SCRIPTS / "train_torchft.py")
+IN_PROCESS = str(SCRIPTS / "train_in_process.py")
 #: Without it no join succeeds: torch 2.13 dies of `wait timeout … MASTER_ADDR` after 60 s.
 _NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
@@ -44,6 +45,8 @@ class Launcher:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: Whether a change makes new processes; else those that stay step on in another world.
     restarts: bool = True
+    #: The script has its three lines: processes stay, the launcher changes the world around them.
+    in_process: bool = False
 
     def agent(self, port: int, index: int) -> list[str]:
         """The command of an agent of a job that meets at ``port``."""
@@ -103,6 +106,13 @@ def known(home: Path) -> dict[str, Launcher]:
             flags=("--memory-checkpoint",),
             environment=ours,
             absent=memory,
+        ),
+        Launcher(
+            name="brain-run in process",
+            program=brain,
+            environment=ours,
+            script=IN_PROCESS,
+            in_process=True,
         ),
         Launcher(
             name="torchrun tuned, heavy imports",

@@ -1,6 +1,6 @@
 """Rows and bars from what was seen, and where the time went."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from benchmarks.elastic.events import EVENTS, Outcome
@@ -9,18 +9,27 @@ from benchmarks.elastic.trace import PHASES, Change
 from benchmarks.report import Row
 
 TUNED = "torchrun tuned"
-#: (launcher, its peer, event) -> the smallest ratio of the gaps allowed.
-_RATIOS = {
-    **dict.fromkeys(["brain-run", "brain-run, heavy imports"], (12, 12, 10, 10)),
-    "brain-run memory": (15, 20, 18, 13),
+IN_PROCESS = "brain-run in process"
+#: Launcher -> event -> the smallest ratio of tuned torchrun's gap to its own.
+_RATIOS: Mapping[str, Mapping[str, float]] = {
+    "brain-run": {"join": 12, "leave": 12, "kill": 10, "crash": 10},
+    "brain-run, heavy imports": {"join": 12, "leave": 12, "kill": 10, "crash": 10},
+    "brain-run memory": {"join": 15, "leave": 20, "kill": 18, "crash": 13},
+    IN_PROCESS: {"join": 50, "leave": 80, "kill": 60, "crash": 40, "back": 25},
 }
-#: Launcher -> the longest idle time allowed, by event.
-_IDLE_SECONDS = {"brain-run memory": (0.45, 0.4, 0.45, 0.45)}
+#: Launcher -> event -> the longest idle time allowed, and the longest gap.
+_IDLE_SECONDS: Mapping[str, Mapping[str, float]] = {
+    "brain-run memory": {"join": 0.45, "leave": 0.4, "kill": 0.45, "crash": 0.45}
+}
+_GAP_SECONDS: Mapping[str, Mapping[str, float]] = {
+    IN_PROCESS: {"join": 0.15, "leave": 0.12, "kill": 0.2}
+}
 _SPOKEN = {
     "join": "join of a ready node",
     "leave": "graceful leave",
     "kill": "node killed",
     "crash": "worker crash",
+    "back": "worker crash, shrink and growing back summed",
 }
 
 
@@ -32,20 +41,20 @@ def rows(outcomes: Sequence[Outcome], launchers: Iterable[Launcher]) -> list[Row
             note = f"not run: {launcher.absent}"
             made.append(Row(metric=launcher.name, value=None, unit="s", note=note))
             continue
-        for index, event in enumerate(EVENTS):
-            made += _rows_of(outcomes, launcher, index, event.name)
+        for event in EVENTS:
+            made += _rows_of(outcomes, launcher, event.name)
     return made
 
 
-def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, index: int, event: str) -> list[Row]:
+def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, event: str) -> list[Row]:
     seen = changes(outcomes, launcher.name, event)
     failed = [o.failure for o in outcomes if (o.launcher, o.event) == (launcher.name, event)]
     failures = [reason for reason in failed if reason]
     metric = f"{_SPOKEN[event]}, {launcher.name}"
     peer = "" if launcher.name == TUNED else _peer(launcher.name)
-    beside = changes(outcomes, peer, event)
-    ratios, idle = _RATIOS.get(launcher.name), _IDLE_SECONDS.get(launcher.name)
-    ratio_bar = ratios[index] if ratios and beside else None
+    beside = changes(outcomes, peer, "crash" if event == "back" else event)
+    idle = _IDLE_SECONDS.get(launcher.name, {}).get(event)
+    ratio_bar = _RATIOS.get(launcher.name, {}).get(event) if beside else None
     if not seen:
         why = f"failed: {failures[0].partition(chr(10))[0]}" if failures else "not staged"
         missed = Row(metric=f"{metric}: gap", value=None, unit="s", ratio_bar=ratio_bar, note=why)
@@ -60,6 +69,7 @@ def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, index: int, event:
             unit="s",
             peer=peer,
             peer_value=_median(beside, lambda c: c.gap_seconds) if beside else None,
+            bar=_GAP_SECONDS.get(launcher.name, {}).get(event),
             ratio_bar=ratio_bar,
             note=note,
         )
@@ -70,20 +80,21 @@ def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, index: int, event:
                 metric=f"{metric}: idle",
                 value=_median(seen, lambda c: c.idle_seconds),
                 unit="s",
-                bar=idle[index],
+                bar=idle,
                 note=f"[{spread(c.idle_seconds for c in seen)}]",
             )
         )
     lost = [change.steps_lost for change in seen]
     planned = event in ("join", "leave") and launcher.name.startswith("brain-run")
+    none = planned or launcher.in_process
     found.append(
         Row(
-            metric=f"{metric}: steps lost, {'worst' if planned else 'median'}",
-            value=max(lost) if planned else median(lost),
+            metric=f"{metric}: steps lost, {'worst' if none else 'median'}",
+            value=max(lost) if none else median(lost),
             unit="steps",
             peer=peer,
             peer_value=median(c.steps_lost for c in beside) if beside else None,
-            bar=0 if planned else None,
+            bar=0 if none else None,
         )
     )
     return found

@@ -154,6 +154,49 @@ def reshaped(
     return None
 
 
+def switched(
+    workers: Iterable[Worker], old: Sequence[int], size: int, *, asked_at: float
+) -> Change | None:
+    """The same where the world changes around processes that stay: of the one that waited longest,
+    its last step in the old world to its first in the new one, which has ``size``.
+
+    None while not all of ``old`` that stay have stepped in it.
+    """
+    stayed = [(w, found) for w in workers if w.pid in old and (found := _turn(w, size, asked_at))]
+    if len(stayed) < min(size, len(old)):
+        return None
+    _, (last, first) = max(stayed, key=lambda pair: pair[1][1].at - pair[1][0].at)
+    came_at = min(found[1].at for _, found in stayed)
+    furthest = max(found[0].step for _, found in stayed)
+    gap = first.at - last.at
+    return Change(
+        gap_seconds=gap,
+        idle_seconds=gap - _step_seconds([worker for worker, _ in stayed]),
+        effective_seconds=gap,
+        steps_lost=max(0, furthest - (min(found[1].step for _, found in stayed) - 1)),
+        asked_seconds=came_at - asked_at,
+    )
+
+
+def both(shrunk: Change, grown: Change) -> Change:
+    """Two changes that follow from one event, summed."""
+    return Change(
+        gap_seconds=shrunk.gap_seconds + grown.gap_seconds,
+        idle_seconds=shrunk.idle_seconds + grown.idle_seconds,
+        effective_seconds=shrunk.effective_seconds + grown.effective_seconds,
+        steps_lost=shrunk.steps_lost + grown.steps_lost,
+        asked_seconds=shrunk.asked_seconds + grown.asked_seconds,
+    )
+
+
+def _turn(worker: Worker, size: int, since: float) -> tuple[Mark, Mark] | None:
+    """Its last step before its first one in a world of ``size`` after ``since``, and that."""
+    for last, first in pairwise(worker.steps):
+        if first.at > since and first.world == size != last.world:
+            return last, first
+    return None
+
+
 def _step_seconds(workers: Iterable[Worker]) -> float:
     spans = [b.at - a.at for worker in workers for a, b in pairwise(worker.steps)]
     return median(spans) if spans else 0.0

@@ -82,6 +82,43 @@ def test_where_processes_stay_the_longest_pause_is_the_gap() -> None:
     assert round(found.gap_seconds, 6) == 0.4
 
 
+def turning(pid: int, at: Sequence[float], sizes: Sequence[int], first: int = 1) -> Worker:
+    """A process that stays while the size of its world changes."""
+    marks = [
+        Mark(at=when, what="step", world=size, rank=pid, step=first + index)
+        for index, (when, size) in enumerate(zip(at, sizes, strict=True))
+    ]
+    return Worker(pid=pid, marks=tuple(marks))
+
+
+def test_around_processes_that_stay_the_gap_is_that_of_who_waited_longest() -> None:
+    one = turning(0, [9.9, 10.0, 10.10], [3, 3, 2])
+    other = turning(1, [9.9, 9.98, 10.12], [3, 3, 2])
+
+    found = trace.switched([one, other], [0, 1, 2], 2, asked_at=9.95)
+
+    assert found is not None
+    assert round(found.gap_seconds, 6) == 0.14
+    assert found.steps_lost == 0
+
+
+def test_a_world_has_not_changed_while_one_that_stays_still_waits() -> None:
+    one = turning(0, [9.9, 10.0, 10.10], [3, 3, 2])
+    other = turning(1, [9.9, 9.98], [3, 3])
+
+    assert trace.switched([one, other], [0, 1, 2], 2, asked_at=9.95) is None
+
+
+def test_a_step_that_is_made_again_counts_as_lost_where_processes_stay_too() -> None:
+    again = turning(0, [9.9, 10.0], [3, 3], first=7)
+    again = Worker(pid=0, marks=(*again.marks, *turning(0, [10.1], [2], first=8).marks))
+
+    found = trace.switched([again], [0], 2, asked_at=9.95)
+
+    assert found is not None
+    assert found.steps_lost == 1
+
+
 def test_a_world_is_stepping_when_each_of_its_ranks_is() -> None:
     assert trace.stepping(OLD, 2, 3) == OLD
     assert trace.stepping(OLD[:1], 2, 3) == []

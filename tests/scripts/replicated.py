@@ -2,7 +2,8 @@
 
 The digest is of parameters, momentum, step and the sampler's place. The global batch is the same
 whatever the number of workers, so the losses of any run may be compared. Lines of ``--records``:
-``epoch rank size step digest loss``.
+``epoch rank size step digest loss examples``, the loss such that the mean of all ranks' is that of
+the global batch.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import hashlib
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -52,7 +54,12 @@ def data() -> "tuple[torch.Tensor, torch.Tensor]":
     return x, torch.sin(x.sum(1, keepdim=True)) + 0.1 * torch.randn(EXAMPLES, 1, generator=source)
 
 
-def digest(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, sampler: Sampler) -> str:
+def network() -> nn.Module:
+    """It learns them in some hundred steps."""
+    return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+
+
+def digest(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, sampler: Any) -> str:
     """Of everything that replicas must agree on, to the bit."""
     found = hashlib.sha256(f"{step} {sampler.state_dict()}".encode())
     for parameter in model.parameters():
@@ -63,14 +70,20 @@ def digest(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, sample
     return found.hexdigest()[:16]
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """What both scripts are told."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--pace", type=float, default=0.03, help="seconds that a step sleeps")
     parser.add_argument("--save-every", type=int, default=5)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, and tell what came of each step."""
+    options = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -79,7 +92,7 @@ def main() -> None:
     epoch = probe.config["epoch"] if probe is not None else 0
 
     x, y = data()
-    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+    model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     sampler, step = Sampler(), 0
     if os.path.exists(options.checkpoint):
@@ -101,10 +114,9 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             step += 1
-            whole = loss.detach() / size
-            dist.all_reduce(whole)
             proof = digest(model, optimizer, step, sampler)
-            print(epoch, rank, size, step, proof, f"{whole.item():.6f}", file=lines)
+            examples = ",".join(map(str, mine.tolist()))
+            print(epoch, rank, size, step, proof, f"{loss.item():.6f}", examples, file=lines)
             if rank == 0 and step % options.save_every == 0:
                 state = {
                     "model": model.state_dict(),

@@ -1,4 +1,4 @@
-"""``make soak``: a storm of 15 minutes, then 200 random changes under DDP.
+"""``make soak``: a storm of 15 minutes, then 200 random changes under DDP, by restarts and without.
 
 Prints its seed; the first broken promise stops it, and the directory with the evidence is kept.
 """
@@ -21,7 +21,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=900.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--hosts", type=int, default=5)
-    parser.add_argument("--changes", type=int, default=200)
+    parser.add_argument("--changes", type=int, default=200, help="by restarts")
+    parser.add_argument("--in-process", type=int, default=200, help="changes in process")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -35,6 +36,10 @@ def main() -> int:
             storm.run(there, seed=seed, seconds=options.seconds, count=options.hosts, say=_say)
         if options.changes:
             changes.run(directory / "changes", seed=seed, changes=options.changes, say=_say)
+        if options.in_process:
+            there = directory / "in-process"
+            script, count = changes.IN_PROCESS, options.in_process
+            changes.run(there, seed=seed, changes=count, script=script, say=_say)
     except (Exception, KeyboardInterrupt) as broken:  # noqa: BLE001  the evidence comes first
         text = f"{type(broken).__name__}: {broken}"
         directory.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Random changes under a real DDP script: after each, all replicas hold the same bits.
 
-Joins, leaves with notice, kills of agents and crashes of workers, one at a time and seeded; the
-script is ``tests/scripts/replicated.py``.
+Joins, leaves with notice, kills of agents and crashes of workers, one at a time and seeded. Of the
+two scripts one is started anew by each change, the other one's processes stay.
 """
 
 import os
@@ -9,14 +9,16 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hosts.machines import Host, Hosts, hosts
 from tests.hosts.worlds import HandJob, eventually
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "replicated.py"
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+RESTARTED, IN_PROCESS = SCRIPTS / "replicated.py", SCRIPTS / "replicated_in_process.py"
 #: How far the loss of a disturbed run may be from that of an undisturbed one.
 TOLERANCE = 1e-3
 
@@ -30,7 +32,42 @@ class Proof:
     size: int
     step: int
     digest: str
+    #: Its part: the loss of the global batch is the mean of all parts.
     loss: float
+    #: What it trained of the global batch.
+    examples: tuple[int, ...]
+
+
+@dataclass
+class Records:
+    """What replicas write down, read on from where the last look ended."""
+
+    place: Path
+    found: list[Proof] = field(default_factory=list)
+    _read: dict[Path, int] = field(default_factory=dict)
+
+    def look(self) -> list[Proof]:
+        """All that they wrote so far; a line that is being written is left out."""
+        for file in sorted(self.place.iterdir()):
+            with file.open() as lines:
+                lines.seek(self._read.get(file, 0))
+                text, ended, _ = lines.read().rpartition("\n")
+            self._read[file] = self._read.get(file, 0) + len(text) + len(ended)
+            self.found += map(_proof, text.splitlines())
+        return self.found
+
+
+def _proof(line: str) -> Proof:
+    epoch, rank, size, step, digest, loss, examples = line.split()
+    return Proof(
+        epoch=int(epoch),
+        rank=int(rank),
+        size=int(size),
+        step=int(step),
+        digest=digest,
+        loss=float(loss),
+        examples=tuple(map(int, examples.split(","))),
+    )
 
 
 def run(
@@ -39,6 +76,7 @@ def run(
     seed: int,
     changes: int,
     most: int = 3,
+    script: Path = RESTARTED,
     flags: Sequence[str] = (),
     say: Callable[[str], None] = print,
     change_seconds: float = 90.0,
@@ -46,28 +84,31 @@ def run(
     """Apply so many changes to a job on at most ``most`` hosts.
 
     Raises:
-        AssertionError: replicas disagree, a loss is off, or a change takes longer than allowed.
+        AssertionError: replicas disagree, a loss is off, an example was lost or repeated, or a
+            change takes longer than allowed.
     """
     rng = random.Random(f"changes/{seed}")
     with hosts(directory, most) as them:
-        job = _job(directory, them, most, flags)
+        job = _job(directory, them, most, script, flags)
+        records = Records(job.records)
         job.start(them[0], them[1])
-        settled(job, 0, change_seconds)
+        settled(job, records, 0, change_seconds)
         for index in range(changes):
-            before = newest(proofs(job))
+            before = newest(records.look())
             what = _change(rng, job, them)
-            settled(job, before, change_seconds)
-            assert disagreements(proofs(job)) == [], job.logs()
-            say(f"change {index + 1}: {what}; epoch {newest(proofs(job))}")
-        found = proofs(job)
+            settled(job, records, before, change_seconds)
+            assert disagreements(records.found) == [], job.logs()
+            say(f"change {index + 1}: {what}; epoch {newest(records.found)}")
+        found = list(records.look())
     assert disagreements(found) == []
-    expected = undisturbed(directory, max(each.step for each in found))
-    worst = max(abs(each.loss - expected[each.step]) for each in found)
+    expected = undisturbed(directory, script, max(each.step for each in found))
+    assert astray(found, expected) == []
+    worst = max(abs(loss - expected[step].loss) for (_, step), loss in losses(found).items())
     say(f"{changes} changes, {newest(found)} worlds, largest difference of a loss {worst:.1e}")
     assert worst <= TOLERANCE
 
 
-def settled(job: HandJob, before: int, seconds: float) -> None:
+def settled(job: HandJob, records: Records, before: int, seconds: float) -> None:
     """Wait until a later world of all agents there are has stepped on every replica."""
     agents = [host for host in job.hosts if job.alive(host)]
     expected = len(agents)
@@ -75,7 +116,7 @@ def settled(job: HandJob, before: int, seconds: float) -> None:
     def look() -> bool:
         ended = [host.name for host in agents if not job.alive(host)]
         assert not ended, f"agents of {ended} have ended\n{job.logs()}"
-        found = proofs(job)
+        found = records.look()
         last = newest(found)
         there = [each for each in found if each.epoch == last]
         return (
@@ -87,24 +128,6 @@ def settled(job: HandJob, before: int, seconds: float) -> None:
     eventually(look, f"a world of {expected} after epoch {before}", seconds, job.logs)
 
 
-def proofs(job: HandJob) -> list[Proof]:
-    """All that replicas wrote so far; a line that is being written is left out."""
-    found = []
-    for file in job.records.iterdir():
-        for line in file.read_text().split("\n")[:-1]:
-            epoch, rank, size, step, digest, loss = line.split()
-            made = Proof(
-                epoch=int(epoch),
-                rank=int(rank),
-                size=int(size),
-                step=int(step),
-                digest=digest,
-                loss=float(loss),
-            )
-            found.append(made)
-    return found
-
-
 def newest(found: Sequence[Proof]) -> int:
     """The last epoch in which a step was made; 0 before any."""
     return max((each.epoch for each in found), default=0)
@@ -112,9 +135,7 @@ def newest(found: Sequence[Proof]) -> int:
 
 def disagreements(found: Sequence[Proof]) -> list[str]:
     """Steps of a world after which its replicas did not hold the same."""
-    held: dict[tuple[int, int], set[str]] = {}
-    for each in found:
-        held.setdefault((each.epoch, each.step), set()).add(each.digest)
+    held = {at: {each.digest for each in group} for at, group in _groups(found).items()}
     return [
         f"epoch {epoch}, step {step}: {sorted(digests)}"
         for (epoch, step), digests in sorted(held.items())
@@ -122,33 +143,64 @@ def disagreements(found: Sequence[Proof]) -> list[str]:
     ]
 
 
-def undisturbed(directory: Path, steps: int) -> dict[int, float]:
-    """Step -> loss of a run in one process that nobody disturbs."""
+def losses(found: Sequence[Proof]) -> dict[tuple[int, int], float]:
+    """(Epoch, step) -> loss of the global batch, of those steps that all replicas told of."""
+    return {
+        at: sum(each.loss for each in group) / len(group)
+        for at, group in _groups(found).items()
+        if len(group) == group[0].size
+    }
+
+
+def astray(found: Sequence[Proof], expected: Mapping[int, Proof]) -> list[str]:
+    """Examples that were not trained in the step that was theirs, or not once.
+
+    Of a step of which not all replicas told (one was ended right after it) nobody knows what the
+    others trained; what is known of it has to be right.
+    """
+    wrong = []
+    for (epoch, step), group in _groups(found).items():
+        trained = Counter(example for each in group for example in each.examples)
+        whole = len(group) == group[0].size
+        wanted = Counter(expected[step].examples)
+        if (trained != wanted) if whole else (trained - wanted):
+            wrong.append(f"epoch {epoch}, step {step}: {sorted(trained)} of {sorted(wanted)}")
+    missing = set(range(1, max(each.step for each in found) + 1)) - {each.step for each in found}
+    return [*wrong, *(f"step {step} was never made" for step in sorted(missing))]
+
+
+def _groups(found: Sequence[Proof]) -> dict[tuple[int, int], list[Proof]]:
+    groups: dict[tuple[int, int], list[Proof]] = {}
+    for each in found:
+        groups.setdefault((each.epoch, each.step), []).append(each)
+    return groups
+
+
+def undisturbed(directory: Path, script: Path, steps: int) -> dict[int, Proof]:
+    """Step -> what a run in one process trains that nobody disturbs."""
     records = directory / "undisturbed"
     records.mkdir()
     checkpoint = directory / "undisturbed.pt"
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     subprocess.run(
         [
-            *(sys.executable, str(SCRIPT), f"--records={records}", f"--checkpoint={checkpoint}"),
+            *(sys.executable, str(script), f"--records={records}", f"--checkpoint={checkpoint}"),
             *(f"--steps={steps}", "--pace=0"),
         ],
         env=dict(os.environ) | alone,
         check=True,
         timeout=600,
     )
-    (file,) = records.iterdir()
-    lines = [line.split() for line in file.read_text().splitlines()]
-    return {int(line[3]): float(line[5]) for line in lines}
+    return {each.step: each for each in Records(records).look()}
 
 
-def _job(directory: Path, them: Hosts, most: int, flags: Sequence[str]) -> HandJob:
+def _job(directory: Path, them: Hosts, most: int, script: Path, flags: Sequence[str]) -> HandJob:
     work = directory / "work"
-    script = (
-        *(str(SCRIPT), f"--records={work / 'records'}"),
+    command = (
+        *(str(script), f"--records={work / 'records'}"),
         f"--checkpoint={work / 'replicated.pt'}",
     )
-    return HandJob(hosts=them, work=work, nnodes=f"1:{most}", flags=flags, script=script)
+    return HandJob(hosts=them, work=work, nnodes=f"1:{most}", flags=flags, script=command)
 
 
 def _change(rng: random.Random, job: HandJob, them: Hosts) -> str:
