@@ -136,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument(
         "--lease-seconds", type=float, default=10.0, help="how long a lost leader is waited for"
     )
+    cluster.add_argument(
+        "--lost-node-seconds",
+        type=float,
+        default=30.0,
+        help="a node that is not ready for so long is taken to be lost, and its pods are replaced",
+    )
     cluster.add_argument("--host-ports", default="20000-29999", metavar="FIRST-LAST")
     return parser
 

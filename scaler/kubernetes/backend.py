@@ -6,8 +6,7 @@ memory costs a detail: Brain tells the next operator which replicas it still bel
 """
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,27 +20,25 @@ from brain.views import JobWish
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.machinery.cluster import POD, AlreadyExists, Cluster, Invalid, Object
-from scaler.kubernetes.machinery.store import Change, Store
+from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import House, exhausted, order, past
-from scaler.kubernetes.pods.sight import Ending, ended_as, look, vanished
+from scaler.kubernetes.pods.sight import Ending, ended_as, look
 from scaler.kubernetes.replicas.acts import Acts
-from scaler.kubernetes.replicas.memory import JobMemory, Sent, on_the_way
+from scaler.kubernetes.replicas.losses import Losses
+from scaler.kubernetes.replicas.memory import Sent, on_the_way
 from scaler.kubernetes.replicas.secrets import JobSecrets
-from scaler.ports import NOTHING, Observed, Phase, ReplicaSeen, unfit_nodes
+from scaler.kubernetes.replicas.seeing import Replicas
+from scaler.ports import NOTHING, Observed, Phase, unfit_nodes
 
 log = logging.getLogger(__name__)
 
 _OVER = ("Succeeded", "Failed")
 
 
-class KubernetesBackend:
-    """Pods of ElasticJobs. ``find`` gives the object of a job.
-
-    Nothing is asked of the API server while the lock is held: the thread that hears of pods takes
-    it, too.
-    """
+class KubernetesBackend(Replicas):
+    """Pods of ElasticJobs, seen and changed. ``find`` gives the object of a job."""
 
     def __init__(
         self,
@@ -54,93 +51,25 @@ class KubernetesBackend:
         pool: str,
         creators: int = 8,
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
+        losses: Losses | None = None,
     ) -> None:
-        self._cluster, self._pods, self._nodes = cluster, pods, nodes
+        secrets = JobSecrets(cluster, find)
+        super().__init__(pods, losses or Losses(), first=secrets.used)
+        self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
-        self._secrets = JobSecrets(cluster, find)
-        self._pods.index("job", identity.job_index)
         self._pods.index("host port", ports.of)
         self._offered = nodes.sum("offers", places.offers, NOTHING)
         self._reserved = pods.sum("reserves", reserves, NOTHING)
-        self._lock = threading.RLock()
-        self._known: dict[JobId, JobMemory] = {}
         self._acts = Acts(creators)
         #: Called with every job whose pod the API server refuses.
         self.held_up: Callable[[JobId], None] = lambda job: None
-
-    # -- what is told from outside ---------------------------------------------------------------
-
-    def changed(self, change: Change, now: datetime) -> None:
-        """A pod came, changed or went, by the watching thread."""
-        found = identity.scaled_of(change.latest)
-        if found is None:
-            return
-        job, id = found
-        with self._lock:
-            known = self._job(job)
-            known.sent.pop(id, None)
-            if change.new is None or _other(change.old, change.new):
-                assert change.old is not None, "what goes was there"
-                before = known.gone.get(id)
-                # What Brain believed in before its pod was listed is no knowledge of its end.
-                if before is None or before.phase is not Phase.ENDED:
-                    known.gone[id] = vanished(look(change.old, id), known.asked.get(id), now)
-
-    def told(
-        self,
-        job: JobId,
-        *,
-        believed: Iterable[int],
-        used: int,
-        named: frozenset[int] | None,
-        epoch: int,
-        now: datetime,
-    ) -> None:
-        """What Brain knows of a job: replicas it takes to be alive, its world, how far epochs are.
-
-        A replica that it believes in and of which nothing is here has vanished while nobody looked.
-        """
-        first = self._first(job)
-        with self._lock:
-            known = self._job(job)
-            known.named, known.epoch = named, max(known.epoch, epoch)
-            here = self._seen(job, now)
-            known.next = max(known.next or first, used)
-            for id in believed:
-                if id not in here:
-                    known.gone[id] = ReplicaSeen(
-                        id=id,
-                        phase=Phase.GONE,
-                        generation=0,
-                        started_at=now,
-                        detail="its pod is gone; no scaler was there to see it end",
-                    )
-
-    def pods_of(self, job: JobId) -> list[Object]:
-        """The job's pods, those that are not reflected yet included."""
-        with self._lock:
-            found = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job)}
-            known = self._known.get(job)
-            sent = {each.key.name: each.pod for each in known.sent.values()} if known else {}
-            return list((sent | found).values())
-
-    def refusal(self, job: JobId) -> str | None:
-        """What the API server last said against a pod of the job; None once it took one."""
-        known = self._known.get(job)
-        return known.refused[0] if known is not None and known.refused else None
 
     # -- JobBackend ------------------------------------------------------------------------------
 
     def nodes(self, now: datetime) -> Sequence[Node]:
         """The cluster's nodes."""
         return [places.described(node, self._pool, now) for node in self._nodes]
-
-    def jobs(self) -> Sequence[JobId]:
-        """Jobs with a pod, or with one that is remembered."""
-        with self._lock:
-            named = {JobId(job) for job in self._pods.values("job")}
-            return sorted(named | {job for job, known in self._known.items() if not known.empty})
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Pods as they stand."""
@@ -174,7 +103,8 @@ class KubernetesBackend:
                 raise BadInput(f"job {wish.name}: its ElasticJob is not there any more")
             job, known = ElasticJob.read(obj), self._job(wish.job)
             known.next = max(known.next or first, replica + 1)
-            before = past(self._of_role(wish.job, job.scaled))
+            going = [id for id, one in seen.items() if one.leaving]
+            before = past(self._of_role(wish.job, job.scaled), going)
             left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
             made = order(
                 job,
@@ -270,22 +200,6 @@ class KubernetesBackend:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _seen(self, job: JobId, now: datetime) -> dict[int, ReplicaSeen]:
-        """Every replica of the job by id."""
-        found = ((identity.scaled_of(pod), pod) for pod in self._pods.by("job", job))
-        return self._job(job).seen({each[1]: pod for each, pod in found if each}, now)
-
-    def _pod(self, job: JobId, replica: int) -> Object | None:
-        for pod in self._pods.by("job", job):
-            if identity.scaled_of(pod) == (job, replica):
-                return pod
-        return None
-
-    def _of_role(self, job: JobId, role: str) -> list[Object]:
-        return [
-            pod for pod in self.pods_of(job) if (identity.replica_of(pod) or ("", 0))[0] == role
-        ]
-
     def _create(
         self, wish: JobWish, replica: int, pod: Object, environment: Mapping[str, str]
     ) -> None:
@@ -367,16 +281,6 @@ class KubernetesBackend:
         master = master or ports.choose(taken, *self._host_ports)
         return ports.choose(taken | {master}, *self._host_ports), master
 
-    def _first(self, job: JobId) -> int:
-        """Above every id that was used before anybody looked here; asked of the API server once."""
-        known = self._known.get(job)
-        if known is not None and known.next is not None:
-            return known.next
-        return self._secrets.used(job)
-
-    def _job(self, job: JobId) -> JobMemory:
-        return self._known.setdefault(job, JobMemory())
-
     def _annotate(self, pod: Object, annotations: Mapping[str, str]) -> None:
         metadata = pod["metadata"]
         patch = {"metadata": {"uid": metadata.get("uid"), "annotations": dict(annotations)}}
@@ -393,8 +297,3 @@ def reserves(pod: Object) -> Resources:
     if (pod.get("status") or {}).get("phase") in _OVER:
         return NOTHING
     return reserved(pod)
-
-
-def _other(old: Object | None, new: Object) -> bool:
-    """Whether the name belongs to another pod by now."""
-    return old is not None and old["metadata"].get("uid") != new["metadata"].get("uid")

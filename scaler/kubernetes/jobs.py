@@ -255,9 +255,9 @@ class Jobs:
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         waiting = self._upkeep.open_gates(job, document, mine)
-        seen = self._backend.observe(JobId(job.metadata.uid), self._clock())
-        lost = [one.id for one in seen.replicas if not one.alive]
-        self._upkeep.tell_places(mine, lost)
+        self._upkeep.tell_places(
+            mine, self._backend.proved_gone(JobId(job.metadata.uid), self._clock())
+        )
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)

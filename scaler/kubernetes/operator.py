@@ -30,6 +30,7 @@ from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.pods.orders import House, elastic, spares_of
 from scaler.kubernetes.probes import serving
+from scaler.kubernetes.replicas.losses import PATIENCE, Losses
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 
@@ -74,6 +75,8 @@ class Options:
     #: False: there is no other operator that could act.
     elect: bool = True
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
+    #: Replicas of a node that is not ready for so long are replaced.
+    lost_node_seconds: float = PATIENCE.total_seconds()
     pace: Pace = field(default_factory=Pace)
 
 
@@ -110,6 +113,8 @@ class Operator:
         jobs = manager.store(JOB, indexes={"uid": _uid})
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
         self._jobs_store = jobs
+        losses = Losses(timedelta(seconds=options.lost_node_seconds))
+        manager.listen(NODE, lambda change: losses.changed(change, _now()))
         self.backend = KubernetesBackend(
             manager.cluster,
             pods=pods,
@@ -119,6 +124,7 @@ class Operator:
             pool=options.pool,
             creators=options.in_flight,
             host_ports=options.host_ports,
+            losses=losses,
         )
         manager.listen(POD, lambda change: self.backend.changed(change, _now()))
         self.jobs = Jobs(

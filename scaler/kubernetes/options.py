@@ -37,6 +37,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> Options:
         poll_seconds=said.poll_seconds,
         lease=_lease(said.own_namespace, said.lease_seconds),
         host_ports=_ports(said.host_ports),
+        lost_node_seconds=max(0.0, said.lost_node_seconds),
     )
 
 

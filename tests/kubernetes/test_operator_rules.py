@@ -361,6 +361,7 @@ def options(tmp_path: Path, **given: Any) -> Namespace:
         "in_flight": 8,
         "poll_seconds": 2.0,
         "host_ports": "20000-29999",
+        "lost_node_seconds": 30.0,
         "lease_seconds": 10.0,
     }
     return Namespace(**base | given)

@@ -1,6 +1,6 @@
 """What to make the next pod of a job from: its object, the wish, and how earlier replicas ended."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,10 +58,14 @@ class Past:
     avoid: frozenset[str]
 
 
-def past(pods: Iterable[Object]) -> Past:
-    """What the pods of a role that exist tell about the next one."""
+def past(pods: Iterable[Object], going: Collection[int] = ()) -> Past:
+    """What the pods of a role that exist tell about the next one.
+
+    ``going``: ids of those that are being replaced, so that others may have their ranks.
+    """
     known = list(pods)
-    alive = {_label(pod, identity.RANK) for pod in known if not _over(pod)}
+    staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
+    alive = {_label(pod, identity.RANK) for pod in staying if not _over(pod)}
     rank = next(number for number in range(len(known) + 1) if number not in alive)
     over = [pod for pod in known if _over(pod)]
     failures = [(pod, failure(pod)) for pod in over if _phase(pod) == "Failed"]

@@ -1,6 +1,8 @@
-"""What stands behind a job's pods: what is remembered of them, what is done to them, their Secret.
+"""What stands behind a job's pods: what is seen and remembered of them, what is done to them.
 
-memory    replicas that no pod shows: asked for, vanished, told of by Brain
-acts      changes of pods, carried out apart from whoever wants them
-secrets   the token, the environment, and which ids were used
+- ``seeing``: replicas as their pods, this memory and their nodes show them
+- ``memory``: replicas that no pod shows: asked for, vanished, told of by Brain
+- ``losses``: nodes that are lost, or about to be
+- ``acts``: changes of pods, carried out apart from whoever wants them
+- ``secrets``: the token, the environment, and which ids were used
 """

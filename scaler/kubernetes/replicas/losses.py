@@ -1,0 +1,92 @@
+"""What becomes of the replicas of a node that is lost, or about to be.
+
+A *silent* node (nobody has heard its kubelet) may be cut off and still be running its pods. Others
+are started in their place after a while, and nothing is claimed of the old ones: agents form the
+next world by majority, so the cut-off part of a job cannot go on beside it. Only a node that is
+*out* (its object is deleted, or somebody put the taint ``out-of-service`` on it, which Kubernetes
+takes for that word) proves the end of what was on it. From a node that *drains* replicas leave by
+themselves once they are told to; others are made ready before.
+"""
+
+import threading
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.store import Change
+
+#: A node that is not ready for so long is taken to be lost.
+PATIENCE = timedelta(seconds=30)
+_OUT = "node.kubernetes.io/out-of-service"
+#: Taints by which somebody tells that a node will be gone in a few minutes.
+_NOTICES = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "cloud.google.com/impending-node-termination",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+    }
+)
+
+
+class Loss(StrEnum):
+    """How a node is lost."""
+
+    SILENT = "its node is silent"
+    DRAINING = "its node is being drained"
+    OUT = "its node is out of service"
+
+
+class Losses:
+    """Told of every change of a node; asked about the node of a pod. By many threads."""
+
+    def __init__(self, patience: timedelta = PATIENCE) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        #: Since when each node is silent, on this process's clock: theirs are not compared.
+        self._silent: dict[str, datetime] = {}
+        self._out: set[str] = set()
+        self._draining: set[str] = set()
+
+    def changed(self, change: Change, now: datetime) -> None:
+        """A node came, changed or went."""
+        name, node = change.key.name, change.new
+        with self._lock:
+            self._out.discard(name)
+            self._draining.discard(name)
+            if node is None:
+                # It was there and is deleted: one that was never seen is not yet known.
+                self._out.add(name)
+                self._silent.pop(name, None)
+                return
+            if ready(node):
+                self._silent.pop(name, None)
+            else:
+                self._silent.setdefault(name, now)
+            taints = {each.get("key") for each in (node.get("spec") or {}).get("taints") or ()}
+            if _OUT in taints:
+                self._out.add(name)
+            if taints & _NOTICES or "deletionTimestamp" in node["metadata"]:
+                self._draining.add(name)
+
+    def of(self, node: str | None, now: datetime) -> Loss | None:
+        """How a node is lost; None where it is not, or there is none."""
+        if node is None:
+            return None
+        with self._lock:
+            if node in self._out:
+                return Loss.OUT
+            since = self._silent.get(node)
+            if since is not None and now - since >= self._patience:
+                return Loss.SILENT
+            return Loss.DRAINING if node in self._draining else None
+
+
+def ready(node: Object) -> bool:
+    """Whether a node's kubelet is heard; one of which nothing is said yet is taken to be."""
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return True

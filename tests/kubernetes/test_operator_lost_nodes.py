@@ -1,0 +1,125 @@
+"""Replicas of nodes that are silent, out of service or about to be drained."""
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from brain.types.job import JobId
+from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.machinery.cluster import Key
+from scaler.kubernetes.machinery.store import Change, Store
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import House, past
+from scaler.kubernetes.replicas.losses import Loss, Losses
+from scaler.ports import Phase
+from tests.kubernetes.kubelet import node
+from tests.scaler.wished import NOW
+
+JOB = JobId("u")
+Json = dict[str, Any]
+
+
+def a_node(ready: bool = True, *taints: str) -> Json:
+    made = node("n0")
+    status = {"type": "Ready", "status": "True" if ready else "Unknown"}
+    return made | {
+        "spec": {"taints": [{"key": each, "effect": "NoExecute"} for each in taints]},
+        "status": {**made["status"], "conditions": [status]},
+    }
+
+
+def heard(*nodes: Json | None) -> Losses:
+    losses, before = Losses(timedelta(seconds=30)), None
+    for each in nodes:
+        losses.changed(Change(Key("", "n0"), before, each), NOW)
+        before = each
+    return losses
+
+
+def a_pod(id: int, where: str, **metadata: Any) -> Json:
+    labels = identity.labels("digits", JOB, "worker", id, rank=id, relaunches=0)
+    return {
+        "metadata": {"namespace": "team", "name": f"p{id}", "labels": labels, **metadata},
+        "spec": {"nodeName": where, "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def backend(losses: Losses, *pods: Json) -> KubernetesBackend:
+    store = Store()
+    made = KubernetesBackend(
+        cast(Any, None),
+        pods=store,
+        nodes=Store(),
+        find=lambda job: None,
+        house=House,
+        pool="pool",
+        losses=losses,
+    )
+    for each in pods:
+        store.put(each)
+    return made
+
+
+LATER = NOW + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "loss"),
+    [
+        ([a_node()], None),
+        ([a_node(False)], Loss.SILENT),
+        ([a_node(False), a_node()], None),
+        ([a_node(), None], Loss.OUT),
+        ([a_node(False, "node.kubernetes.io/out-of-service")], Loss.OUT),
+        ([a_node(True, "ToBeDeletedByClusterAutoscaler")], Loss.DRAINING),
+        ([a_node(), None, a_node()], None),
+        ([], None),
+    ],
+)
+def test_how_a_node_is_lost(nodes: list[Json | None], loss: Loss | None) -> None:
+    assert heard(*nodes).of("n0", LATER) is loss
+
+
+def test_a_node_that_is_not_ready_for_a_moment_is_not_lost():
+    losses = heard(a_node(False), a_node(False))
+
+    assert losses.of("n0", NOW + timedelta(seconds=29)) is None
+
+
+def test_replicas_of_a_silent_node_are_replaced_and_nothing_is_claimed_of_them():
+    placed = backend(heard(a_node(False)), a_pod(0, "n0"), a_pod(1, "n1"))
+
+    seen = placed.observe(JOB, LATER).replicas
+
+    assert [(each.alive, each.phase) for each in seen] == [
+        (False, Phase.RUNNING),
+        (True, Phase.RUNNING),
+    ]
+    assert placed.proved_gone(JOB, LATER) == []
+
+
+def test_a_silent_node_that_comes_back_has_its_replicas_again():
+    placed = backend(heard(a_node(False), a_node()), a_pod(0, "n0"))
+
+    assert placed.observe(JOB, LATER).replicas[0].alive
+
+
+def test_replicas_of_a_node_that_is_out_of_service_are_gone_for_the_others():
+    placed = backend(heard(a_node(), None), a_pod(0, "n0"), a_pod(1, "n1"))
+
+    assert placed.observe(JOB, NOW).replicas[0].phase is Phase.GONE
+    assert placed.proved_gone(JOB, NOW) == [0]
+
+
+def test_the_word_of_the_cluster_that_a_pod_goes_is_passed_on():
+    going = a_pod(0, "n0", deletionTimestamp="2026-01-01T00:00:00Z")
+
+    assert backend(heard(a_node(False)), going).proved_gone(JOB, LATER) == [0]
+
+
+def test_a_replacement_takes_the_rank_of_what_it_replaces():
+    pods = [a_pod(0, "n0"), a_pod(1, "n1")]
+
+    assert (past(pods).rank, past(pods, going=[0]).rank) == (2, 0)
