@@ -1,0 +1,57 @@
+"""``ddp.py`` with three lines changed: workers come, leave and die while the others train on.
+
+brain-run --nproc-per-node=2 ddp_elastic.py
+"""
+
+import sys
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from launcher import elastic
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+BATCH = 480
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * 8 * 8, 10),
+    )
+
+
+def share(step: int, rank: int, size: int, examples: int) -> torch.Tensor:
+    """What a rank trains of the global batch of a step."""
+    return torch.arange(step * BATCH + rank, (step + 1) * BATCH, size) % examples
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    images, labels = load_digits(return_X_y=True)
+    x = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+    y = torch.tensor(labels)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    session = elastic.join(model, optimizer)
+    while session.steps < STEPS:
+        with session.step():
+            mine = share(session.steps, session.rank, session.size, len(y))
+            loss = cross_entropy(session.model(x[mine]), y[mine])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if session.steps % 20 == 0 and session.rank == 0:
+                print(f"step {session.steps}: {session.size} workers, loss {loss:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
