@@ -17,7 +17,7 @@ from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import ReplicaExit
 from brain.views import JobWish
-from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds import DLROVER, ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.machinery.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.machinery.store import Store
@@ -35,6 +35,7 @@ from scaler.ports import NOTHING, Observed, Phase, unfit_nodes
 log = logging.getLogger(__name__)
 
 _OVER = ("Succeeded", "Failed")
+_ADVISED = "DLRover's master runs this job; Brain only advises"
 
 
 class KubernetesBackend(Replicas):
@@ -54,7 +55,7 @@ class KubernetesBackend(Replicas):
         losses: Losses | None = None,
     ) -> None:
         secrets = JobSecrets(cluster, find)
-        super().__init__(pods, losses or Losses(), first=secrets.used)
+        super().__init__(pods, losses or Losses(), first=secrets.used, advised=self._only_advised)
         self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
@@ -86,13 +87,15 @@ class KubernetesBackend(Replicas):
                 # Nothing is taken from a world that nobody has told of.
                 named=alive if known.named is None else known.named,
                 free=free,
-                lacking=known.refusal(now) or spent,
+                lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
             )
 
     def start(
         self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
     ) -> None:
         """Have the pod created; its name is its identity, so nobody creates it twice."""
+        if self._advised(wish.job):
+            return
         first = self._first(wish.job)
         with self._lock:
             seen = self._seen(wish.job, now)
@@ -135,6 +138,8 @@ class KubernetesBackend(Replicas):
         pod = self._pod(job, replica)
         if pod is None or look(pod, replica).phase in (Phase.ENDED, Phase.GONE):
             return
+        if self._advised(job):
+            return
         metadata = pod["metadata"]
         fresh = False
         if not force:
@@ -163,14 +168,14 @@ class KubernetesBackend(Replicas):
             ending = Ending(exit=exit, exit_code=seen.exit_code, detail=detail, at=now)
             self._job(job).gone[replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
-        if pod is not None:
+        if pod is not None and not self._advised(job):
             said = {identity.ENDING: wire.encode(ending).decode()}
             name = f"close {pod['metadata']['namespace']}/{pod['metadata']['name']}"
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """Whether the job's Secret has one."""
-        return self._secrets.has_token(job)
+        """Whether the job's Secret has one; where Brain only advises nobody needs one."""
+        return self._advised(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:
         """Write it into the job's Secret."""
@@ -186,7 +191,8 @@ class KubernetesBackend(Replicas):
 
     def clear(self, job: JobId) -> None:
         """Take the token out of the Secret, which goes with the job."""
-        self._secrets.clear(job)
+        if not self._advised(job):
+            self._secrets.clear(job)
 
     def forget(self, job: JobId) -> None:
         """Drop what is remembered of a job that is over, whose object and pods are gone."""
@@ -228,6 +234,10 @@ class KubernetesBackend(Replicas):
                 known.gone[replica] = ended_as(look(pod, replica), ending)
             known.refused = said, now
         self.held_up(job)
+
+    def _only_advised(self, job: JobId) -> bool:
+        obj = self._find(job)
+        return obj is not None and obj["spec"].get("managedBy") == DLROVER
 
     def _delete(self, pod: Object, grace_seconds: int | None) -> None:
         metadata = pod["metadata"]

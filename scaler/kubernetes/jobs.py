@@ -15,8 +15,16 @@ from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.beside import rigid
 from scaler.kubernetes.beside.roles import Roles
 from scaler.kubernetes.beside.upkeep import Upkeep
+from scaler.kubernetes.beside.worlds import Worlds
 from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
-from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, JobCondition, Reason
+from scaler.kubernetes.kinds import (
+    API_VERSION,
+    DLROVER,
+    GROUP,
+    ElasticJob,
+    JobCondition,
+    Reason,
+)
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import (
     Cluster,
@@ -37,6 +45,7 @@ from scaler.kubernetes.told import (
     Findings,
     accepted,
     active_plan,
+    advised,
     feasible,
     held_up,
     honoured,
@@ -86,18 +95,17 @@ class Jobs:
     ) -> None:
         """``namespaces``: those whose objects are seen; none named: all of them."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
+        self._pods.index("master", identity.master_index)
         self._namespaces = frozenset(namespaces)
         self._backend, self._brain, self._events = backend, brain, events
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._roles = Roles(self._upkeep, pods)
-        self._requests = Requests(brain, self._say)
+        self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
         #: Jobs of which Brain could not be asked.
         self.unheard: set[JobId] = set()
-        #: Replicas of the worlds that were told of here, of jobs without an agent.
-        self._worlds: dict[JobId, tuple[int, ...]] = {}
 
     def reconcile(self, key: Key) -> Result:
         """Look at one job."""
@@ -110,6 +118,8 @@ class Jobs:
             document = self._document(job)
         except BadInput as why:
             return self._refuse(obj, Reason.INVALID, str(why), now)
+        if job.spec.managed_by == DLROVER:
+            return self._advise(obj, job, document, now)
         if job.spec.managed_by != "brain":
             message = f"spec.managedBy is {job.spec.managed_by}; Brain leaves the job to it"
             return self._refuse(obj, Reason.NOT_OURS, message, now)
@@ -263,6 +273,19 @@ class Jobs:
             self._upkeep.replace(pod)
         return waiting
 
+    def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
+        """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
+        id = JobId(job.metadata.uid)
+        shadow = replace(document, policy=Policy(mode=PolicyMode.SHADOW))
+        taken, view = self._mirror(obj, job, shadow, self._view(id, obj))
+        if view is not None and view.state not in FINISHED:
+            seen = self._backend.observe(id, now).replicas
+            ids = rigid.running(seen)
+            if ids and len(ids) == sum(one.alive for one in seen):
+                self._worlds.tell(id, document, view, seen)
+        self._write(obj, advised(obj, taken, view, now))
+        return Result(requeue_after_seconds=_SOON_SECONDS)
+
     def _as_coordinator(
         self, id: JobId, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
@@ -270,21 +293,8 @@ class Jobs:
         seen = self._backend.observe(id, self._clock()).replicas
         for pod in rigid.outdated(mine, view.generation) if told_size(document) else ():
             self._upkeep.replace(pod)
-        ids = rigid.running(seen)
-        if len(ids) != view.replicas_wished or self._worlds.get(id) == ids:
-            return
-        detail = self._brain.detail(id)
-        for report in rigid.reports(
-            id,
-            seen,
-            detail.world if detail is not None else None,
-            wished=view.replicas_wished,
-            generation=view.generation,
-            processes=document.processes_per_replica,
-            now=self._clock(),
-        ):
-            self._brain.report_world(report)
-        self._worlds[id] = ids
+        if len(rigid.running(seen)) == view.replicas_wished:
+            self._worlds.tell(id, document, view, seen)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -346,11 +356,10 @@ class Jobs:
 
     def _master_of(self, job: ElasticJob) -> str | None:
         """A living pod of DLRover's own master for this job."""
-        prefix = f"elasticjob-{job.metadata.name}-dlrover-master"
-        for key in self._pods.keys_in(job.metadata.namespace):
-            pod = self._pods.get(key) if key.name.startswith(prefix) else None
-            if pod is not None and (pod.get("status") or {}).get("phase") not in _OVER:
-                return key.name
+        key = Key(job.metadata.namespace, job.metadata.name)
+        for pod in self._pods.by("master", str(key)):
+            if (pod.get("status") or {}).get("phase") not in _OVER:
+                return str(pod["metadata"]["name"])
         return None
 
     def _write(self, obj: Object, wanted: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
 from scaler.kubernetes.kinds import (
     API_VERSION,
+    DLROVER,
     GROUP,
     ElasticJob,
     PlanCondition,
@@ -102,6 +103,9 @@ class Plans:
                 "one in spec.ownerJob, or create it"
             )
             return self._refuse(obj, Reason.NO_JOB, message, now, final=False)
+        if (job.get("spec") or {}).get("managedBy") == DLROVER and own_generation(plan) is None:
+            # DLRover's master follows it, and looks at no status.
+            return Result()
         if plan.status.generation is None:
             return self._ask(obj, plan, job, now)
         return self._follow(obj, plan, job, now)

@@ -84,6 +84,22 @@ def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
     }
 
 
+def advised(obj: Object, taken: Condition, view: JobView | None, now: datetime) -> dict[str, Any]:
+    """The status of a job that DLRover runs: ours are the conditions, all else is its own."""
+    known: Mapping[str, Any] = obj.get("status") or {}
+    generation = int(obj["metadata"].get("generation") or 1)
+    runs = "DLRover's master runs this job: Brain's plans are shown and never carried out"
+    if taken.status:
+        taken = accepted(True, Reason.ADVISE_ONLY, runs)
+    plan = active_plan(view)
+    return {
+        **known,
+        "observedGeneration": generation,
+        "conditions": conditions(known.get("conditions"), [taken], generation=generation, now=now),
+        **({"scalePlan": plan} if plan else {}),
+    }
+
+
 def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     began = known.get("startTime")
     if began is None and view.state in _TRAINS:

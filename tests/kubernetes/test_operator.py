@@ -268,7 +268,7 @@ def test_a_malformed_quantity_is_named(place: Place):
 
 def test_another_controllers_job_is_left_alone(place: Place):
     made = job()
-    made["spec"]["managedBy"] = "dlrover"
+    made["spec"]["managedBy"] = "multikueue"
     made = place.apply(made)
 
     place.says(made, "Accepted", "False", "ManagedElsewhere")

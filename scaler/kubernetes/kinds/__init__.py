@@ -7,6 +7,7 @@ that follows from them. Nothing here talks to a cluster but ``upgrade``.
 from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason
 from scaler.kubernetes.kinds.declared import Parallelism
 from scaler.kubernetes.kinds.elasticjob import (
+    DLROVER,
     BatchScheduler,
     Condition,
     ElasticJob,
@@ -34,6 +35,7 @@ from scaler.kubernetes.kinds.scaleplan import (
 
 __all__ = [
     "API_VERSION",
+    "DLROVER",
     "GROUP",
     "JOB_LABEL",
     "VERSION",

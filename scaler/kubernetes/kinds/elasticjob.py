@@ -26,6 +26,9 @@ from scaler.kubernetes.kinds.fields import (
     Text,
 )
 
+#: ``spec.managedBy`` of jobs that DLRover's own master runs.
+DLROVER = "dlrover"
+
 
 class Strategy(StrEnum):
     """How the job's processes exchange what they learnt."""

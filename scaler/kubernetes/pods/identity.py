@@ -4,11 +4,12 @@ Identity is apart from rank: the id of a replica is never used again, its rank m
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from brain.types.job import JobId
-from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.cluster.kind import Key, Object
 
 #: Our own words on pods, jobs and plans.
 DOMAIN = "elastic.iml.github.io"
@@ -38,6 +39,7 @@ INJECT = f"{DOMAIN}/inject"
 TORCHRUN = f"{DOMAIN}/torchrun"
 
 WORKER = "worker"
+_MASTER = re.compile(r"elasticjob-(.+)-dlrover-master")
 
 
 def pod_name(job: str, type: str, id: int) -> str:
@@ -131,3 +133,29 @@ def scaled_of(pod: Object) -> tuple[JobId, int] | None:
     """Job and id of the replica that a pod is; None: no plan scales its role, or it is not ours."""
     uid, found = uid_of(pod), replica_of(pod)
     return None if uid is None or found is None else (JobId(uid), found[1])
+
+
+def theirs_of(pod: Object) -> tuple[JobId, int] | None:
+    """Job and id of the worker that a pod of DLRover's own master is; None where it is none."""
+    found: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    index = found.get(INDEX, "")
+    if MANAGED_BY in found or found.get(TYPE) != WORKER or not index.isdecimal():
+        return None
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        # DLRover writes the kind in small letters.
+        if str(owner.get("kind", "")).lower() == KIND.lower():
+            return JobId(owner["uid"]), int(index)
+    return None
+
+
+def their_index(pod: Object) -> tuple[str, ...]:
+    """The job of a worker of DLRover's master; an index of stores."""
+    found = theirs_of(pod)
+    return (found[0],) if found else ()
+
+
+def master_index(pod: Object) -> tuple[str, ...]:
+    """The job whose DLRover master a pod is; an index of stores."""
+    metadata = pod["metadata"]
+    found = _MASTER.match(metadata["name"])
+    return (str(Key(metadata.get("namespace", ""), found[1])),) if found else ()

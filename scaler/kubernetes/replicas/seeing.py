@@ -22,16 +22,31 @@ class Replicas:
     it, too.
     """
 
-    def __init__(self, pods: Store, losses: Losses, *, first: Callable[[JobId], int]) -> None:
-        """``first``: above every id that an operator before this one may have used."""
+    def __init__(
+        self,
+        pods: Store,
+        losses: Losses,
+        *,
+        first: Callable[[JobId], int],
+        advised: Callable[[JobId], bool],
+    ) -> None:
+        """``first``: above every id that an operator before this one may have used.
+
+        ``advised``: DLRover's own master runs the job, so its pods are the replicas.
+        """
         self._pods, self._losses, self._used_before = pods, losses, first
+        self._advised = advised
         self._pods.index("job", identity.job_index)
+        self._pods.index("their job", identity.their_index)
         self._lock = threading.RLock()
         self._known: dict[JobId, JobMemory] = {}
 
     def changed(self, change: Change, now: datetime) -> None:
         """A pod came, changed or went, by the watching thread."""
         found = identity.scaled_of(change.latest)
+        theirs = identity.theirs_of(change.latest) if found is None else None
+        if theirs is not None and self._advised(theirs[0]):
+            found = theirs
         if found is None:
             return
         job, id = found
@@ -104,6 +119,8 @@ class Replicas:
         """Jobs with a pod, or with one that is remembered."""
         with self._lock:
             named = {JobId(job) for job in self._pods.values("job")}
+            theirs = (JobId(job) for job in self._pods.values("their job"))
+            named |= {job for job in theirs if self._advised(job)}
             return sorted(named | {job for job, known in self._known.items() if not known.empty})
 
     # -- how -------------------------------------------------------------------------------------
@@ -127,6 +144,9 @@ class Replicas:
     def _pods_by_id(self, job: JobId) -> Iterator[tuple[int, Object]]:
         for pod in self._pods.by("job", job):
             if found := identity.scaled_of(pod):
+                yield found[1], pod
+        for pod in self._pods.by("their job", job) if self._advised(job) else ():
+            if found := identity.theirs_of(pod):
                 yield found[1], pod
 
     def _pod(self, job: JobId, replica: int) -> Object | None:
