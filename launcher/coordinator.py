@@ -177,7 +177,7 @@ class Coordinator:
                 self._checking.heard(peer.replica, frame)
             case frames.Looked():
                 self._hanging.heard(peer.replica, frame)
-            case frames.Asked() | frames.Parted() | frames.Shared():
+            case frames.Asked() | frames.Shared():
                 self._counter.heard(peer, frame)
             case frames.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
                 self._unusable = self._unusable or reason

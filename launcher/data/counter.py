@@ -62,20 +62,17 @@ class Counter:
         """All who may know something of the coordinator before were heard, or are gone."""
         self._send(self._serving.settle(self._clock()))
 
-    def heard(self, peer: Peer, frame: frames.Asked | frames.Parted | frames.Shared) -> None:
+    def heard(self, peer: Peer, frame: frames.Asked | frames.Shared) -> None:
         """Take what an agent says about shards."""
-        now, serving = self._clock(), self._serving
-        match frame:
-            case frames.Shared(version=version, books=books):
-                serving.adopt(version, json.loads(books), now)
-                return
-            case frames.Parted(holder=holder, at=at):
-                answers = serving.parted(holder, json.loads(at), now)
-            case frames.Asked(holder=holder, number=number, body=body):
-                said: dict[str, Any] = json.loads(body)
-                question = Question(replica=peer.replica, holder=holder, number=number, body=said)
-                answers = serving.asked(question, now)
-        self._send(answers)
+        now = self._clock()
+        if isinstance(frame, frames.Shared):
+            self._serving.adopt(frame.version, json.loads(frame.books), now)
+            return
+        said: dict[str, Any] = json.loads(frame.body)
+        question = Question(
+            replica=peer.replica, holder=frame.holder, number=frame.number, body=said
+        )
+        self._send(self._serving.asked(question, now))
 
     def left(self, replica: int) -> None:
         """An agent is gone."""

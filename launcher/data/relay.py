@@ -17,11 +17,20 @@ class _Opened:
 
     #: ``open``, as it was asked.
     began: Mapping[str, Any]
-    #: What it holds.
+    #: What it holds, and up to where it has trained that.
     span: list[int] | None = None
+    at: int | None = None
     #: What it did, with the version of the coordinator's books that has it.
     done: list[tuple[int, list[int]]] = field(default_factory=list)
     over: bool = False
+    #: It takes no more.
+    gone: bool = False
+
+    def give_up(self, at: int | None, version: int) -> None:
+        """It takes no more, and had trained so far."""
+        if self.span is not None and at is not None:
+            self.done.append((version, [*self.span[:2], at]))
+        self.span, self.gone = None, True
 
 
 @dataclass(slots=True)
@@ -29,12 +38,10 @@ class _Worker:
     opened: dict[str, _Opened] = field(default_factory=dict)
     #: Questions without an answer, by number.
     asked: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    #: Up to where it has trained what it holds, by dataset.
-    at: dict[str, int] = field(default_factory=dict)
 
 
 class Relay:
-    """All workers of one agent that ask for shards."""
+    """All workers of one agent that ask for shards, or did lately."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
@@ -49,8 +56,9 @@ class Relay:
 
     def trained(self, holder: str, name: str, at: int) -> None:
         """A worker is through with everything before ``at`` of the shard it holds."""
-        if worker := self._workers.get(holder):
-            worker.at[name] = at
+        worker = self._workers.get(holder)
+        if worker is not None and name in worker.opened:
+            worker.opened[name].at = at
 
     def answered(self, frame: frames.Answered) -> Mapping[str, Any] | None:
         """The coordinator answers; None: nobody waits for it."""
@@ -66,16 +74,22 @@ class Relay:
     def shared(self, frame: frames.Shared) -> None:
         """The coordinator tells its books; what stands in them need not be remembered."""
         self._books = frame
-        for worker in self._workers.values():
-            for opened in worker.opened.values():
+        for holder, worker in list(self._workers.items()):
+            for name, opened in list(worker.opened.items()):
                 opened.done = [each for each in opened.done if each[0] > frame.version]
+                if opened.gone and not opened.done:
+                    del worker.opened[name]
+            if not worker.opened and not worker.asked:
+                del self._workers[holder]
 
-    def parted(self, holder: str) -> frames.Parted | None:
+    def parted(self, holder: str) -> frames.Asked | None:
         """A worker is gone; None: it never asked for anything."""
-        worker = self._workers.pop(holder, None)
+        worker = self._workers.get(holder)
         if worker is None:
             return None
-        return frames.Parted(holder=holder, at=json.dumps(worker.at).encode())
+        worker.asked.clear()
+        at = {name: opened.at for name, opened in worker.opened.items() if opened.at is not None}
+        return self.asks(holder, 0, {"do": "part", "at": at})
 
     def again(self) -> Iterator[frames.Frame]:
         """What another coordinator has to know, and what was not answered."""
@@ -91,23 +105,24 @@ class Relay:
 def _note(
     worker: _Worker, asked: Mapping[str, Any], answer: Mapping[str, Any], version: int
 ) -> None:
-    name = asked["name"]
     match asked["do"]:
         case "open":
-            worker.opened[name] = _Opened(asked)
-        case "close":
-            worker.opened.pop(name, None)
-        case "ask" if opened := worker.opened.get(name):
+            worker.opened[asked["name"]] = _Opened(asked)
+        case "close" if opened := worker.opened.get(asked["name"]):
+            opened.give_up(asked["at"], version)
+        case "part":
+            for each in worker.opened.values():
+                each.give_up(each.at, version)
+        case "ask" if opened := worker.opened.get(asked["name"]):
             if asked["done"] is not None:
                 opened.done.append((version, asked["done"]))
-            opened.span, opened.over = answer.get("span"), "over" in answer
-            worker.at.pop(name, None)
+            opened.span, opened.at, opened.over = answer.get("span"), None, "over" in answer
 
 
 def _resume(opened: _Opened) -> dict[str, Any]:
     done = [span for _, span in opened.done]
-    said = {"do": "resume", "span": opened.span, "done": done, "over": opened.over}
-    return {**opened.began, **said}
+    said = {"do": "resume", "span": opened.span, "done": done}
+    return {**opened.began, **said, "over": opened.over, "gone": opened.gone}
 
 
 def _asked(holder: str, number: int, body: Mapping[str, Any]) -> frames.Asked:

@@ -43,6 +43,8 @@ class _Holder:
     label: str
     #: It was told that there is nothing more.
     over: bool = False
+    #: Meetings that it came to, or that passed it by.
+    met: int = 0
     #: It asks for a shard, and there is none now.
     waits: Question | None = None
     #: It is at a step boundary and wants the state there, at the latest then.
@@ -53,9 +55,13 @@ class _Holder:
 @dataclass(slots=True)
 class _Dataset:
     ledger: Ledger
-    #: Epoch of the newest world that opened it.
+    #: Epochs of the world that began it, from a checkpoint or anew, and of the newest in it.
+    began: int
     world: int
     holders: dict[str, _Holder] = field(default_factory=dict)
+    #: How often all met at a step boundary, and the state there the last time.
+    meetings: int = 0
+    last: Body = field(default_factory=dict)
 
 
 class Serving:
@@ -74,13 +80,6 @@ class Serving:
             self._queue.append(question)
             return []
         return self._done(self._handle(question, now), now)
-
-    def parted(self, holder: str, at: Mapping[str, int], now: float) -> list[Answer]:
-        """A worker is gone; ``at`` says up to where it had trained, as far as that is known."""
-        self._queue = [each for each in self._queue if each.holder != holder]
-        for name, dataset in self._datasets.items():
-            self._part(dataset, holder, at.get(name))
-        return self._done([], now)
 
     def left(self, replica: int, now: float) -> list[Answer]:
         """An agent is gone with all its workers."""
@@ -107,9 +106,11 @@ class Serving:
             return
         self.version, self._datasets = version, {}
         for name, each in dumped.items():
-            dataset = _Dataset(Ledger.load(each["ledger"], now), each["world"])
-            for holder, (replica, label, over) in each["holders"].items():
-                dataset.holders[holder] = _Holder(replica=replica, label=label, over=over)
+            ledger = Ledger.load(each["ledger"], now)
+            dataset = _Dataset(ledger, each["began"], each["world"])
+            dataset.meetings, dataset.last = each["meetings"], each["last"]
+            for holder, known in each["holders"].items():
+                dataset.holders[holder] = _Holder(**known)
             self._datasets[name] = dataset
 
     def settle(self, now: float) -> list[Answer]:
@@ -117,12 +118,12 @@ class Serving:
         if self.settled:
             return []
         self.settled, queue, self._queue = True, self._queue, []
-        back = {question.holder for question in queue}
+        back = {each.holder for each in queue if _rank(each)[0] == 0}
         for dataset in self._datasets.values():
-            for holder in list(dataset.holders.keys() - back):
-                self._part(dataset, holder, None)
-        known = sorted(queue, key=lambda question: question.body["do"] != "resume")
-        answers = [answer for each in known for answer in self._handle(each, now)]
+            dataset.ledger = dataset.ledger.cut({})  # who is there says what it holds
+            for holder in dataset.holders.keys() - back:
+                del dataset.holders[holder]
+        answers = [each for asked in sorted(queue, key=_rank) for each in self._handle(asked, now)]
         return self._done(answers, now)
 
     def dump(self) -> dict[str, Any]:
@@ -130,8 +131,14 @@ class Serving:
         return {
             name: {
                 "ledger": dataset.ledger.dump(),
+                "began": dataset.began,
                 "world": dataset.world,
-                "holders": {h: [e.replica, e.label, e.over] for h, e in dataset.holders.items()},
+                "meetings": dataset.meetings,
+                "last": dataset.last,
+                "holders": {
+                    name: {"replica": e.replica, "label": e.label, "over": e.over, "met": e.met}
+                    for name, e in dataset.holders.items()
+                },
             }
             for name, dataset in self._datasets.items()
         }
@@ -155,11 +162,13 @@ class Serving:
             case "ask":
                 return self._ask(question, now)
             case "cut":
-                holder = self._holder(question)
-                holder.cuts, holder.until = question, now + body["seconds"]
-                return None
+                return self._cut(question, now)
             case "close":
                 self._part(self._dataset(question), question.holder, body["at"])
+                return {"ok": True}
+            case "part":
+                for name, dataset in self._datasets.items():
+                    self._part(dataset, question.holder, body["at"].get(name))
                 return {"ok": True}
         raise BadInput(f"do: {body['do']!r} is nothing that can be asked", field="do")
 
@@ -170,34 +179,37 @@ class Serving:
         the state that it brings, once nobody of the world before is there any more: its training
         goes on from a checkpoint. While somebody is, it joins them: they go on without one.
         """
-        body = question.body
-        terms, state = Terms(**body["terms"]), body["state"]
-        dataset = self._datasets.get(terms.name)
-        if dataset is None or (body["world"] > dataset.world and not dataset.holders):
-            dataset = _Dataset(Ledger.of(terms, state), body["world"])
-            self._datasets[terms.name] = dataset
-        terms.check(dataset.ledger.terms, where="as another worker has it")
-        dataset.world = max(dataset.world, body["world"])
+        dataset = self._begun(question.body)
         self._let_in(dataset, question)
         return {"ok": True}
+
+    def _begun(self, body: Body) -> _Dataset:
+        terms, world = Terms(**body["terms"]), body["world"]
+        dataset = self._datasets.get(terms.name)
+        if dataset is None or (world > dataset.world and not dataset.holders):
+            dataset = _Dataset(Ledger.of(terms, body["state"]), world, world)
+            self._datasets[terms.name] = dataset
+        terms.check(dataset.ledger.terms, where="as another worker has it")
+        dataset.world = max(dataset.world, world)
+        return dataset
 
     def _resume(self, question: Question, now: float) -> Body:
         """An agent says what a worker holds, and did, of which these books may not know."""
         body = question.body
-        terms = Terms(**body["terms"])
-        dataset = self._datasets.get(terms.name)
-        if dataset is None:
-            dataset = _Dataset(Ledger.of(terms, body["state"]), body["world"])
-            self._datasets[terms.name] = dataset
-        self._let_in(dataset, question).over = body["over"]
+        dataset = self._begun(body)
+        if body["world"] < dataset.began:  # what it did went with the world that it was in
+            return {"ok": True}
         done = [Span(*span) for span in body["done"]]
         held = None if body["span"] is None else Span(*body["span"])
         dataset.ledger = dataset.ledger.claim(question.holder, held, done, now)
+        self._let_in(dataset, question).over = body["over"]
+        if body["gone"]:
+            self._part(dataset, question.holder, None)
         return {"ok": True}
 
     def _let_in(self, dataset: _Dataset, question: Question) -> _Holder:
         label = question.body["label"]
-        holder = _Holder(replica=question.replica, label=label)
+        holder = _Holder(replica=question.replica, label=label, met=dataset.meetings)
         self.version += 1
         return dataset.holders.setdefault(question.holder, holder)
 
@@ -217,6 +229,14 @@ class Serving:
             return None
         return {"wait": True}
 
+    def _cut(self, question: Question, now: float) -> Body | None:
+        dataset, holder = self._dataset(question), self._holder(question)
+        if holder.met < dataset.meetings:  # it has nothing any more, so nobody waited for it
+            holder.met = dataset.meetings
+            return {"state": dataset.last}
+        holder.cuts, holder.until = question, now + question.body["seconds"]
+        return None
+
     # --- what follows ----------------------------------------------------------------------
 
     def _done(self, answers: list[Answer], now: float) -> list[Answer]:
@@ -224,6 +244,7 @@ class Serving:
         for dataset in self._datasets.values():
             answers += self._served(dataset, now)
             answers += _met(dataset)
+            self.version += bool(answers)
         return answers
 
     def _served(self, dataset: _Dataset, now: float) -> Iterator[Answer]:
@@ -257,25 +278,37 @@ class Serving:
         return holder
 
 
-def _met(dataset: _Dataset) -> Iterator[Answer]:
+def _rank(question: Question) -> tuple[int, int]:
+    """Whom to hear first: who is still there, from the oldest world on; then what they ask."""
+    body = question.body
+    if body["do"] != "resume":
+        return 2, question.number
+    return int(body["gone"]), body["world"]
+
+
+def _met(dataset: _Dataset) -> list[Answer]:
     """The state at the boundary where all meet who hold something, or may."""
-    busy = [each for each in dataset.holders.values() if not each.over and each.waits is None]
-    asking = {name: each for name, each in dataset.holders.items() if each.cuts is not None}
-    if not asking or any(each.cuts is None for each in busy):
-        return
-    at = {name: each.cuts.body["at"] for name, each in asking.items() if each.cuts is not None}
-    state = dataset.ledger.cut(at).state()
-    for each in asking.values():
-        if each.cuts is not None:
-            yield Answer(each.cuts, {"state": state})
-            each.cuts = None
+    everybody = dataset.holders.values()
+    asking = {name: each.cuts for name, each in dataset.holders.items() if each.cuts is not None}
+    if not asking or any(_awaited(each) and each.cuts is None for each in everybody):
+        return []
+    at = {name: question.body["at"] for name, question in asking.items()}
+    dataset.last = dataset.ledger.cut(at).state()
+    dataset.meetings += 1
+    for each in everybody:
+        if each.cuts is not None or not each.over:
+            each.cuts, each.met = None, dataset.meetings
+    return [Answer(question, {"state": dataset.last}) for question in asking.values()]
+
+
+def _awaited(holder: _Holder) -> bool:
+    """Whether it holds something, or may."""
+    return not holder.over and holder.waits is None
 
 
 def _late(dataset: _Dataset, now: float) -> Iterator[Answer]:
     missing = sorted(
-        each.label
-        for each in dataset.holders.values()
-        if not each.over and each.waits is None and each.cuts is None
+        each.label for each in dataset.holders.values() if _awaited(each) and each.cuts is None
     )
     for each in dataset.holders.values():
         if each.cuts is not None and each.until <= now:

@@ -1,0 +1,167 @@
+"""What a script sees of shards: something to go through, and its state for the checkpoint."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from brain.errors import BadInput
+from launcher.data.client import Client, client
+from launcher.data.ledger import Ledger, Span, Terms
+from launcher.data.sources import Items, Source
+
+T = TypeVar("T")
+#: Shards of an epoch where nobody says how long they are: fine enough for a hundred workers.
+_SHARDS = 1000
+_CUT_SECONDS = 300.0
+
+
+def shards(
+    name: str,
+    data: "Source[T] | Sequence[T] | int",
+    *,
+    shard: int | None = None,
+    epochs: int = 1,
+    seed: int = 0,
+    shuffle: bool = True,
+    lease_seconds: float | None = None,
+) -> "Shards[T]":
+    """Take part in going through ``data``: each worker gets shard after shard, as it comes.
+
+    ``name`` is the same in all workers of a job; one name is one pass of ``epochs``. ``data``: a
+    ``TextFile``, a sequence, or how many indices. ``shard``: examples that one worker takes at a
+    time (default: a thousandth); shards are shuffled, examples within one are not.
+    ``lease_seconds``: how long a worker may take for one before somebody else gets it, too (for
+    workers that may be stuck; by default a shard comes back when its worker is gone).
+
+    Raises:
+        BadInput: there is nothing in it, or several workers and nobody between them.
+    """
+    source: Any = Items(range(data)) if isinstance(data, int) else data
+    source = source if hasattr(source, "read") else Items(source)
+    terms = Terms(
+        name=name,
+        size=source.size,
+        shard=shard or max(1, source.size // _SHARDS),
+        epochs=epochs,
+        seed=seed,
+        shuffle=shuffle,
+        mark=source.mark,
+        lease_seconds=lease_seconds,
+    )
+    return Shards(source, terms)
+
+
+class Shards(Generic[T]):
+    """One worker's part in a dataset. Go through it, or ``take`` some at a time."""
+
+    def __init__(self, source: Source[T], terms: Terms, asking: Client | None = None) -> None:
+        """Use ``shards``."""
+        self._source, self._terms, self._asking = source, terms, asking
+        self._opened = False
+        self._state: Mapping[str, Any] | None = None
+        #: What this worker holds, its examples, and how many of those were handed out.
+        self._span: Span | None = None
+        self._items: Iterator[T] = iter(())
+        self._at = 0
+        self.over = False
+
+    @property
+    def epoch(self) -> int | None:
+        """Of what was handed out last."""
+        return None if self._span is None else self._span.epoch
+
+    @property
+    def index(self) -> int | None:
+        """Which example was handed out last; None: none was."""
+        return None if self._span is None else self._at - 1
+
+    def __iter__(self) -> Iterator[T]:
+        """One example after the other, until all workers are through with all epochs.
+
+        Asking for the next one says that those before were trained. Where there is none while
+        other workers still have some, this waits: they might leave.
+        """
+        while self._more(wait=True):
+            for item in self._items:
+                self._at += 1
+                yield item
+
+    def take(self, count: int) -> list[T]:
+        """The next ``count`` examples, fewer at the end of a shard; none: there is nothing now.
+
+        It never waits for other workers, so it suits training in step: that is over when no rank
+        got any. Taking says that those before were trained.
+        """
+        if not self._more(wait=False):
+            return []
+        taken = list(islice(self._items, count))
+        self._at += len(taken)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far all workers are together, for the checkpoint; all that was handed out counts as
+        trained. Every rank calls it, at the same step, and waits for the others.
+
+        Raises:
+            Unavailable: others did not come.
+        """
+        answer = self._ask("cut", at=self._trained, seconds=_CUT_SECONDS)
+        state: dict[str, Any] = answer["state"]
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint. Every rank calls it, before it takes anything.
+
+        Raises:
+            BadInput: the checkpoint is of other data, or something was taken.
+        """
+        if self._opened:
+            raise BadInput(
+                f"{self._terms.name}: something was taken from it before the checkpoint's state "
+                "was loaded; load it first",
+                field="state",
+            )
+        Ledger.of(self._terms, state)
+        self._state = state
+
+    def close(self) -> None:
+        """Take no more: what is left of the shard is given to others."""
+        if self._opened:
+            self._ask("close", at=self._trained)
+            self._span, self._items, self._opened = None, iter(()), False
+
+    @property
+    def _trained(self) -> int | None:
+        return None if self._span is None else self._at
+
+    def _more(self, *, wait: bool) -> bool:
+        """Whether there is an example; asks for another shard where this one is through."""
+        if self._span is not None and self._at < self._span.stop:
+            return True
+        done = None if self._span is None else self._span.plain()
+        self._span = None
+        answer = self._ask("ask", done=done, wait=wait)
+        self.over = "over" in answer
+        if "span" not in answer:
+            return False
+        self._span = Span(*answer["span"])
+        self._at = self._span.start
+        self._items = self._source.read(self._span.start, self._span.stop)
+        return True
+
+    def _ask(self, do: str, **body: Any) -> Mapping[str, Any]:
+        asking = self._asking = self._asking or client()
+        if not self._opened:
+            terms, label = asdict(self._terms), f"rank {os.environ.get('RANK', '0')}"
+            asking.ask(
+                do="open",
+                name=self._terms.name,
+                terms=terms,
+                state=self._state,
+                world=asking.world,
+                label=label,
+            )
+            self._opened = True
+        return asking.ask(do=do, name=self._terms.name, **body)

@@ -1,0 +1,103 @@
+"""Whatever joins, leaves, dies or takes over: the network has every example once per epoch."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.data.ledger import Terms
+from tests.launcher.data.company import NAME, Company
+
+TERMS = st.builds(
+    Terms,
+    name=st.just(NAME),
+    size=st.integers(1, 40),
+    shard=st.integers(1, 9),
+    epochs=st.integers(1, 3),
+    seed=st.integers(0, 3),
+    shuffle=st.booleans(),
+)
+NUMBERS = st.integers(0, 5)
+#: What may happen, and a number that says to whom, or how many.
+IN_PROCESS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["train", "train", "train", "join", "kill", "leave", "tell", "over", "moved", "lost"]
+        ),
+        NUMBERS,
+    ),
+    max_size=40,
+)
+RESTARTS = st.lists(
+    st.tuples(
+        st.sampled_from(["train", "train", "train", "save", "restart", "tell", "over", "moved"]),
+        NUMBERS,
+    ),
+    max_size=40,
+)
+
+
+def happen(company: Company, what: str, number: int) -> None:
+    """One thing."""
+    workers = company.workers
+    worker = workers[number % len(workers)]
+    match what:
+        case "train" | "lost":
+            company.train(worker, number + 1, lost=what == "lost")
+        case "join":
+            company.join()
+        case "kill" if len(workers) > 1:
+            company.kill(worker)
+        case "leave" if len(workers) > 1:
+            company.leave(worker)
+        case "tell":
+            company.tell_books()
+        case "over":
+            company.take_over(disk=True)
+        case "moved":  # agents know the rest, as long as they live
+            company.take_over(disk=False)
+        case "save":
+            company.save()
+        case "restart":
+            company.restart(1 + number)
+
+
+def finish(company: Company) -> None:
+    """Train what is left."""
+    for _ in range(500):
+        for worker in company.workers:
+            company.train(worker, 3)
+        if all(worker.span is None for worker in company.workers):
+            return
+    raise AssertionError("it never ends")
+
+
+def every_example_once(terms: Terms) -> Counter[tuple[int, int]]:
+    """What a network has in it that was trained well."""
+    return Counter((epoch, each) for epoch in range(terms.epochs) for each in range(terms.size))
+
+
+@given(TERMS, st.integers(1, 4), IN_PROCESS)
+@settings(max_examples=150, deadline=None)
+def test_while_processes_go_on_nothing_is_lost_or_repeated(
+    terms: Terms, workers: int, happens: list[tuple[str, int]]
+) -> None:
+    company = Company(terms, workers)
+    company.tell_books()
+    for what, number in happens:
+        happen(company, what, number)
+    finish(company)
+    assert company.trained == every_example_once(terms)
+
+
+@given(TERMS, st.integers(1, 4), RESTARTS)
+@settings(max_examples=150, deadline=None)
+def test_what_a_checkpoint_has_is_trained_once_and_the_rest_again(
+    terms: Terms, workers: int, happens: list[tuple[str, int]]
+) -> None:
+    company = Company(terms, workers)
+    company.tell_books()
+    for what, number in happens:
+        happen(company, what, number)
+    finish(company)
+    assert company.trained == every_example_once(terms)
