@@ -1,225 +1,39 @@
-"""ElasticJobs and ScalePlans as the operator keeps them: an emulator, and a Brain in process."""
+"""ElasticJobs and ScalePlans as the operator keeps them: a cluster, and a Brain in process."""
 
-import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from brain import calls
 from brain.errors import BadInput, Conflict
-from brain.types.job import Intent, JobState
+from brain.types.job import Intent
 from brain.types.record import Role
-from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
 from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery import Cluster, Key, connect
-from scaler.kubernetes.machinery.cluster import EVENT, LEASE, NAMESPACE, POD, SECRET
+from scaler.kubernetes.machinery import Key
+from scaler.kubernetes.machinery.cluster import LEASE, POD, SECRET
 from scaler.kubernetes.operator import DLROVER_LEASE, Operator, Options, dlrover_leads
 from scaler.kubernetes.plans import PLAN
-from scaler.kubernetes.pods.identity import INDEX, secret_name
-from scaler.kubernetes.pods.manifest import Injection
+from scaler.kubernetes.pods.identity import secret_name
 from scaler.kubernetes.replicas.secrets import JobSecrets
-from scaler.loop import Pace, Scaler
-from scaler.wishes import WishFile
-from tests.api.app import Api
-from tests.builders import node
 from tests.kubernetes import jobs
-from tests.kubernetes.clusters import namespace as named
-from tests.kubernetes.kubelet import FakeKubelet
-from tests.kubernetes.real import Ground, ground
-from tests.kubernetes.scheduling import Scheduler
-
-_NUMBERS = count()
-Json = dict[str, Any]
-
-
-@dataclass
-class Place:
-    """One operator, its Brain, and a namespace of its own."""
-
-    api: Api
-    cluster: Cluster
-    operator: Operator
-    namespace: str
-
-    def apply(self, made: Json) -> Json:
-        """Create or change an object, as kubectl does."""
-        made["metadata"]["namespace"] = self.namespace
-        kind = JOB if made["kind"] == "ElasticJob" else PLAN
-        return self.cluster.apply(kind, made, owner="kubectl")
-
-    def status(self, made: Json) -> Json:
-        """What the object says now."""
-        kind = JOB if made["kind"] == "ElasticJob" else PLAN
-        found = self.cluster.get(kind, self.namespace, made["metadata"]["name"])
-        status: Json = found.get("status") or {}
-        return status
-
-    def condition(self, made: Json, type: str) -> tuple[str, str, str] | None:
-        """Status, reason and message of a condition."""
-        for each in self.status(made).get("conditions") or ():
-            if each["type"] == type:
-                return each["status"], each.get("reason", ""), each.get("message", "")
-        return None
-
-    def says(self, made: Json, type: str, status: str, reason: str, part: str = "") -> None:
-        """Wait for a condition, and for the Event that says the same where it is bad."""
-
-        def held() -> bool:
-            found = self.condition(made, type)
-            return found is not None and found[:2] == (status, reason) and part in found[2]
-
-        until(f"{type}={status} {reason} {part!r}", held, lambda: self.status(made))
-
-    def told(self, reason: str, part: str) -> None:
-        """Wait for an Event."""
-        events = self.operator.manager.cluster
-
-        def held() -> bool:
-            found = events.list(EVENT, self.namespace).items
-            return any(e["reason"] == reason and part in e["message"] for e in found)
-
-        until(f"an Event {reason} with {part!r}", held)
-
-    def look(self) -> None:
-        """Let the operator ask Brain."""
-        self.operator.brain.look()
-
-    def job(self, made: Json) -> Any:
-        """What Brain has of it."""
-        with self.api.client() as client:
-            return client.send(calls.job(made["metadata"]["uid"]))
-
-    def running(self, made: Json) -> None:
-        """Let Brain have started the job, so that it may change."""
-        with self.api.stores.transaction() as tx:
-            job = tx.jobs.get(made["metadata"]["uid"])
-            now = self.api.now
-            tx.jobs.put(job.moved(JobState.STARTING, "", now).moved(JobState.RUNNING, "", now))
-        self.look()
-
-
-def until(what: str, held: Callable[[], object], seen: Callable[[], object] = str) -> None:
-    """Wait, as long as a busy machine may need."""
-    deadline = time.monotonic() + 60
-    while not held():
-        assert time.monotonic() < deadline, f"{what}: not within 60 s; {seen()}"
-        time.sleep(0.02)
+from tests.kubernetes.operating import Place, accepted, job, looping, operating, plan, staged, until
+from tests.kubernetes.real import Ground
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    with ground(tmp_path_factory.mktemp("apiserver")) as running:
-        kubelet = FakeKubelet(running)
-        more = {"tencent.com/vcuda-core": "800"}
-        kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
-        scheduler = Scheduler(running)
-        yield running
-        scheduler.close()
-        kubelet.close()
-
-
-@contextmanager
-def operating(server: Ground, directory: Path) -> Iterator[Place]:
-    namespace = named(f"team-{next(_NUMBERS)}")
-    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
-    cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
-    api = Api(directory, now=datetime.now(UTC))
-    api.add_node(cpus=64)
-    with api.stores.transaction() as tx:
-        room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
-        tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
-    options = Options(
-        url="http://brain",
-        token="",
-        home=directory,
-        namespaces=(namespace,),
-        own_namespace=namespace,
-        elect=False,
-        injection=Injection(image="brain:1"),
-    )
-    operator = Operator(options, cluster, api.client(Role.SCALER))
-    operator.brain.look()
-    operator.manager.start()
-    try:
-        yield Place(api, cluster, operator, namespace)
-    finally:
-        operator.manager.stop()
-        operator.backend.close_down()
-        server.discard(namespace)
-        cluster.close()
+    with staged(tmp_path_factory.mktemp("apiserver")) as stage:
+        yield stage.ground
 
 
 @pytest.fixture
 def place(server: Ground, tmp_path: Path) -> Iterator[Place]:
     with operating(server, tmp_path) as made:
         yield made
-
-
-@contextmanager
-def looping(place: Place) -> Iterator[None]:
-    """The scaler's loop over the operator's backend, until the block ends."""
-    pace = Pace(look=0.05, poll=0.2, heartbeat=60, repeat=60)
-
-    async def run() -> None:
-        async with place.api.aclient(Role.SCALER) as client:
-            file = WishFile(place.api.home / "wishes.json")
-            backend = place.operator.backend
-            scaler = Scaler(
-                client,
-                backend,
-                file,
-                pool="kubernetes",
-                clock=_now,
-                pace=pace,
-                spares=place.operator.spares,
-            )
-            work.append((asyncio.get_running_loop(), asyncio.create_task(scaler.run())))
-            with suppress(asyncio.CancelledError):
-                await work[0][1]
-
-    work: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-    thread.start()
-    until("the loop runs", lambda: work)
-    try:
-        yield
-    finally:
-        work[0][0].call_soon_threadsafe(work[0][1].cancel)
-        thread.join(60)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def plan(replicas: int, **metadata: Any) -> Json:
-    return jobs.plan(
-        {"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": replicas}}},
-        **metadata,
-    )
-
-
-def job(**worker: Any) -> Json:
-    return jobs.job("brain-run", "t.py", resources={"cpu": "1"}, **worker)
-
-
-def accepted(place: Place, **worker: Any) -> Json:
-    """A job that Brain knows and that runs."""
-    made = place.apply(job(**worker))
-    place.says(made, "Accepted", "True", "Valid")
-    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
-    place.running(made)
-    return made
 
 
 def test_an_object_becomes_a_job_of_brains_under_its_uid(place: Place):
@@ -411,30 +225,28 @@ def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
     )
 
 
-def test_twelve_lost_pods_come_back_together(place: Place):
-    made = accepted(place, replicas=12, minReplicas=12, maxReplicas=12)
-
-    def alive() -> set[str]:
-        found = place.cluster.list(POD, place.namespace).items
-        running = [p for p in found if (p.get("status") or {}).get("phase") == "Running"]
-        return {p["metadata"]["labels"][INDEX] for p in running}
-
+def test_thirty_lost_pods_come_back_together(place: Place):
+    made = accepted(place, replicas=30, minReplicas=30, maxReplicas=30)
     with looping(place):
-        until("twelve pods run", lambda: len(alive()) == 12, alive)
-        for id in range(12):
-            name = f"digits-edljob-worker-{id}"
+        until("thirty pods run", lambda: len(place.run()) == 30, place.run)
+        for index in place.run():
+            name = f"digits-edljob-worker-{index}"
             place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
-        until("twelve others run", lambda: alive() == set(map(str, range(12, 24))), alive)
+        # One after the other, each waiting for the one before, they would take minutes.
+        until("thirty others run", lambda: place.run() == set(map(str, range(30, 60))), place.run)
 
     replicas = {r.id: r for r in place.job(made).replicas}
-    assert all(replicas[id].exit is ReplicaExit.LOST for id in range(12))
+    assert all(replicas[id].exit is ReplicaExit.LOST for id in range(30))
 
 
 def test_ids_that_an_operator_before_may_have_used_are_not_used_again(place: Place):
     made = accepted(place, replicas=2)
     job = made["metadata"]["uid"]
     with looping(place):
-        until("two pods are made", lambda: place.operator.backend.observe(job, _now()).next_id == 2)
+        until(
+            "two pods are made",
+            lambda: place.operator.backend.observe(job, datetime.now(UTC)).next_id == 2,
+        )
 
     jobs_of = place.operator.manager.store(JOB)
     found = jobs_of.get(Key(place.namespace, "digits"))
@@ -472,7 +284,7 @@ def test_a_gang_begins_together(place: Place):
 
 
 def test_the_operator_refuses_to_start_beside_dlrovers(place: Place, tmp_path: Path):
-    renewed = _now().isoformat().replace("+00:00", "Z")
+    renewed = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     held = {"holderIdentity": "controller-0", "leaseDurationSeconds": 60, "renewTime": renewed}
     lease = {"metadata": {"name": DLROVER_LEASE, "namespace": place.namespace}, "spec": held}
     place.cluster.create(LEASE, lease)

@@ -1,0 +1,262 @@
+"""An operator at work: a cluster with two nodes, a Brain in process, and a namespace of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from brain import calls, cycle
+from brain.types.job import JobState
+from brain.types.record import Role
+from brain.types.resources import PoolName, Resources
+from scaler.kubernetes.jobs import JOB
+from scaler.kubernetes.machinery import Cluster, connect
+from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD
+from scaler.kubernetes.operator import Operator, Options
+from scaler.kubernetes.plans import PLAN
+from scaler.kubernetes.pods.identity import INDEX
+from scaler.kubernetes.pods.manifest import Injection
+from scaler.loop import Pace, Scaler
+from scaler.wishes import WishFile
+from tests.api.app import Api
+from tests.builders import node
+from tests.kubernetes import jobs
+from tests.kubernetes.clusters import namespace as named
+from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.real import Ground, ground
+from tests.kubernetes.scheduling import Scheduler
+
+_NUMBERS = count()
+Json = dict[str, Any]
+
+
+@dataclass
+class Place:
+    """One operator, its Brain, and a namespace of its own."""
+
+    api: Api
+    cluster: Cluster
+    operator: Operator
+    namespace: str
+
+    def apply(self, made: Json) -> Json:
+        """Create or change an object, as kubectl does."""
+        made["metadata"]["namespace"] = self.namespace
+        kind = JOB if made["kind"] == "ElasticJob" else PLAN
+        return self.cluster.apply(kind, made, owner="kubectl")
+
+    def status(self, made: Json) -> Json:
+        """What the object says now."""
+        kind = JOB if made["kind"] == "ElasticJob" else PLAN
+        found = self.cluster.get(kind, self.namespace, made["metadata"]["name"])
+        status: Json = found.get("status") or {}
+        return status
+
+    def condition(self, made: Json, type: str) -> tuple[str, str, str] | None:
+        """Status, reason and message of a condition."""
+        for each in self.status(made).get("conditions") or ():
+            if each["type"] == type:
+                return each["status"], each.get("reason", ""), each.get("message", "")
+        return None
+
+    def says(self, made: Json, type: str, status: str, reason: str, part: str = "") -> None:
+        """Wait for a condition, and for the Event that says the same where it is bad."""
+
+        def held() -> bool:
+            found = self.condition(made, type)
+            return found is not None and found[:2] == (status, reason) and part in found[2]
+
+        until(f"{type}={status} {reason} {part!r}", held, lambda: self.status(made))
+
+    def told(self, reason: str, part: str) -> None:
+        """Wait for an Event."""
+        events = self.operator.manager.cluster
+
+        def held() -> bool:
+            found = events.list(EVENT, self.namespace).items
+            return any(e["reason"] == reason and part in e["message"] for e in found)
+
+        until(f"an Event {reason} with {part!r}", held)
+
+    def pods(self) -> dict[str, Json]:
+        """The pods of the job ``digits`` that have not ended, by index."""
+        found = self.cluster.list(POD, self.namespace).items
+        return {
+            pod["metadata"]["labels"][INDEX]: pod
+            for pod in found
+            if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+            and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def run(self) -> set[str]:
+        """The indexes of those that run."""
+        return {index for index, pod in self.pods().items() if pod["status"]["phase"] == "Running"}
+
+    def look(self) -> None:
+        """Let the operator ask Brain."""
+        self.operator.brain.look()
+
+    def job(self, made: Json) -> Any:
+        """What Brain has of it."""
+        with self.api.client() as client:
+            return client.send(calls.job(made["metadata"]["uid"]))
+
+    def running(self, made: Json) -> None:
+        """Let Brain have started the job, so that it may change."""
+        with self.api.stores.transaction() as tx:
+            job = tx.jobs.get(made["metadata"]["uid"])
+            now = self.api.now
+            tx.jobs.put(job.moved(JobState.STARTING, "", now).moved(JobState.RUNNING, "", now))
+        self.look()
+
+
+def until(what: str, held: Callable[[], object], seen: Callable[[], object] = str) -> None:
+    """Wait, as long as a busy machine may need."""
+    deadline = time.monotonic() + 60
+    while not held():
+        assert time.monotonic() < deadline, f"{what}: not within 60 s; {seen()}"
+        time.sleep(0.02)
+
+
+@dataclass
+class Stage:
+    """A cluster and whoever runs pods on it."""
+
+    ground: Ground
+    kubelet: FakeKubelet
+
+
+@contextmanager
+def staged(directory: Path) -> Iterator[Stage]:
+    """Two nodes of 16 CPUs and 8 GPUs."""
+    with ground(directory) as running:
+        kubelet, scheduler = FakeKubelet(running), Scheduler(running)
+        more = {"tencent.com/vcuda-core": "800"}
+        kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
+        try:
+            yield Stage(running, kubelet)
+        finally:
+            scheduler.close()
+            kubelet.close()
+
+
+@contextmanager
+def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place]:
+    """An operator in a new namespace; ``options``: what it is told otherwise."""
+    namespace = named(f"team-{next(_NUMBERS)}")
+    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+    cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
+    api = Api(directory, now=datetime.now(UTC))
+    api.add_node(cpus=64)
+    with api.stores.transaction() as tx:
+        room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
+        tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
+    place = Place(api, cluster, operator_of(api, cluster, namespace, **options), namespace)
+    place.operator.brain.look()
+    place.operator.manager.start()
+    try:
+        yield place
+    finally:
+        place.operator.manager.stop()
+        place.operator.backend.close_down()
+        server.discard(namespace)
+        cluster.close()
+
+
+def operator_of(api: Api, cluster: Cluster, namespace: str, **options: Any) -> Operator:
+    """One operator process, which does nothing yet."""
+    given: dict[str, Any] = {
+        "url": "http://brain",
+        "token": "",
+        "home": api.home,
+        "namespaces": (namespace,),
+        "own_namespace": namespace,
+        "elect": False,
+        "injection": Injection(image="brain:1"),
+    }
+    return Operator(Options(**(given | options)), cluster, api.client(Role.SCALER))
+
+
+@contextmanager
+def looping(place: Place) -> Iterator[None]:
+    """The scaler's loop over the operator's backend, until the block ends."""
+    pace = Pace(look=0.05, poll=0.2, heartbeat=60, repeat=60)
+
+    async def run() -> None:
+        async with place.api.aclient(Role.SCALER) as client:
+            file = WishFile(place.api.home / "wishes.json")
+            backend = place.operator.backend
+            scaler = Scaler(
+                client,
+                backend,
+                file,
+                pool="kubernetes",
+                clock=_now,
+                pace=pace,
+                spares=place.operator.spares,
+            )
+            work.append((asyncio.get_running_loop(), asyncio.create_task(scaler.run())))
+            with suppress(asyncio.CancelledError):
+                await work[0][1]
+
+    work: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    until("the loop runs", lambda: work)
+    try:
+        yield
+    finally:
+        work[0][0].call_soon_threadsafe(work[0][1].cancel)
+        thread.join(60)
+
+
+@contextmanager
+def living(place: Place) -> Iterator[None]:
+    """The loop, and Brain's turns, as often as a test has patience for."""
+    done = threading.Event()
+    pool = PoolName("kubernetes")
+
+    def turns() -> None:
+        while not done.wait(0.1):
+            place.api.now = _now()
+            cycle.turn(place.api.stores, pool, place.api.settings, place.api.now)
+            place.look()
+
+    thread = threading.Thread(target=turns, name="turns", daemon=True)
+    thread.start()
+    try:
+        with looping(place):
+            yield
+    finally:
+        done.set()
+        thread.join(60)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def plan(replicas: int, **metadata: Any) -> Json:
+    return jobs.plan(
+        {"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"replicas": replicas}}},
+        **metadata,
+    )
+
+
+def job(**worker: Any) -> Json:
+    return jobs.job("brain-run", "t.py", resources={"cpu": "1"}, **worker)
+
+
+def accepted(place: Place, **worker: Any) -> Json:
+    """A job that Brain knows and that runs."""
+    made = place.apply(job(**worker))
+    place.says(made, "Accepted", "True", "Valid")
+    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
+    place.running(made)
+    return made
