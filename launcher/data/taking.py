@@ -100,6 +100,16 @@ class Shards(Generic[T]):
         self._at += len(taken)
         return taken
 
+    def step(self) -> None:
+        """An optimizer step was made with all that was handed out so far.
+
+        Where worlds change in process, this is what a worker that is killed is known to have
+        trained; without it, others train its shard from the beginning. It costs a message to the
+        agent on this machine.
+        """
+        if self._opened and self._span is not None and self._asking is not None:
+            self._asking.tell(do="at", name=self._terms.name, at=self._at)
+
     def state_dict(self) -> dict[str, Any]:
         """How far all workers are together, for the checkpoint; all that was handed out counts as
         trained. Every rank calls it, at the same step, and waits for the others.
