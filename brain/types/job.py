@@ -315,6 +315,16 @@ def _check_shape(document: JobDocument) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise BadInput(f"{name} {size} must be at least 1, or left out", field=name)
+    for name, amount in (
+        ("cpuMillis", document.resources.cpu_millis),
+        ("memoryBytes", document.resources.memory_bytes),
+        ("gpus", document.resources.gpus),
+    ):
+        if amount < 0:
+            raise BadInput(
+                f"resources.{name} {amount} is less than nothing; give 0 or more",
+                field=f"resources.{name}",
+            )
     if batch.tune and parallel != Parallelism():
         raise BadInput(
             "batch.tune is for data-parallel jobs; leave it out beside parallelism",

@@ -216,6 +216,13 @@ def test_what_does_not_fit_the_pool_is_not_chosen():
     assert not row(answer, 2).fits_now
 
 
+def test_a_job_larger_than_the_pool_is_told_so_although_nothing_like_it_was_measured():
+    small = (Room(accelerator="cpu", per_node=2, largest=2, now=2),)
+    answer = asked(rooms=small, replicas=Bounds(min=4, max=4))
+
+    assert "does not fit the pool, even when that is empty" in row(answer, 4).why_not
+
+
 def test_a_kind_that_was_never_measured_is_named_and_not_guessed():
     rooms = tuple(Room(accelerator=kind, per_node=8, largest=8, now=8) for kind in ("A100", "cpu"))
     answer = asked(past(), rooms=rooms)

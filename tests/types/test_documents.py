@@ -56,6 +56,9 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
         ({"batch": Batch(local_min=8, local_max=4)}, "batch.localMin"),
         ({"batch": Batch(global_size=64, global_max=32)}, "batch.globalSize"),
         ({"steps": 0}, "steps"),
+        ({"resources": Resources(cpu_millis=-5)}, "resources.cpuMillis"),
+        ({"resources": Resources(gpus=-1)}, "resources.gpus"),
+        ({"batch": Batch(tune=True), "parallelism": Parallelism(tensor=2)}, "batch.tune"),
     ],
 )
 def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):

@@ -44,10 +44,10 @@ def choose(
 
 def _refusal(row: SizeEstimate, question: Question) -> str:
     """Why a row is not in question; empty where it is."""
-    if row.why_not or row.undetermined or row.throughput is None:
-        return row.why_not or row.undetermined or "its throughput is not known"
     if not row.fits:
         return "it does not fit the pool, even when that is empty"
+    if row.why_not or row.undetermined or row.throughput is None:
+        return row.why_not or row.undetermined or "its throughput is not known"
     deadline, budget = question.deadline_seconds, question.budget
     if deadline is not None and row.finish_seconds is not None:
         likely = row.finish_seconds.value * math.exp(_Z80 * deviation(row.finish_seconds))
