@@ -21,6 +21,7 @@ from scaler.kubernetes.kinds import DLROVER, ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.machinery.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.moves import left_by
 from scaler.kubernetes.pods import identity, places, ports
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import House, exhausted, order, past
@@ -109,6 +110,7 @@ class KubernetesBackend(Replicas):
             going = [id for id, one in seen.items() if one.leaving]
             before = past(self._of_role(wish.job, job.scaled), going)
             left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
+            left.update(left_by(self._pods.by("job", wish.job)))
             made = order(
                 job,
                 wish,

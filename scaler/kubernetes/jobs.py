@@ -37,6 +37,7 @@ from scaler.kubernetes.machinery import (
 )
 from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.moves import Moves
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import House, by_volcano, elastic
@@ -100,7 +101,7 @@ class Jobs:
         self._backend, self._brain, self._events = backend, brain, events
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
-        self._roles = Roles(self._upkeep, pods)
+        self._roles, self._moves = Roles(self._upkeep, pods), Moves(cluster, pods)
         self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
@@ -176,7 +177,7 @@ class Jobs:
             request = self._requests.size(obj, job, view)
             view = self._requests.intent(obj, job, view)
             try:
-                waiting = self._stand_beside(job, document, mine, rules)
+                waiting = self._stand_beside(job, document, mine, rules, view)
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
@@ -258,10 +259,16 @@ class Jobs:
         )
 
     def _stand_beside(
-        self, job: ElasticJob, document: JobDocument, mine: Sequence[Object], rules: Rules
+        self,
+        job: ElasticJob,
+        document: JobDocument,
+        mine: Sequence[Object],
+        rules: Rules,
+        view: JobView,
     ) -> str:
         """Everything but the pods that plans scale; why pods wait, or nothing."""
-        self._roles.name(job, document, rigid=not elastic(job, rules.house))
+        alone = not elastic(job, rules.house)
+        self._roles.name(job, document, rigid=alone)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         waiting = self._upkeep.open_gates(job, document, mine)
@@ -271,7 +278,9 @@ class Jobs:
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
-        return waiting
+        seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
+        moving = self._moves.carry_out(mine, seen, view.replicas_wished, at_once=alone)
+        return waiting or moving
 
     def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
         """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""

@@ -25,12 +25,13 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import Change, Cluster, Manager, Object, Terms, connect
 from scaler.kubernetes.machinery.cluster import LEASE, NODE, POD, key_of
 from scaler.kubernetes.machinery.cluster.door import Limits
-from scaler.kubernetes.plans import PLAN, Plans
+from scaler.kubernetes.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.pods.orders import House, elastic, spares_of
 from scaler.kubernetes.probes import serving
 from scaler.kubernetes.replicas.losses import PATIENCE, Losses
+from scaler.kubernetes.shown import PLAN
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 
@@ -143,6 +144,7 @@ class Operator:
             manager.cluster,
             plans=plans,
             jobs=jobs,
+            pods=pods,
             brain=self.brain,
             events=manager.events,
             clock=_now,

@@ -5,20 +5,19 @@ into a target once, when Brain takes it; from then on it only shows what becomes
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from brain import wire
 from brain.errors import BadInput, NotFound
 from brain.types.job import FINISHED, JobId
+from brain.types.plan import PlanState
 from brain.types.plan import ScalePlan as Standing
 from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
 from scaler.kubernetes.kinds import (
-    API_VERSION,
     DLROVER,
-    GROUP,
     ElasticJob,
     PlanCondition,
     Reason,
@@ -29,14 +28,13 @@ from scaler.kubernetes.machinery import (
     Cluster,
     Condition,
     Key,
-    Kind,
     Recorder,
     Result,
-    write_status,
 )
 from scaler.kubernetes.machinery.cluster import AlreadyExists, Object
-from scaler.kubernetes.machinery.status import conditions, instant
+from scaler.kubernetes.machinery.status import instant
 from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.moves import Moves
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.progress import (
     AUTO,
@@ -46,9 +44,11 @@ from scaler.kubernetes.progress import (
     age_seconds,
     collected,
     job_key,
+    moved,
+    moving,
+    only_moves,
     own_generation,
     phase_of,
-    progress,
     published,
     unreadable,
     wanted,
@@ -56,11 +56,15 @@ from scaler.kubernetes.progress import (
     with_phase,
     within_limits,
 )
+from scaler.kubernetes.shown import PLAN, SOON_SECONDS, Shown
+
+__all__ = ["PLAN", "Plans"]
 
 log = logging.getLogger(__name__)
 
-PLAN = Kind(GROUP, API_VERSION.partition("/")[2], "scaleplans", "ScalePlan")
-_SOON_SECONDS = 5.0
+#: Phase of a plan whose pods are being replaced.
+_MOVING = "Applying"
+_CHANGES = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 class Plans:
@@ -72,6 +76,7 @@ class Plans:
         *,
         plans: Store,
         jobs: Store,
+        pods: Store,
         brain: BrainDoor,
         events: Recorder,
         clock: Callable[[], datetime],
@@ -80,7 +85,9 @@ class Plans:
         self._cluster, self._plans, self._jobs = cluster, plans, jobs
         self._brain, self._events, self._clock = brain, events, clock
         self._keeping = keeping or Keeping()
+        self._shown = Shown(cluster, plans, events, self._keeping)
         self._plans.index("job", job_key)
+        self._moves = Moves(cluster, pods)
 
     def reconcile(self, key: Key) -> Result:
         """Look at one plan."""
@@ -92,8 +99,8 @@ class Plans:
             plan = ScalePlan.read(obj)
         except BadInput as why:
             if unreadable(obj, now, self._keeping):
-                return self._delete(obj)
-            return self._refuse(obj, Reason.INVALID, str(why), now)
+                return self._shown.delete(obj)
+            return self._shown.refuse(obj, Reason.INVALID, str(why), now)
         if plan.status.phase in CLOSED:
             return self._collect(obj, plan, now)
         job = self._job_of(plan)
@@ -102,10 +109,12 @@ class Plans:
                 f"there is no ElasticJob {plan.job} in namespace {plan.metadata.namespace}; name "
                 "one in spec.ownerJob, or create it"
             )
-            return self._refuse(obj, Reason.NO_JOB, message, now, final=False)
+            return self._shown.refuse(obj, Reason.NO_JOB, message, now, final=False)
         if (job.get("spec") or {}).get("managedBy") == DLROVER and own_generation(plan) is None:
             # DLRover's master follows it, and looks at no status.
             return Result()
+        if plan.status.generation is None and plan.status.phase == _MOVING:
+            return self._follow_move(obj, plan, ElasticJob.read(job), now)
         if plan.status.generation is None:
             return self._ask(obj, plan, job, now)
         return self._follow(obj, plan, job, now)
@@ -138,23 +147,23 @@ class Plans:
         """Turn it into a target, once: the answer to the same key is always the same."""
         if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
-            return self._refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
+            return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
         own = own_generation(plan)
         if own is not None and plan.metadata.labels.get(SCALE_TYPE) == AUTO:
             return self._adopt(obj, plan, job, own, now)
         view = self._brain.view(JobId(job["metadata"]["uid"]))
         if view is None:
             message = f"Brain does not know job {plan.job} yet; {self._why_unknown(job)}"
-            return self._wait(obj, Reason.NO_BRAIN, message, now)
+            return self._shown.wait(obj, Reason.NO_BRAIN, message, now)
         if view.state in FINISHED:
             message = f"job {plan.job} is {view.state}; nothing of it can change"
-            return self._refuse(obj, Reason.JOB_ENDED, message, now)
+            return self._shown.refuse(obj, Reason.JOB_ENDED, message, now)
         if own is not None and own <= view.generation:
             message = (
                 f"it was made for generation {own} and {view.generation} stands; look again and "
                 "create a plan without that annotation"
             )
-            return self._refuse(obj, Reason.STALE, message, now)
+            return self._shown.refuse(obj, Reason.STALE, message, now)
         return self._request(obj, plan, job, view, now)
 
     def _request(
@@ -162,17 +171,19 @@ class Plans:
     ) -> Result:
         try:
             read = ElasticJob.read(job)
+            if only_moves(plan, read):
+                return self._move(obj, plan, read, view, now)
             asked = wanted(plan, read, view)
             size, clamped = within_limits(asked, read)
             why = f"ScalePlan {plan.metadata.name}"
             key = f"{plan.metadata.uid}.{plan.metadata.generation}"
             answer = self._brain.resize(JobId(read.metadata.uid), size, why, key)
         except AWAY as away:
-            return self._wait(
+            return self._shown.wait(
                 obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
             )
         except REFUSED as refusal:
-            return self._refuse(obj, why_refused(refusal), str(refusal), now)
+            return self._shown.refuse(obj, why_refused(refusal), str(refusal), now)
         said = [self._taken(asked, clamped, answer), *_not_served(plan, read)]
         role = {read.scaled: {"replicas": answer.plan.target.replicas}}
         extra = {
@@ -182,19 +193,34 @@ class Plans:
             "explanation": wire.plain(answer.plan.explanation),
         }
         self._events.record(obj, "Normal", "Accepted", answer.plan.explanation.reason)
-        self._show(obj, answer.plan, now, said=said, extra=extra)
-        self._belong(obj, read)
-        return Result(requeue_after_seconds=_SOON_SECONDS)
+        self._shown.show(obj, answer.plan, now, said=said, extra=extra)
+        self._shown.belong(obj, read)
+        return Result(requeue_after_seconds=SOON_SECONDS)
 
-    def _belong(self, obj: Object, job: ElasticJob) -> None:
-        """It goes with the job that it was accepted for, not with a later one of that name."""
-        metadata = obj["metadata"]
-        owners = [*(metadata.get("ownerReferences") or ())]
-        if any(each.get("uid") == job.metadata.uid for each in owners):
-            return
-        own = identity.owner(job.metadata.name, job.metadata.uid) | {"controller": False}
-        patch = {"metadata": {"ownerReferences": [*owners, own]}}
-        self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
+    def _move(
+        self, obj: Object, plan: ScalePlan, job: ElasticJob, view: JobView, now: datetime
+    ) -> Result:
+        """Have pods replaced: their number stays, so Brain is not asked."""
+        if view.plan is not None and view.plan.state in _CHANGES:
+            message = f"plan {view.plan.generation} is under way; create this one when it is done"
+            return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now)
+        names = self._moves.begin(plan, job)
+        self._events.record(obj, "Normal", "Accepted", f"moves {', '.join(names)}")
+        said = [*moving(names), *_not_served(plan, job)]
+        target: Mapping[str, Any] = {"migrate": {name: {} for name in names}}
+        self._shown.state(obj, said, _MOVING, now, {"target": target, "createTime": instant(now)})
+        self._shown.belong(obj, job)
+        return Result(requeue_after_seconds=SOON_SECONDS)
+
+    def _follow_move(self, obj: Object, plan: ScalePlan, job: ElasticJob, now: datetime) -> Result:
+        if not self._moves.left(plan, job):
+            self._events.record(obj, "Normal", "Verified", "all pods have gone")
+            self._shown.state(obj, moved(), "Verified", now)
+        elif plan.spec.expires_at is not None and now >= plan.spec.expires_at:
+            self._moves.stop(plan, job)
+            message = "it expired before others ran elsewhere; what has not gone stays"
+            return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
+        return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _taken(self, asked: int, clamped: str, answer: PlanView) -> Condition:
         plan = answer.plan
@@ -214,7 +240,7 @@ class Plans:
         found = self._standing(JobId(job["metadata"]["uid"]), generation)
         if found is None:
             message = f"Brain has no plan {generation} of job {plan.job}; delete this object"
-            return self._refuse(obj, Reason.STALE, message, now)
+            return self._shown.refuse(obj, Reason.STALE, message, now)
         role = {ElasticJob.read(job).scaled: {"replicas": found.target.replicas}}
         extra = {
             "generation": generation,
@@ -222,8 +248,8 @@ class Plans:
             "createTime": instant(found.created_at),
             "explanation": wire.plain(found.explanation),
         }
-        self._show(obj, found, now, extra=extra)
-        return Result(requeue_after_seconds=_SOON_SECONDS)
+        self._shown.show(obj, found, now, extra=extra)
+        return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _follow(self, obj: Object, plan: ScalePlan, job: Object, now: datetime) -> Result:
         """Show what became of the plan that it was turned into."""
@@ -232,19 +258,19 @@ class Plans:
             found = self._standing(JobId(job["metadata"]["uid"]), plan.status.generation)
         except AWAY as away:
             log.info("plan %s: %s", plan.metadata.name, away)
-            return Result(requeue_after_seconds=_SOON_SECONDS)
+            return Result(requeue_after_seconds=SOON_SECONDS)
         if found is None:
             message = f"Brain has no plan {plan.status.generation} of job {plan.job} any more"
-            return self._refuse(obj, Reason.STALE, message, now)
+            return self._shown.refuse(obj, Reason.STALE, message, now)
         before = plan.status.phase
-        self._show(obj, found, now)
+        self._shown.show(obj, found, now)
         if before != found.state:
             said = found.outcome.detail or found.explanation.reason
             bad = found.state in ("Failed", "RolledBack", "Rejected", "Expired")
             self._events.record(obj, "Warning" if bad else "Normal", str(found.state), said)
         if found.state in CLOSED:
             return self._collect(obj, with_phase(plan, str(found.state)), now)
-        return Result(requeue_after_seconds=_SOON_SECONDS)
+        return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _collect(self, obj: Object, plan: ScalePlan, now: datetime) -> Result:
         """Finished plans go by count and age; the one that stands never does."""
@@ -253,7 +279,7 @@ class Plans:
         stands = self._stands(plan)
         if stands is None:
             # Which one stands is not known yet: none goes meanwhile.
-            return Result(requeue_after_seconds=12 * _SOON_SECONDS)
+            return Result(requeue_after_seconds=12 * SOON_SECONDS)
         doomed = collected(finished, stands, now, self._keeping)
         if obj["metadata"]["name"] not in doomed:
             left = self._keeping.seconds - age_seconds(obj, now)
@@ -262,17 +288,7 @@ class Plans:
                 if left > 0
                 else Result(requeue_after_seconds=self._keeping.seconds)
             )
-        return self._delete(obj)
-
-    def _delete(self, obj: Object) -> Result:
-        metadata = obj["metadata"]
-        try:
-            self._cluster.delete(
-                PLAN, metadata["namespace"], metadata["name"], uid=metadata.get("uid")
-            )
-        except NotFound:
-            log.debug("%s is gone already", metadata["name"])
-        return Result()
+        return self._shown.delete(obj)
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -313,60 +329,6 @@ class Plans:
     def _why_unknown(self, job: Object) -> str:
         message = (job.get("status") or {}).get("message")
         return str(message or self._brain.trouble or "it is asked again")
-
-    def _show(
-        self,
-        obj: Object,
-        plan: Standing,
-        now: datetime,
-        *,
-        said: Sequence[Condition] = (),
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        known: Mapping[str, Any] = obj.get("status") or {}
-        found, fields = progress(plan)
-        listed = conditions(known.get("conditions"), [*said, *found], generation=1, now=now)
-        wanted = {**known, **fields, **(extra or {}), "conditions": listed}
-        self._write(obj, wanted | {"observedGeneration": 1})
-
-    def _wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
-        waits = Condition(type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message)
-        self._say(obj, "Normal", reason, message)
-        self._state(obj, waits, "Pending", now)
-        return Result(requeue_after_seconds=_SOON_SECONDS)
-
-    def _refuse(
-        self,
-        obj: Object,
-        reason: Reason,
-        message: str,
-        now: datetime,
-        *,
-        final: bool = True,
-        phase: str = "Rejected",
-    ) -> Result:
-        no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
-        self._say(obj, "Warning", reason, message)
-        self._state(obj, no, phase if final else "Pending", now)
-        return Result(requeue_after_seconds=self._keeping.seconds if final else None)
-
-    def _state(self, obj: Object, said: Condition, phase: str, now: datetime) -> None:
-        known: Mapping[str, Any] = obj.get("status") or {}
-        listed = conditions(known.get("conditions"), [said], generation=1, now=now)
-        wanted = {**known, "phase": phase, "message": said.message, "conditions": listed}
-        if phase in CLOSED:
-            wanted.setdefault("finishTime", instant(now))
-        self._write(obj, wanted | {"observedGeneration": 1})
-
-    def _write(self, obj: Object, wanted: Mapping[str, Any]) -> None:
-        filled = {name: value for name, value in wanted.items() if value not in (None, "")}
-        answer = write_status(self._cluster, PLAN, obj, filled)
-        if answer is not None:
-            self._plans.learn(answer)
-
-    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
-        if (obj.get("status") or {}).get("message") != message:
-            self._events.record(obj, type, str(reason), message)
 
 
 def _not_served(plan: ScalePlan, job: ElasticJob) -> list[Condition]:

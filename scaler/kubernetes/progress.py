@@ -1,6 +1,6 @@
 """ScalePlans, purely: what one asks for, what its status says, when it goes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -149,6 +149,34 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> int:
         f"replicaResourceSpecs.{job.scaled}.replicas (what a replica reserves stays as it began)",
         field="spec",
     )
+
+
+def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
+    """Whether a plan replaces pods and leaves their number as it is."""
+    spec = plan.spec
+    sized = any(one.replicas is not None for one in spec.replica_resource_specs.values())
+    changed = {each.type for each in (*spec.create_pods, *spec.remove_pods)}
+    return bool(spec.migrate_pods) and not sized and job.scaled not in changed
+
+
+def moving(names: Sequence[str]) -> list[Condition]:
+    """Conditions of a plan whose pods are on their way."""
+    message = f"{', '.join(names)} are replaced on other nodes"
+    asked = "who may create ScalePlans may have pods replaced; Brain decides about sizes"
+    return [
+        _said(PlanCondition.ACCEPTED, True, Reason.VALID, message),
+        _said(PlanCondition.APPROVED, True, Reason.PERSON, asked),
+        _said(PlanCondition.EXECUTING, True, Reason.APPLYING, message),
+    ]
+
+
+def moved() -> list[Condition]:
+    """Conditions of a plan whose pods have gone."""
+    return [
+        _said(PlanCondition.EXECUTING, False, Reason.APPLIED, ""),
+        _said(PlanCondition.COMPLETE, True, Reason.APPLIED, "all pods have gone"),
+        _said(PlanCondition.VERIFIED, None, Reason.INCONCLUSIVE, "nothing was promised"),
+    ]
 
 
 def within_limits(asked: int, job: ElasticJob) -> tuple[int, str]:

@@ -8,13 +8,14 @@ import pytest
 
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
+from scaler.kubernetes.jobs import JOB
 from scaler.kubernetes.machinery.cluster import POD
 from scaler.kubernetes.pods import identity
 from scaler.ports import Phase
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.operating import Place, job, operating, until
 from tests.kubernetes.scheduling import Scheduler
-from tests.kubernetes.test_operator import JOB, Place, job, operating, until
 from tests.scaler.wished import NOW, wish
 
 Json = dict[str, Any]

@@ -315,6 +315,7 @@ def collecting(made: dict[str, Any], *known: dict[str, Any]) -> list[str]:
         cast(Any, cluster),
         plans=plans,
         jobs=there,
+        pods=Store(),
         brain=Brain(),
         events=cast(Any, None),
         clock=lambda: NOW,

@@ -23,6 +23,8 @@ from scaler.kubernetes.pods.orders import (
     master_name,
     past,
     priority_class,
+    sizes_of,
+    tensorflow_config,
 )
 from scaler.kubernetes.pods.sight import relaunched
 
@@ -48,7 +50,13 @@ class Roles:
         ]
 
     def keep(self, job: ElasticJob, now: datetime) -> None:
-        """Have one living pod for each rank of each role."""
+        """Have one living pod for each rank of each role, and nobody who knows the wrong servers.
+
+        Servers that are more or fewer are news to every process: each begins anew.
+        """
+        for pod in self._pods.by("owner", job.metadata.uid):
+            if surplus(job, pod) or misled(job, pod):
+                self._upkeep.replace(pod)
         for role in fixed(job):
             mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
             for pod in missing(job, role, mine, now):
@@ -85,23 +93,31 @@ def fixed(job: ElasticJob) -> Iterator[str]:
             yield role
 
 
-def sizes(job: ElasticJob) -> dict[str, int]:
-    """Replicas of each role, as the object says."""
-    return {
-        role: 1 if spec.replicas is None else spec.replicas
-        for role, spec in job.spec.replica_specs.items()
-        if role != ReplicaType.MASTER
-    }
-
-
 def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
     """A service for each process that ``TF_CONFIG`` may name: plans may ask for more workers."""
     if job.strategy is not Strategy.PARAMETER_SERVER:
         return
-    here = sizes(job)
+    here = sizes_of(job)
     most = max(here.get(job.scaled, 0), document.replicas.max)
     for task in tensorflow.tasks(here | {job.scaled: most}):
         yield tensorflow.service(job.metadata.name, job.metadata.uid, job.metadata.namespace, task)
+
+
+def surplus(job: ElasticJob, pod: Object) -> bool:
+    """Whether a pod of a role that plans do not scale has a rank that the object has no more."""
+    role = _role(pod)
+    scaled = role == job.scaled or role not in sizes_of(job)
+    return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
+
+
+def misled(job: ElasticJob, pod: Object) -> bool:
+    """Whether a process was told of other parameter servers than there are."""
+    if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod):
+        return False
+    role, here = _role(pod), sizes_of(job)
+    wide = here | {role: max(here.get(role, 0), _rank(pod) + 1)}
+    told = tensorflow_config(job, role, _rank(pod), wide).get(tensorflow.VARIABLE)
+    return told is not None and tensorflow.outdated(pod, told["value"])
 
 
 def missing(
@@ -114,7 +130,7 @@ def missing(
     done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in mine)
     if any(_final(pod) for pod in mine):
         return
-    for id in range(next_id, next_id + max(0, sizes(job)[role] - alive - done)):
+    for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
         if exhausted(pods, spec.restart_count):
             return
         pod = manifest(_order(job, role, id, pods, now))
@@ -124,7 +140,7 @@ def missing(
 
 def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: datetime) -> PodOrder:
     before, spec = past(mine), job.spec.replica_specs[role]
-    size = sizes(job)[role]
+    size = sizes_of(job)[role]
     crowd = Crowd(
         job=job.metadata.name,
         uid=job.metadata.uid,
@@ -151,21 +167,10 @@ def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: dat
         relaunches=before.relaunches,
         template=template,
         priority=priority_class(spec.priority, before.rank, size),
-        envs={**job.spec.envs, **tf_config(job, role, before.rank)},
+        envs={**job.spec.envs, **tensorflow_config(job, role, before.rank, sizes_of(job))},
         avoid=before.avoid,
         written_at=now,
     )
-
-
-def tf_config(job: ElasticJob, role: str, rank: int) -> dict[str, dict[str, str]]:
-    """``TF_CONFIG`` of one process, where the job's strategy wants it."""
-    if job.strategy is not Strategy.PARAMETER_SERVER:
-        return {}
-    members = tensorflow.addresses(job.metadata.name, job.metadata.namespace, sizes(job))
-    task = tensorflow.Task(role, rank)
-    if task not in members:
-        return {}
-    return {tensorflow.VARIABLE: {"value": tensorflow.tf_config(members, task)}}
 
 
 def _final(pod: Object) -> bool:
@@ -178,6 +183,16 @@ def _final(pod: Object) -> bool:
 def _owner_uid(pod: Object) -> tuple[str, ...]:
     owners = pod["metadata"].get("ownerReferences") or ()
     return tuple(str(each.get("uid")) for each in owners if each.get("kind") == identity.KIND)
+
+
+def _stays(pod: Object) -> bool:
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    return not over and "deletionTimestamp" not in pod["metadata"]
+
+
+def _rank(pod: Object) -> int:
+    said = (pod["metadata"].get("labels") or {}).get(identity.RANK, "")
+    return int(said) if said.isdecimal() else 0
 
 
 def _role(pod: Object) -> str:

@@ -33,6 +33,9 @@ ENDING = f"{DOMAIN}/ending"
 #: Where its agent finds the others: JSON, kept current by the scaler.
 PLACE = f"{DOMAIN}/place"
 
+#: The ScalePlan that has it replaced elsewhere.
+MOVES = f"{DOMAIN}/moved-by"
+
 #: Annotation of jobs: ``off`` leaves containers as they are.
 INJECT = f"{DOMAIN}/inject"
 #: Annotation of jobs: ``brain`` has ``torchrun`` be ours, too.

@@ -123,6 +123,8 @@ def order(
         master_port=host_ports[1] if len(host_ports) > 1 else MASTER_PORT,
     )
     spares = spares_of(job, document)
+    sizes = sizes_of(job) | {job.scaled: wished.replicas}
+    told = tensorflow_config(job, job.scaled, before.rank, sizes)
     return PodOrder(
         namespace=job.metadata.namespace,
         labels=job.metadata.labels,
@@ -133,7 +135,7 @@ def order(
         relaunches=before.relaunches,
         template=_with_policy(template, role),
         priority=priority_class(role.priority, before.rank, wished.replicas),
-        envs={**job.spec.envs, **tensorflow_config(job, before.rank, wished.replicas)},
+        envs={**job.spec.envs, **told},
         injection=injection,
         torchrun_ours=annotations_of(job).get(identity.TORCHRUN) == "brain",
         gate=not by_volcano(job, house) and gang_size(job, document) > 1,
@@ -237,22 +239,32 @@ def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
     )
 
 
-def tensorflow_config(job: ElasticJob, rank: int, replicas: int) -> dict[str, dict[str, str]]:
-    """``TF_CONFIG`` of a worker, where the job's strategy wants it."""
-    if job.strategy is not Strategy.PARAMETER_SERVER:
+def tensorflow_config(
+    job: ElasticJob, role: str, rank: int, sizes: Mapping[str, int]
+) -> dict[str, dict[str, str]]:
+    """``TF_CONFIG`` of one process, where the job's strategy wants it.
+
+    Where the number of workers may change nobody is told of a number: they come and go without
+    the others' restart.
+    """
+    task = tensorflow.Task(role, rank)
+    if job.strategy is not Strategy.PARAMETER_SERVER or task not in tensorflow.tasks(sizes):
         return {}
-    sizes = {
-        role: replicas
-        if role == job.scaled
-        else (spec.replicas if spec.replicas is not None else 1)
+    bounds = job_document(job).replicas
+    varies = job.scaled == ReplicaType.WORKER and bounds.max > bounds.min
+    metadata = job.metadata
+    most = bounds.max if varies else None
+    config = tensorflow.config_of(metadata.name, metadata.namespace, sizes, task, most=most)
+    return {tensorflow.VARIABLE: {"value": config}}
+
+
+def sizes_of(job: ElasticJob) -> dict[str, int]:
+    """Replicas of each role, as the object says."""
+    return {
+        role: spec.replicas if spec.replicas is not None else 1
         for role, spec in job.spec.replica_specs.items()
         if role != ReplicaType.MASTER
     }
-    members = tensorflow.addresses(job.metadata.name, job.metadata.namespace, sizes)
-    task = tensorflow.Task(job.scaled, rank)
-    if task not in members:
-        return {}
-    return {tensorflow.VARIABLE: {"value": tensorflow.tf_config(members, task)}}
 
 
 def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str, Any]:

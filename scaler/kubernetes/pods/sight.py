@@ -40,7 +40,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         started_at=_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         node=node_of(pod),
-        leaving="deletionTimestamp" in pod["metadata"],
+        leaving="deletionTimestamp" in pod["metadata"] or bool(annotations.get(identity.MOVES)),
     )
     written = _ending(annotations.get(identity.ENDING))
     if written is not None:

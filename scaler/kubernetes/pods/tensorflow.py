@@ -13,6 +13,7 @@ from typing import Any
 
 from brain.errors import BadInput
 from scaler.kubernetes.kinds.elasticjob import ReplicaType
+from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods import identity
 
 CHIEF, WORKER, PS, EVALUATOR = (
@@ -182,6 +183,27 @@ def variable(
 ) -> dict[str, str]:
     """The same as a variable of the container."""
     return {"name": VARIABLE, "value": config_of(job, namespace, roles, task, most=most)}
+
+
+def outdated(pod: Object, wanted: str) -> bool:
+    """Whether a process was told of other servers, or another chief, than ``wanted`` names.
+
+    Those it asks; of other workers it need not know.
+    """
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for each in container.get("env") or ():
+            if each.get("name") == VARIABLE and each.get("value"):
+                return _servers(each["value"]) != _servers(wanted)
+    return False
+
+
+def _servers(config: str) -> list[Any]:
+    try:
+        cluster = json.loads(config).get("cluster") or {}
+    except (ValueError, AttributeError):
+        # Somebody's own: the template's variable wins.
+        return [config]
+    return [cluster.get(PS), cluster.get(CHIEF)]
 
 
 def restarted(

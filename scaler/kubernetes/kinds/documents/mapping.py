@@ -304,8 +304,13 @@ def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
         and (spec.create_pods or spec.remove_pods)
     ):
         found.append("spec.createPods and removePods: the number of replicas says it already")
-    if spec.migrate_pods:
-        found.append("spec.migratePods: pods are not moved by plans; evict them, others take over")
+    sized = wanted is not None and wanted.replicas is not None
+    if spec.migrate_pods and (sized or spec.create_pods or spec.remove_pods):
+        found.append("spec.migratePods: a plan changes a size or moves pods; create one for each")
+    elif any(each.resource for each in spec.migrate_pods):
+        found.append(
+            "spec.migratePods: successors reserve what the template says; edit it for other amounts"
+        )
     if spec.ps_hosts:
         found.append("spec.psHosts: addresses follow from the pods that there are")
     return tuple(found)

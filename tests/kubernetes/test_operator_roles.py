@@ -1,0 +1,78 @@
+"""Roles whose size people edit: parameter servers above all, of which every process knows."""
+
+import json
+from typing import Any
+
+import pytest
+
+from scaler.kubernetes.beside.roles import misled, surplus
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import sizes_of, tensorflow_config
+from tests.kubernetes import jobs
+
+Json = dict[str, Any]
+
+
+def a_job(ps: int, **worker: int) -> ElasticJob:
+    made = jobs.job("python", "t.py", replicas=2, spec={"distributionStrategy": None})
+    roles = made["spec"]["replicaSpecs"]
+    roles["worker"] |= worker
+    roles["ps"] = {"replicas": ps, "template": roles["worker"]["template"]}
+    made["spec"].pop("distributionStrategy")
+    made["metadata"]["uid"] = "u"
+    return ElasticJob.read(made)
+
+
+def told(job: ElasticJob, role: str, rank: int) -> Json:
+    sizes = sizes_of(job)
+    sizes[role] = max(sizes[role], rank + 1)
+    value: Json = json.loads(tensorflow_config(job, role, rank, sizes)["TF_CONFIG"]["value"])
+    return value
+
+
+def a_pod(job: ElasticJob, role: str, rank: int, phase: str = "Running") -> Json:
+    labels = identity.labels("digits", "u", role, rank, rank=rank, relaunches=0)
+    env = [{"name": "TF_CONFIG", "value": json.dumps(told(job, role, rank))}]
+    return {
+        "metadata": {"namespace": "team", "name": f"{role}-{rank}", "labels": labels},
+        "spec": {"containers": [{"name": "main", "env": env}]},
+        "status": {"phase": phase},
+    }
+
+
+def test_workers_that_may_come_and_go_are_told_of_no_other_worker():
+    job = a_job(1, minReplicas=1, maxReplicas=3)
+
+    assert list(told(job, "worker", 1)["cluster"]["worker"]) == ["1"]
+    assert len(told(job, "ps", 0)["cluster"]["worker"]) == 3
+
+
+def test_workers_of_a_fixed_number_know_each_other():
+    assert len(told(a_job(1), "worker", 1)["cluster"]["worker"]) == 2
+
+
+@pytest.mark.parametrize(("rank", "goes"), [(0, False), (1, True)])
+def test_of_fewer_parameter_servers_the_highest_ranks_go(rank: int, goes: bool):
+    assert surplus(a_job(1), a_pod(a_job(2), "ps", rank)) is goes
+
+
+def test_workers_are_never_surplus_here_plans_scale_them():
+    assert not surplus(a_job(1), a_pod(a_job(1), "worker", 5))
+
+
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_another_number_of_servers_is_news_to_every_process(role: str):
+    assert misled(a_job(2), a_pod(a_job(1), role, 0))
+    assert not misled(a_job(2), a_pod(a_job(2), role, 0))
+
+
+def test_another_number_of_workers_is_news_to_nobody():
+    before = a_job(1, minReplicas=1, maxReplicas=3)
+    after = a_job(1, minReplicas=1, maxReplicas=3, replicas=3)
+
+    assert not any(misled(after, a_pod(before, role, 0)) for role in ("worker", "ps"))
+
+
+def test_what_is_over_is_not_replaced_for_it():
+    assert not misled(a_job(2), a_pod(a_job(1), "ps", 0, "Failed"))
