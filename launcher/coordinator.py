@@ -20,7 +20,7 @@ from launcher.hang.watching import Hanging
 from launcher.membership import decide, quorum_at
 from launcher.network_check.checking import Checking
 from launcher.replica import JobPlace
-from launcher.worlds import acts, sight
+from launcher.worlds import acts, in_process, sight
 from launcher.worlds.books import Books
 from launcher.worlds.link import Reports, WishSource
 from launcher.worlds.peers import Peer, Peers
@@ -179,6 +179,11 @@ class Coordinator:
                 self._hanging.heard(peer.replica, frame)
             case frames.Asked() | frames.Shared():
                 self._counter.heard(peer, frame)
+            case frames.Appointed() | frames.Agreed():
+                in_process.heard(self._it, peer, frame)
+                self._changed.set()
+            case frames.Post():
+                in_process.post(self._it, peer, frame)
             case frames.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
                 self._unusable = self._unusable or reason
                 self._changed.set()
@@ -204,7 +209,9 @@ class Coordinator:
         self._it.behind.pop(peer.replica, None)
         preparation = self._it.preparation
         if preparation is not None and preparation.needs(peer.replica):
-            acts.discard(self._it, f"replica {peer.replica} is gone")
+            # In process nothing is lost by trying it again without that one.
+            why = None if preparation.in_process else f"replica {peer.replica} is gone"
+            acts.discard(self._it, why)
         self._stir(peer)
 
     def _learn(self, world: WorldDocument) -> None:
@@ -242,6 +249,13 @@ class Coordinator:
         match frame:
             case frames.Started(epoch=at) if at == epoch:
                 return watch.started(replica)
+            case frames.Elastic(epoch=at) if at == epoch:
+                watch.elastic.add(replica)
+                return True
+            case frames.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
+                self._it.say(f"replica {replica} cannot reach its peers: {reason}")
+                watch.torn(unbuilt=unbuilt, now=self._it.clock())
+                return True
             case frames.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
                 watch.port_taken |= taken and self._it.terms.master_port is None
                 return watch.exited(replica, exit, self._it.clock())
@@ -258,6 +272,7 @@ class Coordinator:
         if preparation is None or preparation.document.epoch != answer.epoch:
             return
         preparation.answered(replica)
+        in_process.answered(self._it, preparation)
         if not answer.ok and preparation.failed is None:
             acts.discard(self._it, f"replica {replica}: {answer.reason}")
         if preparation.settled:
@@ -269,6 +284,8 @@ class Coordinator:
         watch = it.watch
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)
         seconds = 0.0
+        if watch is not None and watch.parting.get(peer.replica) == beat.epoch:
+            seconds = it.terms.lease_seconds
         if watch is not None and beat.epoch == watch.document.epoch:
             watch.went(beat.progress, self._offset(peer, beat.now_ns))
             seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
@@ -326,6 +343,8 @@ class Coordinator:
         if not self._counter.settled and self._all_heard:
             self._counter.settle()
         it.observe()
+        if it.watch is not None and it.watch.formed and it.watch.parting:
+            in_process.part(it, it.watch.parting)
         action = decide(it.sight(), it.clock())
         if self._unusable:
             action = sight.End(ReplicaExit.FAILED, 1, self._unusable)
@@ -339,7 +358,7 @@ class Coordinator:
                 unit, least = it.wish.unit, it.wish.minimum
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:
-                await acts.carry_out(action, it)
+                await in_process.carry_out(action, it)
 
     @property
     def _all_heard(self) -> bool:

@@ -185,9 +185,11 @@ class Refused(Frame, frozen=True, kw_only=True):
 
 
 class Run(Frame, frozen=True, kw_only=True):
-    """Start the workers of a world."""
+    """Start the workers of a world; or, in process, have those that run go over into it."""
 
     world: WorldDocument
+    #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
+    in_process: bool = False
     #: A part of the newest step in memory that is complete over all agents; None: there is none.
     memory: Part | None = None
 
@@ -195,10 +197,13 @@ class Run(Frame, frozen=True, kw_only=True):
 class Prepare(Frame, frozen=True, kw_only=True):
     """Start the workers of a world that is to come, and hold them at the gate.
 
-    ``Run`` with the very same document lets them go; any other one ends them.
+    ``Run`` with the very same document lets them go; any other one ends them. In process, those
+    that run build its group beside their training, newcomers are started into it, and those that
+    have no place in it get ready to leave.
     """
 
     world: WorldDocument
+    in_process: bool = False
 
 
 class Discard(Frame, frozen=True, kw_only=True):
@@ -280,12 +285,63 @@ class Taken(Frame, frozen=True, kw_only=True):
     ok: bool
 
 
+class Elastic(Frame, frozen=True, kw_only=True):
+    """All workers of ``epoch`` here can go over into another world without being ended."""
+
+    epoch: int
+
+
+class Appoint(Frame, frozen=True, kw_only=True):
+    """Name a step after which all go over into the world of ``epoch``, which all have built."""
+
+    epoch: int
+
+
+class Appointed(Frame, frozen=True, kw_only=True):
+    """The answer to ``Appoint``."""
+
+    epoch: int
+    step: int
+
+
+class Agree(Frame, frozen=True, kw_only=True):
+    """Go over after so many steps, if nobody here has made them; wait there for ``Run``."""
+
+    epoch: int
+    step: int
+
+
+class Agreed(Frame, frozen=True, kw_only=True):
+    """The answer to ``Agree``."""
+
+    epoch: int
+    step: int
+    ok: bool
+
+
+class Post(Frame, frozen=True, kw_only=True):
+    """Something that a member of a world which is being built tells all others, either way."""
+
+    epoch: int
+    key: str
+    value: bytes
+
+
+class Torn(Frame, frozen=True, kw_only=True):
+    """Workers of ``epoch`` cannot reach their peers."""
+
+    epoch: int
+    reason: str
+    #: They have never met there.
+    unbuilt: bool = False
+
+
 class Asked(Frame, frozen=True, kw_only=True):
     """A worker of this agent asks something about shards of data: ``launcher.data.serving``."""
 
     #: The worker, by a name that it gave itself.
     holder: str
-    #: Counts its questions; -1: the agent says by itself what the worker has, and did.
+    #: Counts its questions, from 1; 0: the agent says that it is gone; -1: what it has, and did.
     number: int
     #: JSON.
     body: bytes
@@ -300,14 +356,6 @@ class Answered(Frame, frozen=True, kw_only=True):
     version: int
     #: JSON.
     body: bytes
-
-
-class Parted(Frame, frozen=True, kw_only=True):
-    """A worker that asked for shards is gone."""
-
-    holder: str
-    #: JSON: dataset -> up to where it had trained what it held.
-    at: bytes
 
 
 class Shared(Frame, frozen=True, kw_only=True):
@@ -364,7 +412,8 @@ ANY = (
     | Welcome | Lead | Elsewhere | Refused | Run | Prepare | Discard | Check | Checked | Parked
     | Look | Looked | Halt | Lease | Bye
     | Fetch | Offer | Piece | Taken
-    | Asked | Answered | Parted | Shared
+    | Asked | Answered | Shared
+    | Elastic | Appoint | Appointed | Agree | Agreed | Post | Torn
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from launcher.processes.environment import Injection, worker_arguments, worker_e
 from launcher.processes.failures import failure_report, hand_on_error, root_cause
 from launcher.processes.nursery import Nursery
 from launcher.processes.process import free_port
+from launcher.processes.sessions import Message, Sessions
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 
 __all__ = [
@@ -62,6 +64,7 @@ class Workers:
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
         door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
     ) -> None:
         """Use ``start``."""
         self._config = config
@@ -75,6 +78,14 @@ class Workers:
         self._directory = process.private_directory()
         #: Where they ask for shards of data.
         self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
+        #: They are started into a world that trains already, and that they join.
+        self.joining = False
+        #: The lines to those of them that can go over into another world; None: none can.
+        self.sessions: Sessions | None = None
+        if on_session is not None:
+            said = partial(on_session, self)
+            count = world.member(group_rank).processes
+            self.sessions = Sessions(self._directory / "elastic", count, said)
         self._before = evidence.baseline()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
@@ -102,17 +113,22 @@ class Workers:
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
         door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
+        joining: bool = False,
     ) -> "Workers":
         """Start ``world.member(group_rank).processes`` workers; returns once all were started.
 
         They are forked from ``nursery`` where it can, else started as interpreters of their own.
         ``on_event`` and ``on_exit`` are called on the loop, one at a time. A lease of
-        ``world.lease_seconds`` begins now; ``extend_lease`` renews it.
+        ``world.lease_seconds`` begins now; ``extend_lease`` renews it. ``joining``: the world
+        trains already, and they take its state.
 
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        return await cls(config, world, group_rank, nursery, on_event, on_exit, door)._begin()
+        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door, on_session)
+        workers.joining = joining
+        return await workers._begin()
 
     @classmethod
     async def prepare(
@@ -125,6 +141,7 @@ class Workers:
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
         door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
     ) -> "Workers":
         """As ``start``, for a world that is to come: they wait at the gate until ``release``.
 
@@ -135,7 +152,7 @@ class Workers:
         """
         if nursery is None or not nursery.holds:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
-        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door)
+        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door, on_session)
         workers._held = True
         return await workers._begin()
 
@@ -157,6 +174,17 @@ class Workers:
     def world(self) -> WorldDocument:
         """The world they are in."""
         return self._world
+
+    @property
+    def elastic(self) -> bool:
+        """Whether all of them can go over into another world without being ended."""
+        return self.sessions is not None and self.sessions.complete
+
+    def go_over(self, world: WorldDocument, group_rank: int) -> None:
+        """From here on they are those of another world."""
+        self._world, self._group_rank = world, group_rank
+        for worker in self._started:
+            worker.rank = world.first_rank(group_rank) + worker.local_rank
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -266,6 +294,7 @@ class Workers:
                 control=str(control.path),
                 agent=str(self._directory / "agent"),
                 gate=self._gate(),
+                elastic=self._elastic(),
                 learn=self._learn(local_rank),
             ),
             error_file=str(error_file),
@@ -296,6 +325,11 @@ class Workers:
         if local_rank or self._nursery is None or not self._nursery.learns:
             return None
         return str(self._directory / "imports")
+
+    def _elastic(self) -> dict[str, object] | None:
+        if self.sessions is None:
+            return None
+        return {"socket": str(self._directory / "elastic"), "joining": self.joining}
 
     def _gate(self) -> dict[str, object]:
         if not self._held or self._nursery is None:
@@ -406,6 +440,8 @@ class Workers:
         self._socket.close()
         if self._door is not None:
             self._door.close()
+        if self.sessions is not None:
+            self.sessions.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._held and self._started:
             shutil.rmtree(self._files, ignore_errors=True)

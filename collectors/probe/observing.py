@@ -44,6 +44,8 @@ class Probe:
         self.sender = Sender(self)
         self.failures = 0
         self.steps = 0
+        # No step was completed in the present world.
+        self.fresh = True
         # The step: that of the optimizer with most parameters.
         self.main = 0
         self.main_size = -1
@@ -78,6 +80,19 @@ class Probe:
         os.register_at_fork(after_in_child=self.disarm)
         atexit.register(self.finish)
         self.sender.tell("started", pid=os.getpid())
+
+    def moved(self, rank: int, processes: int, place: dict[str, Any]) -> None:
+        """This process goes on in another world: whose samples, and whose first step, come next."""
+        try:
+            self._close_window(time.monotonic_ns())
+            # The thread that sends makes samples of a window by what is known here.
+            self.sender.flush_window()
+            self.config = dict(self.config, **place)
+            self.rank, self.processes = rank, processes
+            self.control[fields.FIRST] = 0
+            self.fresh = True
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.failed("moved", error)
 
     def disarm(self) -> None:
         """Observe nothing any more; every hook then returns at once."""
@@ -190,14 +205,16 @@ class Probe:
         self.saving = self.evaluating = False
         if now - self.opened >= WINDOW_NS:
             self._close_window(now)
-        if steps == 1:
+        if self.fresh:
             self._first(now)
 
     def _first(self, now: int) -> None:
-        self.thread = threading.get_ident()
+        self.fresh = False
         self.control[fields.FIRST] = now
         self.sender.tell("stepping")
-        self.sender.start()
+        if not self.thread:
+            self.thread = threading.get_ident()
+            self.sender.start()
 
     def _close_window(self, now: int) -> None:
         if self.window:

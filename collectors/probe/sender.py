@@ -79,6 +79,11 @@ class Sender:
         """A save was seen by itself, so the declared checkpoint needs no guess."""
         self.declared.seen(path)
 
+    def flush_window(self) -> None:
+        """Make samples of what was handed over, now: what comes next is of another world."""
+        with self.lock:
+            self._encode_handed()
+
     def flush(self) -> None:
         """Send what is left, at exit; waits a second at most, for listeners that are busy."""
         until = time.monotonic() + 1.0
@@ -104,9 +109,7 @@ class Sender:
     def _turn(self) -> bool:
         """Encode and send; True where a listener is there, but its queue is full."""
         with self.lock:
-            while self.handed:
-                for kind, at_ns, fields in samples(self.handed.popleft()):
-                    self._keep(self._encode(kind, at_ns, fields))
+            self._encode_handed()
             if self.dropped and len(self.unsent) < UNSENT:
                 lost = {"where": "probe", "dropped": self.dropped}
                 self.dropped = 0
@@ -114,6 +117,11 @@ class Sender:
             busy = self._drain(self.unsent, self.collector)
         with self.telling:
             return self._drain(self.untold, self.agent) or busy
+
+    def _encode_handed(self) -> None:
+        while self.handed:
+            for kind, at_ns, fields in samples(self.handed.popleft()):
+                self._keep(self._encode(kind, at_ns, fields))
 
     def _keep(self, line: bytes) -> None:
         self.unsent.append(line)

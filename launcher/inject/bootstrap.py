@@ -36,6 +36,8 @@ def begin(config: "dict[str, Any]") -> None:
         _told.update(config)
     if config.get("memory"):
         quietly(start_shim, config)  # before the probe, which so sees what the script asked for
+    if config.get("elastic"):
+        quietly(tell_session, config)
     if config.get("probe"):
         quietly(start_probe, config)
         quietly(start_between_ranks)
@@ -135,6 +137,13 @@ def start_shim(config: "dict[str, Any]") -> None:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
     shim = sys.modules.get("_brain_shim") or load("_brain_shim", path)
     shim.start(config)
+
+
+def tell_session(config: "dict[str, Any]") -> None:
+    """Say where the agent listens for sessions, for launcher.elastic."""
+    module = type(sys)("_brain_elastic")
+    module.told = config["elastic"]  # type: ignore[attr-defined]  # it is nobody's module
+    sys.modules["_brain_elastic"] = module
 
 
 def start_between_ranks() -> None:

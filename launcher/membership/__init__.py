@@ -11,6 +11,7 @@ question is answered in O(n log n) for n agents, and none is asked for a heartbe
     sizing        the wished size beside the world's
     changing      a planned change: prepared, then at a safe point
     preparing     the next world is made ready while this one trains
+    in_process    changes that end no process
     forming       the next world, once no worker runs
     leaving       who gave notice, who is let go
     taking_over   who may form a world while others are silent

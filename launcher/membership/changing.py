@@ -1,12 +1,17 @@
 """A planned change: prepared, then at a safe point, or not at all."""
 
-from launcher.membership import preparing
+from launcher.membership import in_process, preparing
 from launcher.membership.facts import resting, span
 from launcher.worlds.sight import STAY, Action, Hold, Park, Rules, Saves, Sight, Wait, WorldSeen
 
 
 def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
-    """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason."""
+    """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
+
+    A change that ends no process needs no safe point.
+    """
+    if staying := in_process.change(sight, world, now, action):
+        return staying
     saves, age = world.saves, now - world.since
     if not saves.known:
         if age < sight.rules.free_seconds:

@@ -1,6 +1,6 @@
 """The order of the questions."""
 
-from launcher.membership import ending, forming, leaving, sizing
+from launcher.membership import ending, forming, in_process, leaving, sizing
 from launcher.worlds.sight import STAY, Action, Phase, Sight, Wait
 
 
@@ -16,6 +16,7 @@ def decide(sight: Sight, now: float) -> Action:
     return (
         ending.trouble(sight, world, now)
         or ending.intent(sight, world, now)
+        or in_process.settling(sight, world, now)
         or ending.leave(sight, world, now)
         or (leaving.release(sight, leaving_only=True) if world.formed else None)
         or sizing.compare(sight, world, now)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
-from launcher.membership import changing, preparing
+from launcher.membership import changing, in_process, preparing
 from launcher.membership.facts import names
 from launcher.membership.leaving import notice
 from launcher.worlds.sight import (
@@ -27,12 +27,12 @@ def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     known = {agent.replica for agent in sight.agents}
     missing = [m.replica for m in world.members if m.replica not in known]
     if world.port_taken or world.dispersed or any(replica in sight.gone for replica in missing):
-        return Stop(Cause.MEMBERSHIP)
+        return _go_on(sight, world, now, Cause.MEMBERSHIP)
     if world.failed is not None:
-        return _failed(sight, world, world.failed)
+        return _failed(sight, world, world.failed, now)
     if missing:
         return (
-            Stop(Cause.MEMBERSHIP)
+            _go_on(sight, world, now, Cause.MEMBERSHIP)
             if now >= sight.lease_until
             else Wait(f"replicas {names(missing)} have not come back", sight.lease_until)
         )
@@ -56,6 +56,10 @@ def leave(sight: Sight, world: WorldSeen, now: float) -> Action | None:
         return None
     seconds = sight.rules.leave_seconds
     until = since + seconds
+    if now < until and not _abandoned(sight):
+        staying = in_process.change(sight, world, now, Swap(planned=False))
+        if staying is not None:
+            return _no_later(staying, until)
     if not world.saves.known or not world.stepping or now >= until or _abandoned(sight):
         return Stop(Cause.MEMBERSHIP)
     swap = Swap(planned=False)
@@ -80,7 +84,12 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
     return limit is not None and len(codes) >= limit and len(set(codes[-limit:])) == 1
 
 
-def _failed(sight: Sight, world: WorldSeen, code: int) -> Action:
+def _go_on(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action:
+    """Those that are left go on as they are, where they can; else all are ended."""
+    return in_process.heal(sight, world, now, cause) or Stop(cause)
+
+
+def _failed(sight: Sight, world: WorldSeen, code: int, now: float) -> Action:
     if sight.wish is not None and sight.failures > sight.wish.restart_limit:
         reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
         return End(ReplicaExit.FAILED, code, reason)
@@ -89,7 +98,7 @@ def _failed(sight: Sight, world: WorldSeen, code: int) -> Action:
         return End(ReplicaExit.FAILED, code, reason)
     if world.change is not None and not world.stepping:
         return Revert(f"a worker ended with {code} before the first step")
-    return Stop(Cause.FAILURE)
+    return _go_on(sight, world, now, Cause.FAILURE)
 
 
 def _abandoned(sight: Sight) -> bool:

@@ -29,13 +29,13 @@ _GATHER_SECONDS = 1.0
 
 def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
     """Return what has to be done, or waited for, before the workers are asked to park."""
-    if not isinstance(action, Swap) or not isinstance(form := _after(sight, world, action), Form):
+    if not isinstance(action, Swap) or not isinstance(form := after(sight, world, action), Form):
         return None
     preparing = world.preparing
     if preparing is not None and preparing.form != form:
         return Discard(None)
-    if preparing is None and (gathering := _gathering(sight, form, now)):
-        return gathering
+    if preparing is None and (waits := gathering(sight, form, now)):
+        return waits
     if sight.rules.prepare_seconds == 0:
         return None
     if preparing is None:
@@ -48,14 +48,14 @@ def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action 
     return Wait(f"workers of a world of {len(form.members)} replicas get ready", until)
 
 
-def _after(sight: Sight, world: WorldSeen, swap: Swap) -> Action:
+def after(sight: Sight, world: WorldSeen, swap: Swap) -> Action:
     """What would be formed if this world ended now and nobody else were waited for."""
     cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
     ended = replace(world, phase=Phase.ENDED, ended_by=cause, parking=None)
     return forming.between(replace(sight, world=ended), math.inf)
 
 
-def _gathering(sight: Sight, form: Form, now: float) -> Wait | None:
+def gathering(sight: Sight, form: Form, now: float) -> Wait | None:
     """Several that come at once are one change; less than was wished waits for who is here."""
     assert sight.wish is not None
     goal, _ = goal_of(sight, sight.wish)

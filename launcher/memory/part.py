@@ -107,6 +107,10 @@ class MemoryPart:
         if agreed.shared and self._sharing is not None:  # it will be asked for
             self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
 
+    def goes_on(self, world: WorldDocument) -> None:
+        """Workers went over into another world: whatever is in memory stays what it was."""
+        self._world = world
+
     async def answer(self, said: frames.Fetch | frames.Offer, connection: Connection) -> None:
         """Serve another agent.
 

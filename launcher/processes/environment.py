@@ -23,6 +23,8 @@ class Injection:
     agent: str
     #: File for what the script imported; None where nobody asks.
     learn: str | None = None
+    #: ``elastic`` in BRAIN_WORKER: where the agent listens for sessions; None: it does not.
+    elastic: Mapping[str, object] | None = None
     #: What a prepared worker needs beside: ``gate``, ``since`` and ``checkpoints``.
     gate: Mapping[str, object] = field(default_factory=dict)
 
@@ -42,22 +44,11 @@ def worker_environment(
         BadInput: ``--virtual-local-rank`` with fewer devices visible than workers.
     """
     base = {k: v for k, v in config.environment.items() if k != "BRAIN_WORKER"}
-    rank = str(world.first_rank(group_rank) + local_rank)
     ours = {
-        "RANK": rank,
+        **world_environment(world, group_rank, local_rank),
         "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(world.processes),
-        "LOCAL_WORLD_SIZE": str(world.member(group_rank).processes),
-        "GROUP_RANK": str(group_rank),
-        "GROUP_WORLD_SIZE": str(len(world.members)),
         "ROLE_NAME": config.role,
-        "ROLE_RANK": rank,
-        "ROLE_WORLD_SIZE": str(world.processes),
-        "MASTER_ADDR": world.master_addr,
-        "MASTER_PORT": str(world.master_port),
         "TORCHELASTIC_RUN_ID": world.run_id,
-        "TORCHELASTIC_RESTART_COUNT": str(world.restart_count),
-        "TORCHELASTIC_MAX_RESTARTS": str(world.max_restarts),
         # Rank 0 keeps the store, so that it ends with its world.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(config.signals),
@@ -70,6 +61,34 @@ def worker_environment(
     if config.virtual_local_rank:
         ours |= _only_device(base, local_rank)
     return base | ours | _injected(config, world, base, injection)
+
+
+def world_environment(world: WorldDocument, group_rank: int, local_rank: int) -> dict[str, str]:
+    """What of it differs from world to world."""
+    rank = str(world.first_rank(group_rank) + local_rank)
+    return {
+        "RANK": rank,
+        "WORLD_SIZE": str(world.processes),
+        "LOCAL_WORLD_SIZE": str(world.member(group_rank).processes),
+        "GROUP_RANK": str(group_rank),
+        "GROUP_WORLD_SIZE": str(len(world.members)),
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": str(world.processes),
+        "MASTER_ADDR": world.master_addr,
+        "MASTER_PORT": str(world.master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(world.restart_count),
+        "TORCHELASTIC_MAX_RESTARTS": str(world.max_restarts),
+    }
+
+
+def world_place(world: WorldDocument) -> dict[str, object]:
+    """What of BRAIN_WORKER differs from world to world."""
+    return {
+        "epoch": world.epoch,
+        "generation": world.generation,
+        "nodes": len({member.node for member in world.members}),
+        "replicas": len(world.members),
+    }
 
 
 def worker_arguments(config: LaunchConfig, local_rank: int) -> list[str]:
@@ -99,10 +118,7 @@ def _injected(
         "v": 1,
         "job": world.job,
         "replica": config.replica,
-        "epoch": world.epoch,
-        "generation": world.generation,
-        "nodes": len({member.node for member in world.members}),
-        "replicas": len(world.members),
+        **world_place(world),
         "accelerator": config.accelerator,
         "collector": config.collector_socket,
         "agent": injection.agent,
@@ -111,6 +127,7 @@ def _injected(
         "probe": injection.probe,
         "learn": injection.learn,
         "memory": config.memory,
+        "elastic": injection.elastic,
         # What children of the worker shall find again.
         "pythonpath": before,
     }

@@ -133,7 +133,7 @@ class GuestCrew(Crew):
         """There is nothing to wait for."""
         await asyncio.Event().wait()
 
-    async def _started(self, world: WorldDocument) -> Any:
+    async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:
         turn = Turn(world, self._rank_in(world), lambda exit: self._exited(world.epoch, exit))
         self.offer(turn)
         return turn

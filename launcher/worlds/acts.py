@@ -24,7 +24,7 @@ _LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.005
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 
 
-async def carry_out(action: sight.Action, it: Standing) -> None:  # noqa: C901  one case each
+async def carry_out(action: sight.Ordinary, it: Standing) -> None:  # noqa: C901  one case each
     """Do it."""
     match action:
         case sight.Stay() | sight.Wait():
@@ -70,7 +70,7 @@ def park(it: Standing, mode: Mode) -> None:
 
 def prepare(it: Standing, formed: sight.Form) -> None:
     """Have the workers of the next world started and held, while this one trains."""
-    document = _document(it, formed)
+    document = document_of(it, formed)
     it.prepared_epoch = document.epoch
     it.preparation = Preparation(formed, document, since=it.clock())
     order = frames.encoded(frames.Prepare(world=document))
@@ -89,8 +89,9 @@ def discard(it: Standing, reason: str | None) -> None:
         preparation.failed = preparation.failed or reason
         it.say(f"nothing is prepared: {preparation.failed}")
     order = frames.Discard(epoch=preparation.document.epoch)
-    for peer in _peers_of(it, preparation.document):
-        peer.connection.send(order)
+    for replica in preparation.involved:
+        if peer := it.peers.get(replica):
+            peer.connection.send(order)
 
 
 def hold(it: Standing, reason: str) -> None:
@@ -156,7 +157,7 @@ async def form(it: Standing, formed: sight.Form) -> None:
         it.say(str(cannot))
         await asyncio.sleep(_RETRY_SECONDS)
         return
-    document = _prepared(it, formed) or _document(it, formed)
+    document = _prepared(it, formed) or document_of(it, formed)
     it.books.note(
         epoch=document.epoch,
         hopeless="",
@@ -204,7 +205,8 @@ async def _put_back(it: Standing, revert: bool) -> None:
         it.confirm()
 
 
-def _document(it: Standing, formed: sight.Form) -> WorldDocument:
+def document_of(it: Standing, formed: sight.Form) -> WorldDocument:
+    """The next world, with an epoch that nobody has heard of."""
     terms, ledger = it.terms, it.books.ledger
     first = it.peers.get(formed.members[0].replica)
     assert first is not None

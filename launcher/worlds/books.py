@@ -110,10 +110,16 @@ class Books:
             WorldEvent.STEPPING,
             watch,
             downtime_seconds=max(0.0, first - last) if last and first else None,
-            steps_redone=None if past is None else past.redone(watch.loaded),
+            steps_redone=None
+            if past is None
+            else 0
+            if watch.in_process
+            else past.redone(watch.loaded),
             loaded=watch.loaded[-1] if watch.loaded else None,
         )
         begun = 0 if past is None else past.at(watch.loaded, self.ledger.begun)
+        if watch.in_process:  # its workers went on counting
+            begun = self.ledger.begun
         self.note(stepped=True, begun=begun, past=watch.past if watch.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:

@@ -5,6 +5,7 @@ through ``tell``, which swallows frames while there is no coordinator.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -23,15 +24,19 @@ from launcher.memory.parts import Part
 from launcher.processes import room, standstill
 from launcher.processes.nursery import Nursery
 from launcher.processes.process import free_port, port_taken
+from launcher.processes.sessions import Message
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
 from launcher.worlds.peers import HEARTBEAT_SECONDS
+from launcher.worlds.staying import Staying, rank_in
 
 #: Announcements that still matter to a coordinator which did not hear them, and how many.
 _LASTING = frozenset({"loaded", "saved", "stepping"})
 _LASTING_LOADS, _LASTING_SAVES = 100, 20
 #: Seconds that workers' imports may take before this agent is used without them.
 _WARM_SECONDS = 120.0
+#: Seconds that workers may take to end which have no place in the next world.
+_PARTING_SECONDS = 5.0
 
 Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
 
@@ -72,6 +77,8 @@ class Crew:
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         #: Where workers ask for shards of data.
         self.door = Door(tell)
+        #: Workers that go over into the next world without being ended.
+        self.staying = Staying(host, lambda: self.config.replica, tell)
         #: The batch that the script is to take, as last heard, and where it reads it.
         self._batch: BatchWish | None = None
         self._batch_file = BatchFile(config.batch_file)
@@ -177,13 +184,18 @@ class Crew:
         """Carry out one order after the other, for ever."""
         while True:
             match await self._orders.get():
+                case frames.Run(world=world, in_process=True) as run:
+                    await self._go_over(world, run.memory)
                 case frames.Run(world=world, memory=memory):
                     await self._run(world, memory)
+                case frames.Prepare(world=world, in_process=True):
+                    await self._build(world)
                 case frames.Prepare(world=world):
                     await self._prepare(world)
                 case frames.Discard(epoch=epoch):
                     if self._next is not None and epoch in (0, self._next.world.epoch):
                         await self._discard()
+                    self._unbuild(epoch)
                 case frames.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
                     if epoch == self.epoch:
                         await self._stop(grace, lost=lost)
@@ -201,9 +213,11 @@ class Crew:
     async def _run(self, world: WorldDocument, memory: Part | None) -> None:
         if self.last is not None and world.epoch <= self.last.epoch:
             return
+        self._unbuild(0)
         if self._workers is not None:
             await self._stop(0)
         self.last = world
+        self.staying.over(world.epoch)
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self._memory.began(world, memory)
         self._tell_batch(world)
@@ -230,21 +244,29 @@ class Crew:
         waiting.release()
         return waiting
 
-    async def _started(self, world: WorldDocument) -> Workers:
+    async def _started(self, world: WorldDocument, *, joining: bool = False) -> Workers:
         return await Workers.start(
             self.config,
             world,
             self._rank_in(world),
             nursery=self._nursery,
             on_event=self._announced,
-            on_exit=lambda exit: self._exited(world.epoch, exit),
+            on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
             door=self.door,
+            on_session=self._session,
+            joining=joining,
         )
 
     async def _stop(self, grace_seconds: float, *, lost: bool = False) -> None:
         workers = self._workers
         assert workers is not None
         self._stopping = True
+        if self.staying.parting and workers.sessions is not None:
+            self.staying.parting = False
+            workers.sessions.tell("go")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PARTING_SECONDS):
+                    await workers.wait()
         self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False
         if lost:
@@ -268,8 +290,9 @@ class Crew:
                 self._rank_in(world),
                 nursery=self._nursery,
                 on_event=self._announced,
-                on_exit=lambda exit: self._exited(world.epoch, exit),
+                on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
                 door=self.door,
+                on_session=self._session,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
             self._refuse(world.epoch, str(cannot))
@@ -287,6 +310,86 @@ class Crew:
 
     def _refuse(self, epoch: int, reason: str) -> None:
         self._tell(frames.Prepared(epoch=epoch, ok=False, reason=reason))
+
+    # --- worlds that end no process --------------------------------------------------------
+
+    async def _build(self, world: WorldDocument) -> None:
+        """Build the next world beside the training; without workers here, start them into it."""
+        await self._discard()
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        self.staying.coming = world
+        if self._workers is not None:
+            self.staying.begin(self._workers, world, now=False)
+            return
+        try:
+            self._next = await self._started(world, joining=True)
+        except (BadInput, OSError) as cannot:
+            self._refuse(world.epoch, str(cannot))
+
+    def _unbuild(self, epoch: int) -> None:
+        """What was being built does not come."""
+        coming = self.staying.coming
+        if coming is None or epoch not in (0, coming.epoch):
+            return
+        self.staying.coming = None
+        if self._workers is not None and self._workers.sessions is not None:
+            self._workers.sessions.tell("discard", epoch=coming.epoch)
+
+    async def _go_over(self, world: WorldDocument, memory: Part | None) -> None:
+        """The next world is decided: as it was built, or at once where the present one is over."""
+        coming, self.staying.coming = self.staying.coming, None
+        built = coming is not None and _same(coming, world)
+        if self._next is not None and built:
+            self._workers, self._next = self._next, None
+            self._memory.began(world, memory)
+        elif self._next is not None:
+            await self._discard()
+        workers = self._workers
+        if workers is None or workers.sessions is None:
+            self._tell(frames.Torn(epoch=world.epoch, reason="no worker is left", unbuilt=True))
+            return
+        group_rank = rank_in(world, self.config.replica)
+        if built:
+            workers.sessions.tell("commit", epoch=world.epoch)
+        else:
+            self.staying.begin(workers, world, now=True)
+        self.staying.parting = group_rank is None
+        if group_rank is None:
+            return
+        self.last = world
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        workers.joining = False
+        workers.go_over(world, group_rank)
+        self._memory.goes_on(world)
+        self.staying.over(world.epoch)
+        self._phase("running")
+        for exit in workers.exits:  # it was said of the world before
+            self._exited(world.epoch, exit)
+
+    def asked(self, asked: frames.Appoint | frames.Agree | frames.Post) -> None:
+        """Pass on what is asked, or told, about a world that is being built."""
+        sessions = None if self._workers is None else self._workers.sessions
+        match asked:
+            case frames.Post():
+                self.staying.posted(asked, self._workers, self._next)
+            case frames.Appoint(epoch=epoch) if sessions is not None:
+                sessions.tell_one(0, "at", epoch=epoch)
+            case frames.Agree(epoch=epoch, step=step) if sessions is not None:
+                sessions.tell("propose", epoch=epoch, step=step)
+            case frames.Agree(epoch=epoch, step=step):  # newcomers make no step before
+                there = self._next is not None
+                self._tell(frames.Agreed(epoch=epoch, step=step, ok=there))
+
+    def _session(self, workers: Workers, what: str, message: Message) -> None:
+        if what == "moved" and message["epoch"] == self.epoch:
+            self.tell_progress()
+            self._tell(frames.Started(epoch=self.epoch))
+        else:
+            self.staying.heard(workers, what, message)
+
+    def _epoch_now(self, world: WorldDocument) -> int:
+        """Epoch of workers that were started for ``world``, and may have gone over since."""
+        return world.epoch if self._next is not None else max(world.epoch, self.epoch)
 
     # --- what workers say ------------------------------------------------------------------
 
@@ -333,6 +436,8 @@ class Crew:
 
     def tell_again(self) -> None:
         """Say to another coordinator what probes said once: nobody may have been there to hear."""
+        if self._workers is not None and self._workers.elastic:
+            self._tell(frames.Elastic(epoch=self.epoch))
         for event in self._said:
             self._tell(frames.Said(event=event))
         self.door.tell_again()

@@ -357,6 +357,8 @@ class Participant:
                 self._crew.park(epoch, Park(mode))
             case frames.Answered() | frames.Shared():
                 self._crew.door.heard(frame)
+            case frames.Appoint() | frames.Agree() | frames.Post():
+                self._crew.asked(frame)
             case frames.Check():
                 self._beside(self._check(frame))
             case frames.Look():

@@ -88,7 +88,8 @@ class Preparing:
 
     form: "Form"
     since: float
-    #: All its agents said that their workers wait at the gate.
+    #: All its agents said that their workers wait at the gate; or, in process, that they have
+    #: built its group and change at one step.
     ready: bool = False
     #: Why it cannot be; the change takes the ordinary way.
     failed: str | None = None
@@ -125,6 +126,16 @@ class WorldSeen:
     failed: int | None = None
     #: A worker ended itself because its lease ran out.
     dispersed: bool = False
+    #: All its workers can go over into another world without being ended.
+    elastic: bool = False
+    #: It was formed by workers that went over into it.
+    in_process: bool = False
+    #: Members some of whose workers have ended, or were never there.
+    broken: frozenset[int] = frozenset()
+    #: Since when workers say that they cannot reach each other; None: they do not.
+    torn_since: float | None = None
+    #: They say that they have never met.
+    unbuilt: bool = False
     #: Another program listens where the workers were to meet; it is no failure of theirs.
     port_taken: bool = False
     #: All workers ended with 0.
@@ -245,9 +256,13 @@ class Unpark:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Start the workers of the next world and hold them at the gate; this one trains on."""
+    """Start the workers of the next world and hold them at the gate; this one trains on.
+
+    In process those that run build its group instead, and only newcomers are started.
+    """
 
     form: "Form"
+    in_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +297,20 @@ class Form:
     generation: int
     #: Replicas wished for by that generation.
     goal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """All are ready to go over at one step: the next world is decided."""
+
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """Those that are left go over into a world of their own, at once."""
+
+    form: Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +351,10 @@ class End:
     reason: str
 
 
-Action = (
+#: What is carried out by ``launcher.worlds.acts``; the rest by ``launcher.worlds.in_process``.
+Ordinary = (
     Stay | Wait | Prepare | Discard | Park | Unpark | Swap | Stop
     | Form | Relabel | Release | Hold | Revert | End
 )  # fmt: skip
+Action = Ordinary | Switch | Heal
 STAY = Stay()

@@ -185,22 +185,23 @@ class Standing:
             watch.phase = Phase.ENDED
             past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
             books.note(ended=True, ended_by=watch.ended_by, past=past)
-            self._tell_lost(watch)
+            if watch.untold is not None:
+                self.tell_lost(watch.untold)
+                watch.untold = None
         if watch.phase is not Phase.RUNNING or not watch.formed:
             return
         if not books.ledger.formed:
             books.note(formed=True)
+            if watch.in_process:  # what its workers told as they came is how far the last one went
+                books.note(past=watch.past)
             books.tell(WorldEvent.FORMED, watch, detail=self._layout(watch))
         if watch.stepping and not books.ledger.stepped and not watch.unloaded:
             books.tell_stepping(watch)
             self.confirm()
 
-    def _tell_lost(self, watch: Watch) -> None:
-        """A world was lost, and all its workers' ends are known: who failed first, and why."""
-        cause = watch.untold
-        if cause is None:
-            return
-        watch.untold = None
+    def tell_lost(self, cause: Cause) -> None:
+        """The present world was lost, and what can be known of it is: who failed first, and why."""
+        watch = self.running
         found, detail = self.found(cause), self.loss(cause)
         if found is not None and cause is Cause.FAILURE:
             found = self.follow(found)
@@ -213,7 +214,8 @@ class Standing:
         wish, rules, members = self.wish, self.terms.rules, watch.document.members
         stay = rules.spares or (wish is not None and len(members) < wish.replicas)
         agents = [peer.seen() for peer in self.peers] if stay else []
-        return layout(members, agents, 1 if wish is None else wish.unit, rules)
+        how = "in process; " if watch.in_process else ""
+        return how + layout(members, agents, 1 if wish is None else wish.unit, rules)
 
     def confirm(self) -> None:
         """The change is behind us, one way or the other."""

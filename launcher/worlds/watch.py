@@ -103,6 +103,14 @@ class Watch:
         self.unloaded = False
         #: Another program has the port where the workers were to meet.
         self.port_taken = False
+        #: Replicas whose workers all have a session, and whether they came over in process.
+        self.elastic: set[int] = set()
+        self.in_process = False
+        #: Replica -> world of its workers, which have no place here and are to end.
+        self.parting: dict[int, int] = {}
+        #: Since when workers cannot reach each other, and whether they have ever met.
+        self.torn_at: float | None = None
+        self.unbuilt = False
         self._since, self._declared, self._blind = since, declared, blind
         self._dispersed = False
         self._members = frozenset(member.replica for member in document.members)
@@ -144,6 +152,18 @@ class Watch:
     def replicas(self) -> frozenset[int]:
         """Its members."""
         return self._members
+
+    def follow(self, before: "Watch") -> None:
+        """Its workers are those of the world before, went over, and have saved what they saved."""
+        self.in_process, self.elastic = True, set(self._members)
+        self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
+        self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
+        self._saved_step, self.loaded = before._saved_step, list(before.loaded)
+
+    def torn(self, *, unbuilt: bool, now: float) -> None:
+        """Workers cannot reach each other."""
+        self.torn_at = now if self.torn_at is None else self.torn_at
+        self.unbuilt |= unbuilt
 
     def remembers(
         self, replica: int, memory: MemoryCheckpoint, now: datetime
@@ -340,6 +360,11 @@ class Watch:
             formed=self.formed,
             stepping=self.stepping,
             failed=self._failed,
+            elastic=self.elastic >= self._members,
+            in_process=self.in_process,
+            broken=self._broken(),
+            torn_since=self.torn_at,
+            unbuilt=self.unbuilt,
             dispersed=self._scattered(),
             port_taken=self.port_taken,
             finished=self.finished,
@@ -377,6 +402,11 @@ class Watch:
         """Workers went whose end says nothing about the script."""
         late = self._parking is None and self._asked_ends
         return self._dispersed or late or self._lease_ends
+
+    def _broken(self) -> frozenset[int]:
+        """Members that cannot go on as they are."""
+        ended = {replica for replica, _ in self._exits}
+        return frozenset(ended | (self._members - self._running))
 
     def _reached(self) -> bool:
         """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has

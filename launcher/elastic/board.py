@@ -1,0 +1,75 @@
+"""Where members of a world that is being built leave their addresses for each other.
+
+A store for torch's process groups without a server of its own: what is set goes by the agents and
+their coordinator to all members, and is waited for here. No connection is made for it, so none can
+be late or refused. Each world has a board of its own, so nothing on it is stale.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+
+class Over(RuntimeError):
+    """The world that this board was for does not come."""
+
+
+class Board(dist.Store):  # type: ignore[misc]  # torch has no types here
+    """The board of one world; values are bytes."""
+
+    def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:
+        """``post`` takes what is set to all other members."""
+        super().__init__()
+        self._post, self._patience_seconds = post, patience_seconds
+        self._values: dict[str, bytes] = {}
+        self._over = False
+        self._changed = threading.Condition()
+
+    def posted(self, key: str, value: bytes) -> None:
+        """Another member has set something."""
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """Whoever waits here is let go with ``Over``."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def set(self, key: str, value: Any) -> None:
+        """Tell all members."""
+        content = value.encode() if isinstance(value, str) else bytes(value)
+        self.posted(key, content)
+        self._post(key, content)
+
+    def get(self, key: str) -> bytes:
+        """What somebody has set, as soon as that is here."""
+        self.wait([key])
+        return self._values[key]
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of these are here."""
+        return all(key in self._values for key in keys)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Wait until all of these are here.
+
+        Raises:
+            Over: the world does not come.
+            TimeoutError: they do not come.
+        """
+        seconds = self._patience_seconds if timeout is None else timeout.total_seconds()
+        until = time.monotonic() + min(seconds, self._patience_seconds)
+        with self._changed:
+            while not self.check(keys):
+                if self._over:
+                    raise Over("the world that was being built does not come")
+                if not self._changed.wait(until - time.monotonic()):
+                    raise TimeoutError(f"no member has told {', '.join(keys)}")

@@ -1,0 +1,147 @@
+"""What newcomers receive: the state of the loop, the network and its optimizers.
+
+Everybody says how many steps it has completed; whoever is behind takes the state of one that is
+not, and those who give share the work. A number travels instead of each tensor in the state's
+outline; tensors on the group's device travel as they are, into place where there is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from launcher.elastic.groups import Group
+
+#: What a member says that has no state, or only a part of one.
+NOTHING = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """Who gives the state to whom."""
+
+    #: Steps that the most advanced have completed.
+    steps: int
+    #: Rank that receives -> rank that gives.
+    givers: Mapping[int, int]
+
+
+def moves(steps: Sequence[int]) -> Moves:
+    """Share the giving among the most advanced.
+
+    Args:
+        steps: steps completed, by rank; ``NOTHING`` where there is no state.
+
+    >>> moves([7, 7, -1, -1, 6]).givers
+    {2: 0, 3: 1, 4: 0}
+
+    Raises:
+        RuntimeError: nobody has a state.
+    """
+    most = max(steps)
+    if most == NOTHING:
+        raise RuntimeError("no member of the new world has a complete state")
+    ahead = [rank for rank, each in enumerate(steps) if each == most]
+    behind = [rank for rank, each in enumerate(steps) if each != most]
+    givers = {rank: ahead[at % len(ahead)] for at, rank in enumerate(behind)}
+    return Moves(steps=most, givers=givers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """Stands for a tensor in an outline."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one process holds of the job's state."""
+
+    module: torch.nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    #: Name -> object with ``state_dict`` and ``load_state_dict``.
+    others: Mapping[str, Any]
+
+
+def give(group: Group, rank: int, held: Held, loop: Mapping[str, Any]) -> None:
+    """Send the state to one member; ``loop`` goes along as it is."""
+    tensors: list[torch.Tensor] = []
+    outline = {
+        "loop": dict(loop),
+        "optimizers": [_outlined(o.state_dict(), tensors, group) for o in held.optimizers],
+        "others": {name: each.state_dict() for name, each in held.others.items()},
+        "near": [t for t in _network(held.module) if not _travels(t, group)],
+    }
+    content = io.BytesIO()
+    torch.save(outline, content)
+    words = torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8).to(group.device)
+    group.send(torch.tensor([len(words)], device=group.device), rank)
+    group.send(words, rank)
+    for tensor in [t for t in _network(held.module) if _travels(t, group)] + tensors:
+        group.send(tensor, rank)
+
+
+def take(group: Group, rank: int, held: Held) -> dict[str, Any]:
+    """Receive the state from one member; returns ``loop``."""
+    length = torch.zeros(1, dtype=torch.int64, device=group.device)
+    group.receive(length, rank)
+    words = torch.empty(int(length), dtype=torch.uint8, device=group.device)
+    group.receive(words, rank)
+    words = words.cpu()
+    # As trusted as the gradients that come the same way.
+    content = ctypes.string_at(words.data_ptr(), len(words))
+    outline = torch.load(io.BytesIO(content), weights_only=False)
+    for tensor in _network(held.module):
+        if _travels(tensor, group):
+            group.receive(tensor, rank)
+        else:
+            tensor.copy_(outline["near"].pop(0))
+    states = [_filled(each, group, rank) for each in outline["optimizers"]]
+    for optimizer, state in zip(held.optimizers, states, strict=True):
+        optimizer.load_state_dict(state)
+    for name, each in held.others.items():
+        each.load_state_dict(outline["others"][name])
+    loop: dict[str, Any] = outline["loop"]
+    return loop
+
+
+def _network(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """All that a network holds, in one order everywhere."""
+    for each in (*module.parameters(), *module.buffers()):
+        yield each.detach()
+
+
+def _travels(tensor: torch.Tensor, group: Group) -> bool:
+    return bool(tensor.device.type == torch.device(group.device).type and tensor.numel() > 0)
+
+
+def _outlined(state: Any, tensors: list[torch.Tensor], group: Group) -> Any:
+    if isinstance(state, torch.Tensor) and _travels(state, group):
+        tensors.append(state)
+        return _Tensor(len(tensors) - 1, tuple(state.shape), state.dtype)
+    if isinstance(state, dict):
+        return {key: _outlined(each, tensors, group) for key, each in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_outlined(each, tensors, group) for each in state)
+    return state
+
+
+def _filled(outline: Any, group: Group, rank: int) -> Any:
+    """Receive the tensors of an outline, in the order in which they were found."""
+    if isinstance(outline, _Tensor):
+        tensor = torch.empty(outline.shape, dtype=outline.dtype, device=group.device)
+        group.receive(tensor, rank)
+        return tensor
+    if isinstance(outline, dict):
+        return {key: _filled(each, group, rank) for key, each in outline.items()}
+    if isinstance(outline, list | tuple):
+        return type(outline)(_filled(each, group, rank) for each in outline)
+    return outline

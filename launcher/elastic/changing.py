@@ -1,0 +1,123 @@
+"""A worker's part in a change of the world, decided. Pure: nothing here waits, sends or builds.
+
+Every message names the epoch of the world that is to come; what is said of an older one is old.
+A planned change has a step at which all members change: each agrees to it only if it is not there
+yet, and from then on does not go past it before it was told whether the others agreed, too. So
+nothing is asked between changes, and no step needs an exchange for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+
+class Due(Enum):
+    """What a worker does at the end of a step, or where a step failed."""
+
+    GO_ON = "go on"
+    #: What is to come is not decided, or not built.
+    WAIT = "wait"
+    MOVE = "move"
+    #: The next world has no place for it.
+    PART = "part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The next world as this worker is told of it."""
+
+    epoch: int
+    rank: int
+    size: int
+    #: The present world is over: nobody waits for a step.
+    now: bool = False
+    #: It has no place there.
+    parting: bool = False
+    #: Address of this machine, where peers reach it.
+    host: str = "127.0.0.1"
+    #: Of the environment, what is different there.
+    environment: dict[str, str] = field(default_factory=dict)
+    #: Of BRAIN_WORKER, the same.
+    place: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """What is known of the next world."""
+
+    plan: Plan | None = None
+    built: bool = False
+    #: Steps after which all change; None: that is not agreed.
+    at: int | None = None
+    committed: bool = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether steps have to ask for it at all."""
+        return self.plan is not None and (self.plan.now or self.at is not None)
+
+    @property
+    def now(self) -> bool:
+        """Whether nobody waits for a step."""
+        return self.plan is not None and self.plan.now
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is decided, and its members have met."""
+        return self.built and (self.now or self.committed)
+
+    def about(self, epoch: int) -> bool:
+        """Whether something said of ``epoch`` is of this."""
+        return self.plan is not None and self.plan.epoch == epoch
+
+    def planned(self, plan: Plan, world: int) -> Coming:
+        """Another plan; one that is older than what is known changes nothing."""
+        newest = world if self.plan is None else max(world, self.plan.epoch)
+        return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
+
+    def ready(self, epoch: int) -> Coming:
+        """The group of its members is there."""
+        return replace(self, built=True) if self.about(epoch) else self
+
+    def agreed(self, epoch: int, step: int) -> Coming:
+        """All shall change after ``step`` steps."""
+        return replace(self, at=step) if self.about(epoch) else self
+
+    def decided(self, epoch: int) -> Coming:
+        """All agreed: there is no way back."""
+        return replace(self, committed=True) if self.about(epoch) else self
+
+    def dropped(self, epoch: int) -> Coming:
+        """It does not come; 0: whatever was to. What all agreed to comes."""
+        old = self.plan is None or (epoch != 0 and not self.about(epoch))
+        return self if old or self.committed else Coming()
+
+    def due(self, steps: int) -> Due:
+        """What to do after so many steps."""
+        plan = self.plan
+        if plan is None or not self.watched:
+            return Due.GO_ON
+        if plan.now:
+            return Due.MOVE if self.built else Due.WAIT
+        if self.at is not None and steps < self.at:
+            return Due.GO_ON
+        if not self.committed:
+            return Due.WAIT
+        if plan.parting:
+            return Due.PART
+        return Due.MOVE if self.built else Due.WAIT
+
+
+def step_to_change_at(steps: int, step_seconds: float, told_seconds: float = 0.02) -> int:
+    """How many steps will be complete when all change, for a worker that has completed ``steps``.
+
+    Everybody shall hear of it before, which takes ``told_seconds``; who would have to be told
+    later waits.
+
+    >>> step_to_change_at(100, 0.05), step_to_change_at(100, 0.001), step_to_change_at(100, 0.0)
+    (102, 122, 102)
+    """
+    meanwhile = told_seconds / step_seconds if step_seconds > 0 else 0.0
+    return steps + 2 + (int(meanwhile) if meanwhile >= 1 else 0)

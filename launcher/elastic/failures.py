@@ -1,0 +1,30 @@
+"""Which exceptions say that a peer is gone; any other one is the script's own."""
+
+import torch.distributed as dist
+
+#: What gloo, NCCL and the kernel say of a connection that ended.
+_SIGNS = (
+    "gloo/transport",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket closed",
+    "NCCL",
+    "ncclRemoteError",
+    "ncclSystemError",
+    "communicator was aborted",
+)
+
+
+def of_communication(error: BaseException) -> bool:
+    """Whether it may come from a peer that is gone.
+
+    >>> of_communication(RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    True
+    >>> of_communication(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    False
+    """
+    if not isinstance(error, RuntimeError):
+        return False
+    known = isinstance(error, dist.DistError | TimeoutError)
+    return known or any(sign in str(error) for sign in _SIGNS)

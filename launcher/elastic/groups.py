@@ -1,0 +1,184 @@
+"""Process groups of which torch's registry knows nothing: built beside a training, ended at once.
+
+gloo opens one connection per pair of members, each to the listening port of one of both. Those
+ports are told on the board, so that a group's own connections are known among all of a process's,
+and ``end`` can shut them down: ``abort`` of torch 2.13 does not wake who waits in a gloo exchange.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from launcher.elastic.board import Board
+
+#: Nothing waits by time here: who waits for a peer that is gone is told so.
+_FOREVER = timedelta(hours=24)
+#: A group's threads have let go of everything so long after its last use (launcher/inject/parting).
+STILL_SECONDS = 10.0
+
+Address = tuple[str, int]
+_building = threading.Lock()
+
+
+class Group:
+    """The members of one world, connected."""
+
+    def __init__(self, rank: int, size: int, group: Any, backend: Any, ends: set[Address]) -> None:
+        """Use ``build``."""
+        self.rank, self.size, self.group = rank, size, group
+        self._backend, self._ends = backend, ends
+        cuda = hasattr(backend, "abort") and not ends and size > 1
+        self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
+        self.ended = False
+
+    def gather(self, values: Sequence[int]) -> list[list[int]]:
+        """What every member gives, by rank."""
+        mine = torch.tensor(list(values), dtype=torch.int64, device=self.device)
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        self.group.allgather([found], [mine]).wait()
+        return [each.tolist() for each in found]
+
+    def send(self, tensor: torch.Tensor, rank: int) -> None:
+        """Give a tensor to one member."""
+        self.group.send([tensor.contiguous()], rank, 0).wait()
+
+    def receive(self, tensor: torch.Tensor, rank: int) -> None:
+        """Take a tensor from one member, into this one."""
+        into = tensor if tensor.is_contiguous() else torch.empty_like(tensor).contiguous()
+        self.group.recv([into], rank, 0).wait()
+        if into is not tensor:
+            tensor.copy_(into)
+
+    def end(self) -> None:
+        """Let whoever waits for a member of it raise, here and there, now and ever after."""
+        self.ended = True
+        if self._ends:
+            _shut(self._ends)
+        elif self.size > 1:
+            self._backend.abort()
+
+
+def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group:
+    """Meet all members of the world that ``board`` is for.
+
+    Raises:
+        RuntimeError: they do not meet.
+    """
+    group = dist.ProcessGroup(board, rank, size)
+    make = _nccl if cuda else _gloo
+    kind, backend, ends = make(board, rank, size, host)
+    group._set_default_backend(kind)
+    group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
+    return Group(rank, size, group, backend, ends)
+
+
+def _gloo(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = _FOREVER
+    with _building:
+        before = {port for _, port in _listening()}
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+        mine = [end for end in _listening() if end[1] not in before]
+    board.set(f"ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
+    backend = dist.ProcessGroupGloo(board, rank, size, options)
+    ends = {end for each in range(size) for end in _ends(board.get(f"ends/{each}"))}
+    return dist.ProcessGroup.BackendType.GLOO, backend, ends if size > 1 else set()
+
+
+def _nccl(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = _FOREVER
+    backend = dist.ProcessGroupNCCL(board, rank, size, options)
+    return dist.ProcessGroup.BackendType.NCCL, backend, set()
+
+
+def _ends(told: bytes) -> list[Address]:
+    words = told.decode().split()
+    return [(at, int(port)) for at, port in zip(words[::2], words[1::2], strict=True)]
+
+
+def _listening() -> list[Address]:
+    return [own for _, own, peer in _connections() if peer is None]
+
+
+def _shut(ends: set[Address]) -> None:
+    """Shut down connections of which one side is among ``ends``."""
+    for fd, own, peer in _connections():
+        if peer is not None and (own in ends or peer in ends):
+            _with_socket(fd, lambda found: found.shutdown(socket.SHUT_RDWR))
+
+
+def _connections() -> list[tuple[int, Address, Address | None]]:
+    """TCP sockets of this process: descriptor, own address, that of the other side."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+        except OSError:
+            continue
+        said = _with_socket(int(name), _addresses)
+        if said is not None:
+            found.append((int(name), *said))
+    return found
+
+
+def _addresses(found: socket.socket) -> tuple[Address, Address | None] | None:
+    if found.type != socket.SOCK_STREAM or found.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        peer = _plain(found.getpeername())
+    except OSError:
+        peer = None
+    return _plain(found.getsockname()), peer
+
+
+def _plain(address: Any) -> Address:
+    return str(address[0]).removeprefix("::ffff:"), int(address[1])
+
+
+def _with_socket(fd: int, act: Any) -> Any:
+    """What ``act`` says of a descriptor's socket; None where it went meanwhile."""
+    try:
+        copy = socket.socket(fileno=os.dup(fd))
+    except OSError:
+        return None
+    try:
+        return act(copy)
+    except OSError:
+        return None
+    finally:
+        copy.close()
+
+
+class Keeping:
+    """Old groups, kept until nothing of theirs moves: earlier torch 2.13 may hang."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[float, Any]] = []
+
+    def keep(self, group: Group) -> None:
+        """Take an old group, and let go of those that have been still for long."""
+        now = time.monotonic()
+        for at, old in list(self._kept):
+            if now - at > STILL_SECONDS:
+                self._kept.remove((at, old))
+                ctypes.pythonapi.Py_DecRef(ctypes.py_object(old.group))
+                ctypes.pythonapi.Py_DecRef(ctypes.py_object(old._backend))
+        self._kept.append((now, group))
+
+    @staticmethod
+    def hold(group: Group) -> None:
+        """Have the end of the interpreter leave it alone."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group.group))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group._backend))

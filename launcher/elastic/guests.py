@@ -1,0 +1,69 @@
+"""What this process has of ours beside the session: the way to its agent, and the probe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from launcher.elastic.changing import Plan
+from launcher.elastic.member import Member
+
+
+def _told() -> dict[str, Any] | None:
+    """BRAIN_WORKER of this process as far as sessions need it; None without ``brain-run``."""
+    module = sys.modules.get("_brain_elastic")
+    return None if module is None else module.told
+
+
+def member(steps: Callable[[], int], cuda: bool) -> Member | None:
+    """The way to the agent; None where there is none, or the script meets its peers by itself."""
+    told = _told()
+    if told is None or dist.is_initialized():
+        return None
+    _wait_at_gate()
+    try:
+        return Member(told["socket"], int(os.environ["LOCAL_RANK"]), cuda=cuda, steps=steps)
+    except OSError as cannot:
+        sys.stderr.write(f"brain: this world changes by restarts alone: {cannot}\n")
+        return None
+
+
+def joining() -> bool:
+    """Whether this process was started into a world that trains already."""
+    told = _told()
+    return told is not None and bool(told["joining"])
+
+
+def _wait_at_gate() -> None:
+    """One that was started ahead meets its peers only when its world is there."""
+    gate = sys.modules.get("_brain_gate")
+    if gate is not None:
+        gate.at_end()
+
+
+def _probe() -> Any:
+    return getattr(sys.modules.get("_brain_probe"), "_probe", None)
+
+
+def counted() -> int:
+    """Optimizer steps that the probe has counted here."""
+    probe = _probe()
+    return 0 if probe is None else int(probe.steps)
+
+
+def count(steps: int) -> None:
+    """Have the probe go on from there: ranks of one world tell the same number."""
+    probe = _probe()
+    if probe is not None:
+        probe.steps = steps
+
+
+def moved(plan: Plan) -> None:
+    """Tell the probe which world its samples are of."""
+    probe = _probe()
+    if probe is not None:
+        probe.moved(plan.rank, plan.size, plan.place)

@@ -1,0 +1,46 @@
+"""The worker's end of the line to its agent: JSON messages over a Unix SOCK_SEQPACKET.
+
+What is said stands in docs/reference/protocols.md.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+MESSAGE_BYTES = 1 << 20
+
+
+class Line:
+    """Say something with ``say``; what is heard comes on a thread of its own."""
+
+    def __init__(self, path: str, hear: Callable[[dict[str, Any]], None]) -> None:
+        """Raises OSError where nobody listens at ``path``."""
+        self._hear = hear
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(path)
+        self._thread = threading.Thread(target=self._listen, name="brain-elastic", daemon=True)
+
+    def open(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def say(self, what: str, **fields: Any) -> None:
+        """Tell the agent; where that is gone, this process is about to end."""
+        try:
+            self._socket.send(json.dumps({"say": what, **fields}).encode())
+        except OSError:
+            return
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                content = self._socket.recv(MESSAGE_BYTES)
+            except OSError:
+                return
+            if not content:
+                return
+            self._hear(json.loads(content))

@@ -1,0 +1,216 @@
+"""A process's part in the changes of its job's world: it hears of them, builds what comes next.
+
+Messages come on a thread of their own, groups are built on further ones; the script's thread asks
+at the end of a step whether there is anything to do, and only then waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from launcher.elastic.board import Board
+from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
+from launcher.elastic.groups import Group, Keeping, build
+from launcher.elastic.line import Line
+
+#: Seconds that members of a new world may take to meet; then their agents are told so.
+BUILD_SECONDS = 60.0
+#: Seconds after which a process that waits for its agent's word gives up; the launcher ends it
+#: long before, unless it is the launcher that fails.
+PATIENCE_SECONDS = 300.0
+#: Seconds that one that leaves waits until all others have left its last world behind.
+_PARTING_SECONDS = 30.0
+
+
+class Member:
+    """Make one, ``open`` it; ``watched`` says whether there is anything to ask."""
+
+    def __init__(self, path: str, local_rank: int, *, cuda: bool, steps: Callable[[], int]) -> None:
+        """``steps`` says how many steps are complete.
+
+        Raises:
+            OSError: no agent listens at ``path``.
+        """
+        self._local_rank, self._cuda, self._steps = local_rank, cuda, steps
+        #: Tested at every step; all else is asked only where it is true.
+        self.watched = False
+        #: Epoch of the present world, and its group; 0 before the first.
+        self.world = 0
+        self.group: Group | None = None
+        self._coming = Coming()
+        self._next: Group | None = None
+        self._boards: dict[int, Board] = {}
+        self._began = 0, 0.0
+        self._may_go = False
+        self._changed = threading.Condition()
+        self._keeping = Keeping()
+        self._line = Line(path, self._hear)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the present world's group was ended, so that whatever used it has failed."""
+        return self.group is not None and self.group.ended
+
+    def open(self) -> None:
+        """Say hello; the agent answers with the world to be in."""
+        self._line.open()
+        self._line.say("hello", local_rank=self._local_rank)
+
+    # --- for the script's thread ------------------------------------------------------------
+
+    def due(self) -> Due:
+        """What to do now; waits while that is being decided or built.
+
+        Raises:
+            TimeoutError: the agent has no word for it.
+        """
+        return self._wait(lambda: self._coming.due(self._steps()))
+
+    def begun(self) -> None:
+        """The same before the first world: waits until that is there."""
+        self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT)
+
+    def relieved(self) -> None:
+        """The same where a step failed: waits for a world without those that are gone."""
+        self._wait(lambda: Due.MOVE if self._coming.certain and self._coming.now else Due.WAIT)
+
+    def take(self) -> tuple[Plan, Group]:
+        """The next world becomes the present one."""
+        with self._changed:
+            plan, group = self._coming.plan, self._next
+            assert plan is not None
+            assert group is not None
+            if self.group is not None:
+                self._keeping.keep(self.group)
+            self._boards = {e: board for e, board in self._boards.items() if e > plan.epoch}
+            self.world, self.group, self._next = plan.epoch, group, None
+            self._come(Coming())
+            return plan, group
+
+    def moved(self, steps: int) -> None:
+        """Tell that this process is in the present world, with its state."""
+        self._line.say("moved", epoch=self.world, step=steps)
+
+    def broken(self, why: str) -> None:
+        """Tell that peers of the present world cannot be reached."""
+        self._line.say("broken", epoch=self.world, why=why[:500])
+
+    def part(self) -> None:
+        """This process has no place in the next world; returns when nobody needs it any more."""
+        self._line.say("parted", epoch=self.world)
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_go, _PARTING_SECONDS)
+
+    def _wait(self, look: Callable[[], Due]) -> Due:
+        with self._changed:
+            until = time.monotonic() + PATIENCE_SECONDS
+            while (due := look()) is Due.WAIT:
+                if not self._changed.wait(until - time.monotonic()):
+                    raise TimeoutError(f"no next world came within {PATIENCE_SECONDS:.0f} s")
+            return due
+
+    # --- for the thread that hears ----------------------------------------------------------
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        getattr(self, f"_do_{message.pop('do')}")(**message)
+
+    def _do_build(self, plan: dict[str, Any]) -> None:
+        plan_ = Plan(**plan)
+        with self._changed:
+            coming = self._coming.planned(plan_, self.world)
+            if coming is self._coming:
+                return
+            self._forget()
+            self._began = self._steps(), time.monotonic()
+            self._come(coming)
+            current = self.group
+        if plan_.now and current is not None:
+            current.end()
+        if plan_.parting:
+            self._line.say("ready", epoch=plan_.epoch)
+        else:
+            threading.Thread(target=self._build, args=(plan_,), daemon=True).start()
+
+    def _do_at(self, epoch: int) -> None:
+        steps, (before, at) = self._steps(), self._began
+        seconds = (time.monotonic() - at) / (steps - before) if steps > before else 0.0
+        self._line.say("at", epoch=epoch, step=step_to_change_at(steps, seconds))
+
+    def _do_propose(self, epoch: int, step: int) -> None:
+        with self._changed:
+            self._come(self._coming.agreed(epoch, step))
+            # Asked after it is watched for: whoever gets there later finds it.
+            ok = self._coming.at == step and self._steps() < step
+            if not ok and self._coming.about(epoch):
+                self._come(replace(self._coming, at=None))
+        self._line.say("agreed", epoch=epoch, step=step, ok=ok)
+
+    def _do_commit(self, epoch: int) -> None:
+        with self._changed:
+            self._come(self._coming.decided(epoch))
+
+    def _do_discard(self, epoch: int) -> None:
+        with self._changed:
+            coming = self._coming.dropped(epoch)
+            if coming is not self._coming:
+                self._forget()
+                self._come(coming)
+
+    def _do_posted(self, epoch: int, key: str, value: str) -> None:
+        self._board(epoch).posted(key, base64.b64decode(value))
+
+    def _do_go(self) -> None:
+        with self._changed:
+            self._may_go = True
+            self._changed.notify_all()
+
+    def _come(self, coming: Coming) -> None:
+        # A world that comes now, or was agreed to, is asked for from here on.
+        self._coming, self.watched = coming, coming.watched
+        self._changed.notify_all()
+
+    def _forget(self) -> None:
+        """What was being built does not come."""
+        plan = self._coming.plan
+        if plan is not None and plan.epoch in self._boards:
+            self._boards[plan.epoch].cancel()
+        if self._next is not None:
+            self._next.end()
+            self._keeping.keep(self._next)
+            self._next = None
+
+    # --- for threads that build -------------------------------------------------------------
+
+    def _build(self, plan: Plan) -> None:
+        try:
+            group = build(
+                self._board(plan.epoch), plan.rank, plan.size, host=plan.host, cuda=self._cuda
+            )
+        except Exception as failed:  # noqa: BLE001 - whatever it is, the agent has to know of it
+            if self._coming.about(plan.epoch):
+                self._line.say("failed", epoch=plan.epoch, why=str(failed)[:500])
+            return
+        self._keeping.hold(group)
+        with self._changed:
+            if not self._coming.about(plan.epoch):
+                self._keeping.keep(group)
+                return
+            self._next = group
+            self._come(self._coming.ready(plan.epoch))
+        self._line.say("ready", epoch=plan.epoch)
+
+    def _board(self, epoch: int) -> Board:
+        with self._changed:
+            if epoch not in self._boards:
+                self._boards[epoch] = Board(
+                    lambda key, value: self._line.say(
+                        "post", epoch=epoch, key=key, value=base64.b64encode(value).decode()
+                    ),
+                    BUILD_SECONDS,
+                )
+            return self._boards[epoch]

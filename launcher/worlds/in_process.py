@@ -1,0 +1,151 @@
+"""Carries out changes that end no process; what a successor needs is written first."""
+
+from collections.abc import Iterable
+
+from brain.types.world import Cause
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.worlds import acts, sight
+from launcher.worlds.peers import Peer
+from launcher.worlds.preparation import Preparation
+from launcher.worlds.standing import Standing
+
+
+async def carry_out(action: sight.Action, it: Standing) -> None:
+    """Do it, or have it done."""
+    match action:
+        case sight.Prepare(form=formed, in_process=True):
+            prepare(it, formed)
+        case sight.Switch(form=formed):
+            switch(it, formed)
+        case sight.Heal(form=formed):
+            heal(it, formed)
+        case _:
+            await acts.carry_out(action, it)
+
+
+def prepare(it: Standing, formed: sight.Form) -> None:
+    """Have the next world's group built, its newcomers started, and who leaves get ready."""
+    document = acts.document_of(it, formed)
+    last = it.running.document.members
+    it.prepared_epoch = document.epoch
+    it.preparation = Preparation(
+        formed,
+        document,
+        since=it.clock(),
+        involved=[member.replica for member in last],
+        first=last[0].replica,
+    )
+    _send(it, it.preparation.involved, frames.Prepare(world=document, in_process=True))
+
+
+def answered(it: Standing, preparation: Preparation) -> None:
+    """All is built: ask for a step, once."""
+    if preparation.in_process and preparation.built and preparation.first is not None:
+        _send(it, [preparation.first], frames.Appoint(epoch=preparation.document.epoch))
+
+
+def heard(it: Standing, peer: Peer, frame: frames.Appointed | frames.Agreed) -> None:
+    """Take an answer about the step after which all change."""
+    preparation = it.preparation
+    if preparation is None or frame.epoch != preparation.document.epoch:
+        return
+    if isinstance(frame, frames.Appointed):
+        preparation.ask(frame.step)
+        _send(it, preparation.involved, frames.Agree(epoch=frame.epoch, step=frame.step))
+    elif preparation.agreed(peer.replica, frame.step, frame.ok):
+        answered(it, preparation)
+
+
+def post(it: Standing, peer: Peer, frame: frames.Post) -> None:
+    """Pass on what a member of a world that is being built tells all others."""
+    document = _document(it, frame.epoch)
+    if document is not None:
+        others = [m.replica for m in document.members if m.replica != peer.replica]
+        _send(it, others, frame)
+    # Its other workers may need it as well.
+    if document is not None and peer.hello.processes > 1:
+        _send(it, [peer.replica], frame)
+
+
+def switch(it: Standing, formed: sight.Form) -> None:
+    """All agreed: the next world is the present one, as soon as its members are at that step."""
+    preparation, before = it.preparation, it.running
+    assert preparation is not None
+    it.preparation = None
+    _follow(it, formed, preparation.document)
+    gone = preparation.involved - it.running.replicas
+    it.running.parting |= {replica: before.document.epoch for replica in gone}
+    order = frames.Run(world=preparation.document, in_process=True)
+    _send(it, preparation.involved, order)
+    _say(it, formed)
+
+
+def heal(it: Standing, formed: sight.Form) -> None:
+    """Whoever is left goes on at once; a failure is counted and told, and may end the job."""
+    before = it.running
+    acts.discard(it, None)
+    if formed.cause is Cause.FAILURE:
+        ledger, code = it.books.ledger, before.seen().failed
+        stepless = code is not None and not before.stepping and ledger.past is None
+        barren = (*ledger.barren, code) if stepless and code is not None else ledger.barren
+        it.books.note(failures=ledger.failures + 1, barren=barren)
+    it.tell_lost(formed.cause)
+    if it.books.ledger.hopeless:
+        acts.stop(it, formed.cause, quietly=True)
+        return
+    document = acts.document_of(it, formed)
+    _follow(it, formed, document)
+    members = it.running.replicas
+    outside = [m.replica for m in before.document.members if m.replica not in members]
+    it.running.parting |= {replica: before.document.epoch for replica in outside}
+    _send(it, members, frames.Run(world=document, in_process=True))
+    part(it, outside)
+    _say(it, formed)
+
+
+def part(it: Standing, replicas: Iterable[int]) -> None:
+    """End what is left of workers that have no place in the present world."""
+    grace = it.terms.grace_seconds
+    for replica in list(replicas):
+        epoch = it.running.parting.pop(replica, None)
+        if epoch is not None:
+            _send(it, [replica], frames.Halt(epoch=epoch, grace_seconds=grace))
+
+
+def _follow(it: Standing, formed: sight.Form, document: WorldDocument) -> None:
+    """Another world is the present one, of processes that were in the one before."""
+    before = it.running
+    it.books.note(
+        epoch=document.epoch,
+        hopeless="",
+        goal=formed.goal,
+        ended=False,
+        ended_by=None,
+        formed=False,
+        stepped=False,
+        past=before.past if before.past.steps else it.books.ledger.past,
+    )
+    it.books.world(document)
+    it.watch = it.watching(document, formed.goal)
+    it.watch.follow(before)
+    it.gone.clear()
+
+
+def _document(it: Standing, epoch: int) -> WorldDocument | None:
+    """The world of an epoch, if it is the present one or is being built."""
+    known = [it.watch.document] if it.watch is not None else []
+    known += [it.preparation.document] if it.preparation is not None else []
+    return next((each for each in known if each.epoch == epoch), None)
+
+
+def _send(it: Standing, replicas: Iterable[int], frame: frames.Frame) -> None:
+    content = frames.encoded(frame)
+    for replica in sorted(replicas):
+        if peer := it.peers.get(replica):
+            peer.connection.send(content)
+
+
+def _say(it: Standing, formed: sight.Form) -> None:
+    epoch, size = it.running.document.epoch, len(formed.members)
+    it.say(f"world {epoch} of {size} replicas, {formed.cause}, in process")

@@ -1,0 +1,105 @@
+"""The agent's part in changes of the world that end no process: it passes words on, both ways."""
+
+import base64
+from collections import defaultdict
+from collections.abc import Callable
+
+from launcher import frames
+from launcher.config import WorldDocument
+from launcher.processes.environment import world_environment, world_place
+from launcher.processes.sessions import Message
+from launcher.workers import Workers
+
+
+class Staying:
+    """What the workers of one agent were told of the world to come, and what they answered."""
+
+    def __init__(
+        self, host: str, replica: Callable[[], int], tell: Callable[[frames.Frame], None]
+    ) -> None:
+        """``host`` is where peers reach this machine; ``replica`` which one this is."""
+        self._host, self._replica, self._tell = host, replica, tell
+        #: The world that is being built beside the one that trains; None: none is.
+        self.coming: WorldDocument | None = None
+        #: Workers that leave at the next change, and end by themselves.
+        self.parting = False
+        #: Epoch -> what members of that world told each other.
+        self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+
+    def heard(self, workers: Workers, what: str, message: Message) -> None:
+        """Take what one worker said, or all of them."""
+        match what:
+            case "hello":
+                self._introduce(workers, int(message["local_rank"]))
+            case "post":
+                value = base64.b64decode(message["value"])
+                self._tell(frames.Post(epoch=message["epoch"], key=message["key"], value=value))
+            case "at":
+                self._tell(frames.Appointed(epoch=message["epoch"], step=message["step"]))
+            case "agreed":
+                answer = {key: message[key] for key in ("epoch", "step", "ok")}
+                self._tell(frames.Agreed(**answer))
+            case "ready" if self._awaits(message):
+                self._tell(frames.Prepared(epoch=message["epoch"], ok=True))
+            case "failed" if self._awaits(message):
+                why = str(message["why"])
+                self._tell(frames.Prepared(epoch=message["epoch"], ok=False, reason=why))
+            case "failed" | "broken":
+                reason, unbuilt = str(message["why"]), what == "failed"
+                self._tell(frames.Torn(epoch=message["epoch"], reason=reason, unbuilt=unbuilt))
+
+    def begin(self, workers: Workers, world: WorldDocument, *, now: bool) -> None:
+        """Have a world built: beside the training, or ``now`` because the present one is over."""
+        for local_rank in workers.sessions.here if workers.sessions is not None else ():
+            self._plan(workers, local_rank, world, now=now)
+
+    def posted(self, post: frames.Post, *all_workers: Workers | None) -> None:
+        """Pass on what another member of a world told."""
+        self._posts[post.epoch][post.key] = post.value
+        for workers in all_workers:
+            if workers is not None and workers.sessions is not None:
+                workers.sessions.tell("posted", **_said(post.epoch, post.key, post.value))
+
+    def over(self, epoch: int) -> None:
+        """Forget what was told before this world."""
+        for known in [each for each in self._posts if each < epoch]:
+            del self._posts[known]
+
+    def _awaits(self, message: Message) -> bool:
+        return self.coming is not None and message["epoch"] == self.coming.epoch
+
+    def _introduce(self, workers: Workers, local_rank: int) -> None:
+        """A worker is there: it builds the world that it was started for."""
+        self._plan(workers, local_rank, workers.world, now=not workers.joining)
+        if workers.elastic and not workers.joining:
+            self._tell(frames.Elastic(epoch=workers.world.epoch))
+
+    def _plan(self, workers: Workers, local_rank: int, world: WorldDocument, *, now: bool) -> None:
+        sessions = workers.sessions
+        assert sessions is not None
+        group_rank = rank_in(world, self._replica())
+        plan: dict[str, object] = {
+            "epoch": world.epoch,
+            "rank": 0,
+            "size": world.processes,
+            "now": now,
+        }
+        if group_rank is None:
+            plan["parting"] = True
+        else:
+            plan["rank"] = world.first_rank(group_rank) + local_rank
+            plan["host"] = self._host
+            plan["environment"] = world_environment(world, group_rank, local_rank)
+            plan["place"] = world_place(world)
+        sessions.tell_one(local_rank, "build", plan=plan)
+        for key, value in self._posts[world.epoch].items():
+            sessions.tell_one(local_rank, "posted", **_said(world.epoch, key, value))
+
+
+def rank_in(world: WorldDocument, replica: int) -> int | None:
+    """GROUP_RANK of a replica; None where it is no member."""
+    return next((m.group_rank for m in world.members if m.replica == replica), None)
+
+
+def _said(epoch: int, key: str, value: bytes) -> dict[str, object]:
+    return {"epoch": epoch, "key": key, "value": base64.b64encode(value).decode()}
