@@ -65,6 +65,8 @@ class Shards(Generic[T]):
         self._span: Span | None = None
         self._items: Iterator[T] = iter(())
         self._at = 0
+        #: Where the last step was made.
+        self._stepped = 0
         self.over = False
 
     @property
@@ -107,8 +109,15 @@ class Shards(Generic[T]):
         trained; without it, others train its shard from the beginning. It costs a message to the
         agent on this machine.
         """
-        if self._opened and self._span is not None and self._asking is not None:
+        if self._span is not None and self._asking is not None:
+            self._stepped = self._at
             self._asking.tell(do="at", name=self._terms.name, at=self._at)
+
+    def undo(self) -> None:
+        """The step failed: hand out again what was handed out since the last ``step``."""
+        if self._span is not None:
+            self._at = self._stepped
+            self._items = self._source.read(self._at, self._span.stop)
 
     def state_dict(self) -> dict[str, Any]:
         """How far all workers are together, for the checkpoint; all that was handed out counts as
@@ -157,7 +166,7 @@ class Shards(Generic[T]):
         if "span" not in answer:
             return False
         self._span = Span(*answer["span"])
-        self._at = self._span.start
+        self._at = self._stepped = self._span.start
         self._items = self._source.read(self._span.start, self._span.stop)
         return True
 

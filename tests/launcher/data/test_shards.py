@@ -74,6 +74,15 @@ def test_taking_ends_with_nothing() -> None:
     assert numbers.over
 
 
+def test_what_a_failed_step_had_is_handed_out_again() -> None:
+    numbers = shards("train", 6, shard=6, shuffle=False)
+    numbers.take(2)
+    numbers.step()
+    assert numbers.take(2) == [2, 3]
+    numbers.undo()
+    assert numbers.take(3) == [2, 3, 4]
+
+
 def test_what_a_worker_leaves_goes_to_the_next_one() -> None:
     first, second = (Shards(shards("train", 6)._source, terms(size=6)) for _ in range(2))
     one = first.take(1)
