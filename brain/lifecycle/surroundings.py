@@ -28,7 +28,7 @@ from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Recommendation
 from brain.types.telemetry import Phase, SaveSample, ThroughputSample
-from brain.types.world import Cause, World
+from brain.types.world import Cause, ReplicaState, World
 from brain.typeset import change, duration
 
 #: Brain's own changes of so long ago count towards what a job bears.
@@ -91,6 +91,7 @@ def situate(
         device_examples=_device_examples(sight, uses),
         data_wait_share=waited,
         cpu_share=_cpu(tx, job, sight, waited, now),
+        servers=_servers(tx, job),
         settings=settings,
         now=now,
         **_changes(plans, worlds, settings, now),
@@ -245,6 +246,13 @@ def _device_examples(sight: Sight, uses: Sequence[WorldUse]) -> float | None:
     )
     capacity = min((use.device_total_bytes or math.inf for use in read.values()), default=0.0)
     return safe_batch(peaks, capacity)
+
+
+def _servers(tx: Transaction, job: Job) -> int:
+    """Parameter servers that run; readings tell neither their processors nor their share of a step,
+    so ``models.resources.servers`` has nothing to judge them by."""
+    live = [one for one in tx.worlds.replicas(job.id) if one.state is not ReplicaState.EXITED]
+    return sum(one.role == "ps" for one in live)
 
 
 def _data_wait(samples: Sequence[ThroughputSample]) -> float | None:

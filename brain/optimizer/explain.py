@@ -86,6 +86,9 @@ def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidenc
         found.append(("rests on", situation.model.basis))
     if situation.data_wait_share is not None:
         found.append(("waiting for data", f"{percent(situation.data_wait_share)} of the step"))
+    if situation.servers:
+        share = "unavailable: nothing measures their processors or their share of a step"
+        found.append(("parameter servers", f"{situation.servers}; {share}"))
     seen = situation.restarts_measured
     how = f"from {count(seen, 'change')} of its own" if seen else "assumed"
     found.append(("cost of a restart", f"{duration(situation.restart_seconds)}, {how}"))

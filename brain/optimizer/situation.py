@@ -105,6 +105,8 @@ class Situation:
     #: Share of the step time that workers wait for data, and of its node's CPUs that are busy.
     data_wait_share: float | None = None
     cpu_share: float | None = None
+    #: Parameter servers that run beside its workers.
+    servers: int = 0
     settings: Settings
     now: datetime
 

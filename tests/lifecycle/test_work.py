@@ -198,3 +198,12 @@ def test_the_history_of_twenty_applications_votes_by_itself(applications: int, m
     model = laptop.sight.model
     assert model is not None
     assert len(model.report.fits["cpu"].members) == members
+
+
+def test_what_cannot_be_known_of_parameter_servers_is_said():
+    here = Laptop(scaling_by(0.9)).start()
+    here.observe(builders.replica(0), builders.replica(1, role="ps"))
+    here.live(30)
+
+    told = {fact.label: fact.value for fact in here.decision.explanation.evidence}
+    assert "unavailable" in told["parameter servers"]

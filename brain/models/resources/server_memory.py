@@ -1,0 +1,139 @@
+"""Memory of a parameter server: rows for the distinct keys among the examples consumed.
+
+    M(x) = M0 + k x^b,  0 <= b <= 1            Heaps' law in examples x, not in time
+
+The power law is the point forecast; growth is concave, so the line of the newest examples lies
+above it as long as nothing changes. Where growth is steeper of late than the law of before allows,
+something changed (a feature was added) and the line alone counts. Constants and how both fared on
+21 growth curves: models.md section 3.3; one look at a tenth of a run is not to be trusted, so the
+request is made anew as the run goes on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.errors import Undetermined
+from brain.models.resources.host_memory import MARGIN
+
+#: Newest share of the examples that the law, the line, and the look for a change rest on.
+_LAW, _LINE, _CHANGE = 0.6, 0.3, 0.15
+#: So many times the growth that the law of before expects is a change.
+_STEEPER = 1.3
+#: The line counts no more than this many times the law.
+_MOST = 1.5
+#: Share of the examples to come that a request looks ahead; and so many moves of a server.
+_AHEAD, _MOVES = 0.15, 2.0
+_LEAST_READINGS = 8
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Memory of one server after so many examples."""
+
+    bytes: float
+    #: What it stays below as long as nothing changes.
+    most_bytes: float
+    #: Whether growth changed lately; then both are the line's.
+    changed: bool
+
+    @property
+    def request_bytes(self) -> float:
+        """What to reserve: between law and line, with head-room."""
+        if self.changed:
+            return MARGIN * self.most_bytes
+        return MARGIN * 0.5 * (self.bytes + min(self.most_bytes, _MOST * self.bytes))
+
+
+def forecast(
+    examples: Sequence[float], used_bytes: Sequence[float], *, base_bytes: float, at: float
+) -> Forecast:
+    """Memory at ``at`` examples.
+
+    Args:
+        examples: Consumed so far at each reading, rising.
+        used_bytes: Of the server at each.
+        base_bytes: Before the first example.
+
+    Raises:
+        Undetermined: too few readings, some that are none, or none above the base.
+    """
+    x, used = np.asarray(examples, float), np.asarray(used_bytes, float)
+    _expect_readings(x, used, base_bytes)
+    grown = np.maximum(used - base_bytes, 1.0)
+    last, now = float(x[-1]), float(used[-1])
+    line = max(0.0, _slope(x, used, _LINE))
+    ahead = max(0.0, at - last)
+    if _changed(x, grown):
+        steep = now + max(line, _slope(x, used, _CHANGE)) * ahead
+        return Forecast(bytes=steep, most_bytes=steep, changed=True)
+    law = base_bytes + float(grown[-1]) * (max(at, last) / last) ** _exponent(x, grown)
+    return Forecast(bytes=law, most_bytes=max(law, now + line * ahead), changed=False)
+
+
+def look_ahead(
+    seen: float, whole: float, *, examples_per_second: float, move_seconds: float
+) -> float:
+    """Examples at which the next request must still suffice.
+
+    >>> look_ahead(100, 1100, examples_per_second=1, move_seconds=30)
+    250.0
+    """
+    to_come = max(0.0, whole - seen)
+    return seen + min(to_come, max(_AHEAD * to_come, _MOVES * move_seconds * examples_per_second))
+
+
+def servers_for(request_bytes: float, servers: int, *, most_bytes: float) -> int:
+    """How many servers hold what each of ``servers`` would need, if no node holds one of them.
+
+    >>> servers_for(90e9, 2, most_bytes=64e9)
+    3
+    """
+    return max(servers, math.ceil(request_bytes * servers / most_bytes))
+
+
+def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
+    if len(x) != len(used) or len(x) < _LEAST_READINGS:
+        raise Undetermined(
+            f"memory of the server was read {len(x)} times; {_LEAST_READINGS} are needed",
+            code="no-usage",
+        )
+    sound = np.isfinite(x).all() and np.isfinite(used).all() and (x > 0).all()
+    if not sound or (np.diff(x) <= 0).any() or not 0 <= base_bytes < math.inf:
+        raise Undetermined("readings must be finite, with examples that rise", code="no-usage")
+    if used[-1] <= base_bytes:
+        raise Undetermined("the server has not grown yet", code="no-growth")
+
+
+def _newest(x: _Floats, share: float) -> NDArray[np.bool_]:
+    """Readings in the newest share of the examples; three at least."""
+    chosen = x >= x[-1] * (1 - share)
+    chosen[-3:] = True
+    return chosen
+
+
+def _slope(x: _Floats, used: _Floats, share: float) -> float:
+    chosen = _newest(x, share)
+    return float(np.polyfit(x[chosen], used[chosen], 1)[0])
+
+
+def _exponent(x: _Floats, grown: _Floats) -> float:
+    chosen = _newest(x, _LAW)
+    slope = np.polyfit(np.log(x[chosen]), np.log(grown[chosen]), 1)[0]
+    return float(np.clip(slope, 0.0, 1.0))
+
+
+def _changed(x: _Floats, grown: _Floats) -> bool:
+    """Whether the newest examples brought more than the law of those before expects."""
+    before = x < x[-1] * (1 - _CHANGE)
+    if before.sum() < 4:
+        return False
+    from_x, from_grown = x[before], grown[before]
+    exponent = _exponent(from_x, from_grown)
+    expected = from_grown[-1] * ((x[-1] / from_x[-1]) ** exponent - 1)
+    return bool(grown[-1] - from_grown[-1] > _STEEPER * max(expected, 0.01 * grown[-1]))

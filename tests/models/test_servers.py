@@ -1,0 +1,140 @@
+"""Parameter servers: what they bound, what they will hold, and the incidents that rules prevent."""
+
+import numpy as np
+import pytest
+
+from brain.errors import Undetermined
+from brain.models.resources.server_memory import forecast, look_ahead, servers_for
+from brain.models.resources.servers import (
+    Served,
+    Server,
+    hot_server,
+    relieved,
+    servers_needed,
+    stragglers,
+    workers_worth,
+)
+
+
+def job(*used: float, workers: int = 2, rate: float = 10.0, cpus: float = 4.0) -> Served:
+    servers = tuple(Server(cpus=cpus, used_cpus=one) for one in used)
+    return Served(workers=workers, steps_per_second=rate, servers=servers)
+
+
+def test_one_configuration_gives_its_own_rate_back():
+    assert job(1.0, 0.5).rate(2) == pytest.approx(10, rel=0.01)
+
+
+def test_no_number_of_workers_is_faster_than_the_busiest_server():
+    # 4 processors at 0.1 s a step: 40 steps a second.
+    found = [job(1.0, 0.2).rate(workers) for workers in (1, 8, 64, 512)]
+
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(40, rel=0.01)
+
+
+def test_a_worker_that_brings_less_than_half_of_the_first_is_not_worth_it():
+    assert workers_worth(job(0.1), 8) == 8
+    assert 4 < workers_worth(job(1.0), 64) < 12
+
+
+def test_incident_workers_were_added_while_a_server_was_full():
+    assert not job(3.6).grows()
+    assert workers_worth(job(3.6, workers=3), 64) == 3
+
+
+def test_incident_one_hot_server_held_up_all_workers():
+    busy = job(3.8, 1.0, 1.2, workers=4)
+
+    assert hot_server(busy.servers) == 0
+    wider = relieved(busy, 12.0)
+    assert wider[0].cpus == pytest.approx(0.38 * 12 / 0.7)
+    assert busy.rate(4, cpus=[one.cpus for one in wider]) > busy.rate(4)
+
+
+def test_servers_that_are_all_full_are_too_few_not_hot():
+    full = job(3.6, 3.7, 3.8)
+
+    assert hot_server(full.servers) is None
+    assert servers_needed(full, 10, cpus=4) == 4
+
+
+def test_incident_a_slow_worker_was_replaced_for_one_bad_minute():
+    even, slow = [10.0, 10.0, 10.0], [10.0, 10.0, 4.0]
+
+    assert stragglers([slow]) == []
+    assert stragglers([even, slow, slow]) == []
+    assert stragglers([slow, slow, slow]) == [2]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: job(rate=0.0),
+        lambda: job(1.0, rate=float("nan")),
+        lambda: job(1.0, cpus=0.0),
+        lambda: job(float("inf")),
+        lambda: job(),
+    ],
+)
+def test_nothing_is_guessed_of_servers_that_were_not_measured(build):
+    with pytest.raises(Undetermined):
+        build()
+
+
+EXAMPLES = np.linspace(1e5, 1e6, 40)
+
+
+def heaps(x: np.ndarray, exponent: float) -> np.ndarray:
+    return 1e9 + 3e4 * x**exponent
+
+
+@pytest.mark.parametrize("exponent", [0.4, 0.7, 1.0])
+def test_a_law_without_noise_is_found_again(exponent: float):
+    found = forecast(EXAMPLES, heaps(EXAMPLES, exponent), base_bytes=1e9, at=3e6)
+
+    assert found.bytes == pytest.approx(float(heaps(np.array(3e6), exponent)), rel=0.001)
+    assert found.most_bytes >= found.bytes * 0.999
+    assert not found.changed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_request_for_the_next_stretch_holds(seed: int):
+    noise = 1 + 0.005 * np.random.default_rng(seed).standard_normal(EXAMPLES.size)
+    found = forecast(EXAMPLES, heaps(EXAMPLES, 0.6) * noise, base_bytes=1e9, at=1.3e6)
+
+    assert heaps(np.array(1.3e6), 0.6) < found.request_bytes < 1.4 * heaps(np.array(1.3e6), 0.6)
+
+
+def test_incident_a_feature_was_added_and_the_server_ran_out_of_memory():
+    late = np.maximum(0.0, EXAMPLES - 0.87e6)
+    found = forecast(EXAMPLES, heaps(EXAMPLES, 0.5) + 2e3 * late, base_bytes=1e9, at=1.5e6)
+
+    assert found.changed
+    assert found.request_bytes > heaps(np.array(1.5e6), 0.5) + 2e3 * 0.63e6
+
+
+def test_the_look_ahead_covers_two_moves_of_a_server():
+    soon = look_ahead(0, 1000, examples_per_second=10, move_seconds=30)
+    end = look_ahead(0, 100, examples_per_second=10, move_seconds=30)
+
+    assert (soon, end) == (600, 100)
+
+
+def test_what_no_node_holds_is_spread_over_more_servers():
+    assert servers_for(40e9, 2, most_bytes=64e9) == 2
+    assert servers_for(100e9, 2, most_bytes=64e9) == 4
+
+
+@pytest.mark.parametrize(
+    ("examples", "used"),
+    [
+        ([1.0, 2.0], [1e9, 2e9]),
+        (list(range(1, 11)), [float("nan")] * 10),
+        ([1.0] * 10, [2e9] * 10),
+        (list(range(1, 11)), [1e9] * 10),
+    ],
+)
+def test_too_little_seen_of_memory_is_refused(examples: list[float], used: list[float]):
+    with pytest.raises(Undetermined):
+        forecast(examples, used, base_bytes=1e9, at=20)
