@@ -55,7 +55,7 @@ def walk(text: str, place: Path, given: dict[str, str]) -> None:
         for name, sign, said in re.findall(r"^(\w+)([$>]) (.*)$", blocks, re.MULTILINE):
             words = said.replace("29400", port)
             if sign == ">":
-                pattern = re.escape(words).replace("…", r"[\d.]+")
+                pattern = re.escape(words).replace("…", r"\d+")
                 assert terminals[name].shows(pattern), words
             elif words.startswith("brain-run"):
                 if name in terminals:
