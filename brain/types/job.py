@@ -1,20 +1,54 @@
-"""Jobs: the document a person writes, and the life of what it starts.
+"""Jobs: the life of what a document starts.
 
 Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
        -> Succeeded | Failed | Cancelled
 """
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
 
-from brain.errors import BadInput, IllegalTransition, ImpossibleBounds
-from brain.types.allocation import Allocation, Bounds
-from brain.types.resources import PoolName, Resources
+from brain.errors import IllegalTransition
+from brain.types.document import (
+    MOST_REPLICAS,
+    Batch,
+    Budget,
+    Checkpoint,
+    JobDocument,
+    OptimizeMode,
+    Parallelism,
+    Policy,
+    PolicyMode,
+    Restarts,
+    Secret,
+    check_name,
+)
+from brain.types.resources import PoolName
+
+#: What this module means to be found here: a job and the words of its document.
+__all__ = [
+    "FINISHED",
+    "JOB_MOVES",
+    "MOST_REPLICAS",
+    "Batch",
+    "Budget",
+    "Checkpoint",
+    "Intent",
+    "Job",
+    "JobCopy",
+    "JobDocument",
+    "JobId",
+    "JobState",
+    "OptimizeMode",
+    "Parallelism",
+    "Policy",
+    "PolicyMode",
+    "Restarts",
+    "Secret",
+    "check_name",
+]
 
 #: UUIDv7 as text; on Kubernetes the object's uid. Never reused.
 JobId = NewType("JobId", str)
@@ -34,9 +68,6 @@ class JobState(StrEnum):
     CANCELLED = "Cancelled"
 
 
-#: Names stand in URLs, file names and object names of clusters.
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-
 FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 _LIVE = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
 
@@ -54,26 +85,6 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.CANCELLED: frozenset(),
 }
 
-#: More is a mistake: every size that a job may have is looked at in every turn.
-MOST_REPLICAS = 16_384
-
-
-class OptimizeMode(StrEnum):
-    """Who may propose, and over what."""
-
-    MANUAL = "manual"
-    SINGLE_JOB = "single-job"
-    CLUSTER = "cluster"
-
-
-class PolicyMode(StrEnum):
-    """Who approves."""
-
-    OFF = "off"
-    SHADOW = "shadow"
-    APPROVE = "approve"
-    AUTO = "auto"
-
 
 class Intent(StrEnum):
     """What its owner wants of a job, apart from its size."""
@@ -81,288 +92,6 @@ class Intent(StrEnum):
     RUN = "run"
     SUSPEND = "suspend"
     CANCEL = "cancel"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """What the owner says of the script's checkpoints; the probe finds most by itself."""
-
-    #: File or directory; relative to the job's directory.
-    path: str | None = None
-    #: Interval as a person writes it: ``90 s``, ``5 m``, ``200 steps``.
-    every: str | None = None
-    #: Signal upon which the script saves and exits, ``SIGUSR1`` for example.
-    signal: str | None = None
-    #: ``torch.save`` returns once the file is in memory; storage follows.
-    memory: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parallelism:
-    """Fixed dimensions of a 3D-parallel job; data parallelism is what scales."""
-
-    tensor: int = 1
-    pipeline: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Bounds of the batch, in examples."""
-
-    #: Examples per optimizer step over all workers, where the script keeps it fixed.
-    global_size: int | None = None
-    #: Largest global batch that training bears; with it goodput may choose one, once the noise of
-    #: gradients is measured.
-    global_max: int | None = None
-    local_min: int | None = None
-    local_max: int | None = None
-    #: The script takes its batch from the file that BRAIN_BATCH_FILE names, so Brain may choose it;
-    #: ``--auto_tunning`` in the command says the same.
-    tune: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """The most that a run may use, its restarts included; Brain takes no size that would use more.
-
-    A replica counts its GPUs, or its cores where it reserves none.
-    """
-
-    accelerator_hours: float | None = None
-    #: Money, at the installation's ``accelerator_prices``.
-    cost: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restarts:
-    """How much failing a job may do."""
-
-    #: Worlds lost to failures (not to plans) before the job is Failed.
-    limit: int = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """Who approves the plans of a job."""
-
-    #: None: the service's default.
-    mode: PolicyMode | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
-    """A value of the environment that stays where it is: exactly one field is set."""
-
-    from_file: str | None = None
-    from_secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDocument:
-    """What a person writes to have something trained (YAML or JSON, camelCase keys)."""
-
-    name: str
-    command: tuple[str, ...] = ()
-    image: str | None = None
-    #: Of the script's text, by which jobs that run the same one are known; ``brain submit`` fills
-    #: it in.
-    script_hash: str | None = None
-    project: str = "default"
-    #: Where the command runs; the submitter's directory when sent by the command line.
-    directory: str | None = None
-    replicas: Bounds = Bounds()
-    processes_per_replica: int = 1
-    #: Reserved by each replica.
-    resources: Resources = Resources(cpu_millis=1000)
-    accelerator: str | None = None
-    parallelism: Parallelism = Parallelism()
-    batch: Batch = Batch()
-    checkpoint: Checkpoint = Checkpoint()
-    epochs: int | None = None
-    steps: int | None = None
-    #: Both need the end to be declared (``steps``): nobody else knows what is left to pay for.
-    budget: Budget = Budget()
-    #: Brain takes no size that would end later (at 80 %).
-    deadline: datetime | None = None
-    restarts: Restarts = Restarts()
-    priority: int = 0
-    #: Whether it may be suspended for one of higher priority that waits to start; it queues again
-    #: at once, and goes on from its checkpoint.
-    preemptible: bool = False
-    optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
-    policy: Policy = Policy()
-    #: Write-only: answers show the names.
-    environment: Mapping[str, str | Secret] = field(default_factory=dict)
-
-    @property
-    def allocation(self) -> Allocation:
-        """The size of generation 0."""
-        return self.sized(self.replicas.first)
-
-    @property
-    def tunes(self) -> bool:
-        """Whether the script takes its batch from us. Data-parallel ones can."""
-        whole = self.parallelism == Parallelism()
-        return whole and (self.batch.tune or "--auto_tunning" in self.command)
-
-    def sized(self, replicas: int) -> Allocation:
-        """This job's allocation at ``replicas``."""
-        return Allocation(
-            replicas=replicas,
-            processes_per_replica=self.processes_per_replica,
-            resources=self.resources,
-        )
-
-    def check(self) -> None:
-        """Refuse what can never run.
-
-        Raises:
-            ImpossibleBounds: no replica count satisfies ``replicas``.
-            BadInput: another field cannot be used; the message names it and the remedy.
-        """
-        check_name("name", self.name)
-        check_name("project", self.project)
-        _check_bounds(self.replicas)
-        if self.processes_per_replica < 1:
-            raise BadInput(
-                f"processesPerReplica {self.processes_per_replica} must be at least 1",
-                field="processesPerReplica",
-            )
-        if not self.command and not self.image:
-            raise BadInput("command is empty; give what to run", field="command")
-        _check_process(self.command, self.environment)
-        _check_limits(self)
-        _check_shape(self)
-        for name, value in self.environment.items():
-            if isinstance(value, Secret) and (value.from_file is None) == (
-                value.from_secret is None
-            ):
-                raise BadInput(
-                    f"environment.{name} needs exactly one of fromFile, fromSecret",
-                    field=f"environment.{name}",
-                )
-
-
-def _check_bounds(bounds: Bounds) -> None:
-    if bounds.min < 1 or bounds.unit < 1:
-        raise ImpossibleBounds(
-            f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
-            field="replicas",
-        )
-    if bounds.min > bounds.max:
-        raise ImpossibleBounds(
-            f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
-            "raise max or lower min",
-            field="replicas.min",
-        )
-    if bounds.max > MOST_REPLICAS:
-        raise ImpossibleBounds(
-            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to what the "
-            "job could ever use",
-            field="replicas.max",
-        )
-    if next(bounds.sizes(), None) is None:
-        raise ImpossibleBounds(
-            f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
-            f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
-            field="replicas.unit",
-        )
-    if bounds.start is None and not bounds.allow(bounds.min):
-        raise ImpossibleBounds(
-            f"replicas.min {bounds.min} is no multiple of replicas.unit {bounds.unit}; "
-            f"set min to {next(bounds.sizes())}",
-            field="replicas.min",
-        )
-    if bounds.start is not None and not bounds.allow(bounds.start):
-        raise ImpossibleBounds(
-            f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
-            f"{bounds.min} to {bounds.max}",
-            field="replicas.start",
-        )
-
-
-def _check_limits(document: JobDocument) -> None:
-    given: dict[str, object] = {
-        "budget.acceleratorHours": document.budget.accelerator_hours,
-        "budget.cost": document.budget.cost,
-        "deadline": document.deadline,
-    }
-    for name, limit in given.items():
-        if isinstance(limit, int | float) and not 0 < limit < math.inf:
-            raise BadInput(
-                f"{name} {limit:g} is no limit; give more than 0, or leave it out", field=name
-            )
-        if isinstance(limit, datetime) and limit.tzinfo is None:
-            raise BadInput(f"{name} {limit.isoformat()} has no time zone; append Z", field=name)
-        if limit is not None and document.steps is None:
-            raise BadInput(
-                f"{name} needs to know how much there is to do; declare steps", field=name
-            )
-
-
-def _check_shape(document: JobDocument) -> None:
-    parallel, batch = document.parallelism, document.batch
-    sizes = {
-        "parallelism.tensor": parallel.tensor,
-        "parallelism.pipeline": parallel.pipeline,
-        "batch.globalSize": batch.global_size,
-        "batch.globalMax": batch.global_max,
-        "batch.localMin": batch.local_min,
-        "batch.localMax": batch.local_max,
-        "steps": document.steps,
-        "epochs": document.epochs,
-    }
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise BadInput(f"{name} {size} must be at least 1, or left out", field=name)
-    for name, amount in (
-        ("cpuMillis", document.resources.cpu_millis),
-        ("memoryBytes", document.resources.memory_bytes),
-        ("gpus", document.resources.gpus),
-    ):
-        if amount < 0:
-            raise BadInput(
-                f"resources.{name} {amount} is less than nothing; give 0 or more",
-                field=f"resources.{name}",
-            )
-    if batch.tune and parallel != Parallelism():
-        raise BadInput(
-            "batch.tune is for data-parallel jobs; leave it out beside parallelism",
-            field="batch.tune",
-        )
-    for low, high in (
-        ("batch.localMin", "batch.localMax"),
-        ("batch.globalSize", "batch.globalMax"),
-    ):
-        least, most = sizes[low], sizes[high]
-        if least is not None and most is not None and least > most:
-            raise BadInput(f"{low} {least} is more than {high} {most}; lower it", field=low)
-
-
-def _check_process(command: Sequence[str], environment: Mapping[str, str | Secret]) -> None:
-    if any("\0" in word for word in command):
-        raise BadInput("command has a NUL character; take it out", field="command")
-    for name, value in environment.items():
-        if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
-            raise BadInput(
-                f"environment.{name!r} is what no process can have; give a name that is not "
-                "empty and has no `=`, and no NUL character in name or value",
-                field=f"environment.{name}",
-            )
-
-
-def check_name(field: str, name: str) -> None:
-    """Refuse what cannot be the name of a job or project.
-
-    Raises:
-        BadInput: it names ``field``.
-    """
-    if not _NAME.fullmatch(name):
-        raise BadInput(
-            f"{field} {name!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and begin and end "
-            "with a letter or digit",
-            field=field,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

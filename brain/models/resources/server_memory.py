@@ -112,7 +112,7 @@ def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
 
 def _newest(x: _Floats, share: float) -> NDArray[np.bool_]:
     """Readings in the newest share of the examples; three at least."""
-    chosen = x >= x[-1] * (1 - share)
+    chosen: NDArray[np.bool_] = x >= x[-1] * (1 - share)
     chosen[-3:] = True
     return chosen
 
