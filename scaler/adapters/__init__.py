@@ -3,6 +3,7 @@
     foreign       what annotations say: bounds, and whether Brain may act at all
     kubeflow      a PyTorchJob as Kubeflow's operator reads it; what stands against resizing it
     record        which replicas were asked for, kept in a Secret of ours beside the job
+    sources       what is known of all objects: reflected, or asked for
     pytorchjob    the ``JobBackend``
     worlds        what a coordinator would say, from what is seen of pods
     mirror        a copy of each job in Brain, and those worlds

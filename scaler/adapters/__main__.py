@@ -1,7 +1,7 @@
 """``python -m scaler.adapters``: Kubeflow's PyTorchJobs in a pool of Brain.
 
 Beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node is in one pool.
-One process is enough; what it knows is in Brain and in the cluster.
+Two of them may run: a Lease says which one acts, the other follows with everything in memory.
 """
 
 import argparse
@@ -12,22 +12,32 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
 from brain.errors import BrainError
+from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.sources import Reflected, served
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.machinery.cluster import Cluster, connect
+from scaler.kubernetes.machinery import Manager, Terms
+from scaler.kubernetes.machinery.cluster import POD, Cluster, connect
+from scaler.kubernetes.operator import DEPOSED
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
 
 log = logging.getLogger(__name__)
 
-#: Each look lists everything anew, so looks are rare.
-PACE = Pace(look=10.0, heartbeat=10.0, repeat=30.0)
+#: Kubeflow needs seconds for what it does; looks cost the API server nothing.
+PACE = Pace(look=2.0, heartbeat=10.0, repeat=30.0)
+#: Worlds are told of so often, and whenever a pod changed.
+_TELL_SECONDS = 10.0
+#: However many pods change, Brain is asked no more often than that.
+_REST_SECONDS = 1.0
+_LOOK_SECONDS = 0.25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,44 +50,95 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.home = given.home.expanduser()
         given.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         cluster = Cluster(connect(kubeconfig=given.kubeconfig, context=given.context))
-        asyncio.run(_serve(given, cluster, token))
+        return asyncio.run(_until_told(given, cluster, token))
     except (BrainError, OSError) as why:
         sys.stderr.write(f"scaler.adapters: {why}\n")
         return 1
-    return 0
 
 
-async def _serve(given: argparse.Namespace, cluster: Cluster, token: str) -> None:
-    backend = PyTorchJobBackend(cluster, namespaces=given.namespace, pool=given.pool)
-    stop = threading.Event()
+async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await serve(given, cluster, token, stop)
+
+
+async def serve(
+    given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
+) -> int:
+    """Follow until this process leads, then act until it does not, or ``stop``; the exit code."""
+    terms = Terms(namespace=given.own_namespace, name="brain-adapters")
+    manager = Manager(cluster, terms=terms, namespaces=given.namespace, component="brain-adapters")
+    autoscalers = served(cluster, HPA, given.namespace)
+    backend = PyTorchJobBackend(
+        manager.cluster, Reflected(manager, autoscalers=autoscalers), pool=given.pool
+    )
+    changed = threading.Event()
+    for kind in (PYTORCHJOB, POD):
+        manager.listen(kind, lambda change: changed.set())
+    manager.start()
+    try:
+        while not (manager.leading and manager.synced()):
+            if await _set_within(stop, _LOOK_SECONDS):
+                return 0
+        log.info("leads")
+        return await _act(given, token, backend, manager, stop, changed)
+    finally:
+        await asyncio.to_thread(manager.stop)
+        cluster.close()
+
+
+async def _act(
+    given: argparse.Namespace,
+    token: str,
+    backend: PyTorchJobBackend,
+    manager: Manager,
+    stop: asyncio.Event,
+    changed: threading.Event,
+) -> int:
+    end = threading.Event()
     with BrainClient(given.url, token) as client:
         mirror = Mirror(backend, BrainDoor(client, given.pool), client, clock=_now)
-        mirroring = asyncio.create_task(asyncio.to_thread(_follow, mirror, stop))
         async with AsyncBrainClient(given.url, token) as asking:
             file = WishFile(given.home / "wishes.json")
             scaler = Scaler(
                 asking, backend, file, pool=given.pool, clock=_now, pace=PACE, apart=True
             )
+            mirroring = asyncio.create_task(asyncio.to_thread(_follow, mirror, end, changed))
             work = asyncio.create_task(scaler.run())
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, work.cancel)
-            await asyncio.wait([work, mirroring], return_when=asyncio.FIRST_COMPLETED)
-            stop.set()
-            work.cancel()
-            ends = await asyncio.gather(work, mirroring, return_exceptions=True)
-            # One that ended by itself takes the other along, and is to be seen.
-            for end in ends:
-                if isinstance(end, Exception):
-                    raise end
+            try:
+                while not await _set_within(stop, _LOOK_SECONDS):
+                    # One that ended by itself takes the other along, and is to be seen.
+                    for task in (work, mirroring):
+                        if task.done():
+                            task.result()
+                    if not manager.leading:
+                        log.warning("the lease is lost; another one leads")
+                        return DEPOSED
+                return 0
+            finally:
+                end.set()
+                changed.set()
+                work.cancel()
+                await asyncio.gather(work, mirroring, return_exceptions=True)
 
 
-def _follow(mirror: Mirror, stop: threading.Event) -> None:
-    while not stop.is_set():
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def _follow(mirror: Mirror, end: threading.Event, changed: threading.Event) -> None:
+    while not end.is_set():
+        changed.clear()
         try:
             mirror.look()
         except BrainError as why:
             log.warning("PyTorchJobs: %s", why)
-        stop.wait(PACE.look)
+        changed.wait(_TELL_SECONDS)
+        end.wait(_REST_SECONDS)
 
 
 def _now() -> datetime:
@@ -91,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
     parser.add_argument("--pool", default="kubeflow")
     parser.add_argument("--namespace", action="append", default=[], help="default: all")
+    parser.add_argument("--own-namespace", default="default", help="namespace of the Lease")
     parser.add_argument("--kubeconfig")
     parser.add_argument("--context")
     return parser

@@ -10,7 +10,8 @@ that it made anew is adopted as a new replica.
 
 import base64
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -23,12 +24,12 @@ from brain.types.world import ReplicaExit
 from brain.views import JobWish
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
-from scaler.adapters.kubeflow import HPA, JOB_NAME, PYTORCHJOB, Training, training
+from scaler.adapters.kubeflow import PYTORCHJOB, Training, training
 from scaler.adapters.record import Entry, Record
-from scaler.kubernetes.kinds.documents import reserved
+from scaler.adapters.sources import Sources
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
-from scaler.kubernetes.machinery.cluster import NODE, POD, SECRET, Cluster, Kind, Object
+from scaler.kubernetes.machinery.cluster import POD, SECRET, Cluster, Object
 from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
 from scaler.ports import NOTHING, Observed, Phase
 
@@ -39,14 +40,15 @@ _PRODUCT = "nvidia.com/gpu.product"
 
 
 class PyTorchJobBackend:
-    """All PyTorchJobs of some namespaces, or of all."""
+    """All PyTorchJobs that ``sources`` knows of. Only one at a time may act on a cluster."""
 
-    def __init__(
-        self, cluster: Cluster, *, namespaces: Sequence[str] = (), pool: str = "kubernetes"
-    ) -> None:
-        self._cluster = cluster
-        self._namespaces = tuple(namespaces) or ("",)
+    def __init__(self, cluster: Cluster, sources: Sources, *, pool: str = "kubernetes") -> None:
+        self._cluster, self._sources = cluster, sources
         self._pool = PoolName(pool)
+        #: What the Secret beside each job has, as it was read once and is written here alone.
+        self._secrets: dict[JobId, dict[str, str]] = {}
+        #: The loop and whoever tells of worlds look at the same jobs.
+        self._lock = threading.RLock()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
         """The cluster's nodes that take pods."""
@@ -59,7 +61,7 @@ class PyTorchJobBackend:
                 seen_at=now,
                 schedulable=not (each.get("spec") or {}).get("unschedulable", False),
             )
-            for each in self._all(NODE, "")
+            for each in self._sources.nodes()
             if _ready(each)
         ]
 
@@ -74,21 +76,22 @@ class PyTorchJobBackend:
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Look at a job's pods; what they tell that was not written down yet is then."""
-        free = self._free(now)
-        read = self.find(job)
-        if read is None:
-            return Observed(job=job, free=free)
-        pods, known = self._pods(read), self._record(read)
-        seen = records.matched(known, pods, now)
-        if seen != known:
-            self._keep(read, seen)
-        return Observed(
-            job=job,
-            replicas=records.sights(seen, read, pods),
-            next_id=seen.next_id,
-            free=free,
-            lacking=read.refusal,
-        )
+        with self._lock:
+            free = self._free(now)
+            read = self.find(job)
+            if read is None:
+                return Observed(job=job, free=free)
+            pods, known = self._pods(read), self._record(read)
+            seen = records.matched(known, pods, now)
+            if seen != known:
+                self._keep(read, seen)
+            return Observed(
+                job=job,
+                replicas=records.sights(seen, read, pods),
+                next_id=seen.next_id,
+                free=free,
+                lacking=read.refusal,
+            )
 
     def start(
         self, wish: JobWish, replica: int, environment: Mapping[str, str], now: datetime
@@ -97,64 +100,71 @@ class PyTorchJobBackend:
 
         The template is its author's: ``environment`` does not reach it.
         """
-        read = self.find(wish.job)
-        if read is None or read.refusal or read.over:
-            return
-        known = records.matched(self._record(read), self._pods(read), now)
-        entry = known.entry(replica)
-        if entry is not None and self._phase(entry, known, read) is not Phase.INTENDED:
-            return
-        position = records.free_position(known, read)
-        if entry is None:
-            entry = Entry(
-                id=replica,
-                pod=read.pod_name(position),
-                generation=wish.wish.generation,
-                started_at=now,
-            )
-            if position >= read.bounds.max:
-                detail = f"PyTorchJob {read.name} takes {read.bounds.max} replicas at most"
-                entry = replace(entry, exit=ReplicaExit.FAILED, ended_at=now, detail=detail)
-            known = known.put(entry)
-            self._keep(read, known)
-        if entry.exit is None:
-            self._resize(read, max(read.replicas, len(known.open)))
+        with self._lock:
+            read = self.find(wish.job)
+            if read is None or read.refusal or read.over:
+                return
+            known = records.matched(self._record(read), self._pods(read), now)
+            entry = known.entry(replica)
+            if entry is not None and self._phase(entry, known, read) is not Phase.INTENDED:
+                return
+            position = records.free_position(known, read)
+            if entry is None:
+                entry = Entry(
+                    id=replica,
+                    pod=read.pod_name(position),
+                    generation=wish.wish.generation,
+                    started_at=now,
+                )
+                if position >= read.bounds.max:
+                    detail = f"PyTorchJob {read.name} takes {read.bounds.max} replicas at most"
+                    entry = replace(entry, exit=ReplicaExit.FAILED, ended_at=now, detail=detail)
+                known = known.put(entry)
+                self._keep(read, known)
+            if entry.exit is None:
+                self._resize(read, max(read.replicas, len(known.open)))
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Write down that it is to leave, then ask for as few as keep all the others."""
-        read = self.find(job)
-        if read is None or read.refusal:
-            return
-        pods = self._pods(read)
-        known = records.matched(self._record(read), pods, now)
-        entry = known.entry(replica)
-        if entry is None or entry.exit is not None:
-            return
-        pod = next((p for p in pods if p["metadata"]["uid"] == entry.uid), None)
-        if pod is None and entry.uid is not None:
-            return
-        if entry.asked_at is None:
-            entry = replace(entry, asked_at=now)
-            known = known.put(entry)
-            self._keep(read, known)
-        self._resize(read, records.asked(known, read))
-        if force and pod is not None:
-            self._kill(pod)
+        with self._lock:
+            read = self.find(job)
+            if read is None or read.refusal:
+                return
+            pods = self._pods(read)
+            known = records.matched(self._record(read), pods, now)
+            entry = known.entry(replica)
+            if entry is None or entry.exit is not None:
+                return
+            pod = next((p for p in pods if p["metadata"]["uid"] == entry.uid), None)
+            if pod is None and entry.uid is not None:
+                return
+            if entry.asked_at is None:
+                entry = replace(entry, asked_at=now)
+                known = known.put(entry)
+                self._keep(read, known)
+            self._resize(read, records.asked(known, read))
+            if force and pod is not None:
+                self._kill(pod)
 
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
         """Write down how a replica ended that is gone, or that nobody asked Kubeflow for."""
-        read = self.find(job)
-        if read is None:
-            return
-        pods = self._pods(read)
-        known = records.matched(self._record(read), pods, now)
-        seen = {each.id: each for each in records.sights(known, read, pods)}.get(replica)
-        entry = known.entry(replica)
-        if entry is not None and seen is not None and seen.phase in (Phase.GONE, Phase.INTENDED):
-            ended = replace(entry, exit=exit, detail=detail, ended_at=now)
-            self._keep(read, known.put(ended))
+        with self._lock:
+            read = self.find(job)
+            if read is None:
+                return
+            pods = self._pods(read)
+            known = records.matched(self._record(read), pods, now)
+            seen = {each.id: each for each in records.sights(known, read, pods)}.get(replica)
+            entry = known.entry(replica)
+            if (
+                entry is not None
+                and seen is not None
+                and seen.phase in (Phase.GONE, Phase.INTENDED)
+            ):
+                ended = replace(entry, exit=exit, detail=detail, ended_at=now)
+                self._keep(read, known.put(ended))
 
     def has_token(self, job: JobId) -> bool:
         """Whether the Secret beside the job has one; its pods get it where their template asks."""
@@ -207,58 +217,29 @@ class PyTorchJobBackend:
 
     def find(self, job: JobId) -> Training | None:
         """A job by its uid; None where there is none that can be read."""
-        obj = next((each for each in self.objects() if each["metadata"]["uid"] == job), None)
+        obj = self._sources.job(job)
         return None if obj is None else self._read(obj)
+
+    def objects(self) -> Iterable[Object]:
+        """All PyTorchJobs."""
+        return self._sources.jobs()
 
     def _read(self, obj: Object) -> Training | None:
         meta = obj["metadata"]
         try:
-            return training(obj, self._autoscalers(meta.get("namespace", "")))
+            return training(obj, self._sources.autoscalers(meta.get("namespace", "")))
         except BadInput as odd:
             log.warning("PyTorchJob %s is left alone: %s", meta["name"], odd)
             return None
 
-    def objects(self) -> Iterator[Object]:
-        """All PyTorchJobs."""
-        for namespace in self._namespaces:
-            yield from self._optional(PYTORCHJOB, namespace)
-
-    def _autoscalers(self, namespace: str) -> list[Object]:
-        return list(self._optional(HPA, namespace))
-
     def _pods(self, read: Training) -> list[Object]:
-        selector = f"{JOB_NAME}={read.name}"
-        found = self._all(POD, read.namespace, label_selector=selector)
+        found = self._sources.pods(read.namespace, read.name)
         return [pod for pod in found if _owned(pod, read.job)]
 
     def _free(self, now: datetime) -> Resources:
         """What no pod of the watched namespaces reserves."""
         whole = sum((node.capacity for node in self.nodes(now) if node.schedulable), NOTHING)
-        used = NOTHING
-        for namespace in self._namespaces:
-            for pod in self._all(POD, namespace):
-                if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-                    used += reserved(pod)
-        return whole - used
-
-    def _optional(self, kind: Kind, namespace: str) -> Iterable[Object]:
-        """Objects of a kind that may not be installed."""
-        try:
-            return self._all(kind, namespace)
-        except NotFound:
-            return ()
-
-    def _all(self, kind: Kind, namespace: str, *, label_selector: str = "") -> list[Object]:
-        found: list[Object] = []
-        token = ""
-        while True:
-            page = self._cluster.list(
-                kind, namespace, continue_=token, label_selector=label_selector
-            )
-            found += page.items
-            token = page.continue_
-            if not token:
-                return found
+        return whole - self._sources.used()
 
     def _record(self, read: Training) -> Record:
         text = self._secret(read).get("record")
@@ -268,6 +249,11 @@ class PyTorchJobBackend:
         self._write(read, {"record": wire.encode(known).decode()})
 
     def _secret(self, read: Training) -> dict[str, str]:
+        if read.job not in self._secrets:
+            self._secrets[read.job] = self._ask_secret(read)
+        return self._secrets[read.job]
+
+    def _ask_secret(self, read: Training) -> dict[str, str]:
         try:
             found = self._cluster.get(SECRET, read.namespace, secret_name(read.name))
         except NotFound:
@@ -284,6 +270,7 @@ class PyTorchJobBackend:
         """Put values into the Secret beside the job; None takes one out."""
         kept = {k: v for k, v in (self._secret(read) | dict(values)).items() if v is not None}
         self._cluster.apply(SECRET, secret(read, kept))
+        self._secrets[read.job] = kept
 
 
 def secret_name(job: str) -> str:

@@ -5,7 +5,7 @@ kept in a Secret of ours beside the job, owned by it. ``matched`` compares it wi
 here is pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,6 +16,9 @@ from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods.failures import Remedy, failure
 from scaler.ports import Phase, ReplicaSeen
+
+#: So many replicas that ended are remembered: a Secret holds 1 MiB, an entry takes 200 bytes.
+ENDED_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +41,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """All replicas that a job ever had, lowest id first."""
+    """The replicas of a job that matter still, lowest id first: those that ended last, too."""
 
     entries: tuple[Entry, ...] = ()
+    #: Above every id of those that were forgotten.
+    forgotten: int = 0
 
     @property
     def next_id(self) -> int:
         """Above every id that was ever used."""
-        return max((each.id for each in self.entries), default=-1) + 1
+        return max(self.forgotten, max((each.id for each in self.entries), default=-1) + 1)
 
     @property
     def open(self) -> tuple[Entry, ...]:
@@ -59,7 +64,17 @@ class Record:
     def put(self, entry: Entry) -> "Record":
         """With this entry, in the place of the one of its id."""
         others = [each for each in self.entries if each.id != entry.id]
-        return Record(entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
+        return replace(self, entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
+
+    def bounded(self, present: Collection[str], count: int = ENDED_KEPT) -> "Record":
+        """Without the oldest of those that ended, but those whose pods (uids) are ``present``."""
+        ended = [each for each in self.entries if each.exit is not None]
+        going = {each.id for each in ended[: max(0, len(ended) - count)]}
+        going -= {each.id for each in ended if each.uid in present}
+        if not going:
+            return self
+        kept = tuple(each for each in self.entries if each.id not in going)
+        return Record(entries=kept, forgotten=max(self.forgotten, max(going) + 1))
 
 
 def matched(record: Record, pods: Sequence[Object], now: datetime) -> Record:
@@ -80,7 +95,7 @@ def matched(record: Record, pods: Sequence[Object], now: datetime) -> Record:
     for pod in sorted(pods, key=_born):
         if pod["metadata"]["uid"] not in known:
             record = record.put(_adopted(record, pod, now))
-    return _with_ends(record, by_name, now)
+    return _with_ends(record, by_name, now).bounded({pod["metadata"]["uid"] for pod in pods})
 
 
 def sights(record: Record, training: Training, pods: Sequence[Object]) -> tuple[ReplicaSeen, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from scaler.adapters.foreign import MANAGED_BY
 from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.pytorchjob import PyTorchJobBackend
+from scaler.adapters.sources import Listed
 from scaler.kubernetes.machinery.cluster import NODE, POD, SECRET, Cluster
 from scaler.kubernetes.machinery.cluster.transport import Answer, Request, Stream
 from tests.scaler.wished import JOB, NOW
@@ -95,7 +96,8 @@ class Kubeflow:
 
     def backend(self) -> PyTorchJobBackend:
         """A new backend, as after a crash."""
-        return PyTorchJobBackend(Cluster(self), namespaces=["team"], pool="local")
+        cluster = Cluster(self)
+        return PyTorchJobBackend(cluster, Listed(cluster, ["team"]), pool="local")
 
     def autoscaler(self, name: str) -> None:
         """As somebody makes one for the job."""
