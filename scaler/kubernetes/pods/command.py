@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from scaler.kubernetes.kinds.documents.commands import LaunchKind, launch_of
+
 
 class Entry(StrEnum):
     """Kinds of entry points; each wants another environment."""
@@ -38,32 +40,20 @@ class Command:
     directory: str | None = None
     #: Variables that are set in front of it.
     exports: Mapping[str, str] = field(default_factory=dict)
-    #: ``--nnodes``; None where it is not said.
-    nnodes: tuple[int, int] | None = None
-    #: ``--nproc-per-node`` as a number.
-    processes: int | None = None
-    #: ``--max-restarts``.
-    restarts: int | None = None
-    #: ``--node_unit``.
-    unit: int | None = None
 
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _OURS = frozenset({"brain-run", "dlrover-run"})
-_OUR_MODULES = frozenset({"launcher.cli", "dlrover.trainer.torch.main"})
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 #: With any of these a shell may do something that we would not.
 _SHELL_ONLY = re.compile(r"[$`*?\[~{}#!]")
-#: Options of Python that take a value of their own.
-_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 
 
 def read_command(command: Sequence[str], args: Sequence[str] = ()) -> Command:
     """Understand ``command`` and ``args`` of a container.
 
-    >>> read_command(["/bin/bash", "-c", "cd /src && dlrover-run --nnodes=1:4 train.py"]).nnodes
-    (1, 4)
+    >>> read_command(["/bin/bash", "-c", "cd /src && dlrover-run --nnodes=1:4 train.py"]).directory
+    '/src'
     """
     if not command:
         # What follows the image's own entry point cannot be told from it.
@@ -150,70 +140,20 @@ def _assignments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _understood(command: Command) -> Command:
-    entry, rest = _entry(command.argv)
-    if entry not in (Entry.OURS, Entry.TORCHRUN, Entry.LAUNCH):
-        return replace(command, entry=entry)
-    return replace(
-        command,
-        entry=entry,
-        nnodes=_bounds(_flag(rest, "nnodes")),
-        processes=_number(_flag(rest, "nproc-per-node", "nproc_per_node")),
-        restarts=_number(_flag(rest, "max-restarts", "max_restarts")),
-        unit=_number(_flag(rest, "node-unit", "node_unit")),
-    )
+    return replace(command, entry=_entry(command.argv))
 
 
-def _entry(argv: Sequence[str]) -> tuple[Entry, Sequence[str]]:
-    if not argv:
-        return Entry.OPAQUE, ()
-    program, rest = argv[0].rpartition("/")[2], argv[1:]
-    if program in _OURS:
-        return Entry.OURS, rest
-    if program == "torchrun":
-        return Entry.TORCHRUN, rest
-    if not _PYTHON.match(program):
-        return Entry.OPAQUE, ()
-    at = 0
-    while at < len(rest):
-        word = rest[at]
-        if word.startswith("-m"):
-            module, after = (
-                (word[2:], at + 1) if word[2:] else (" ".join(rest[at + 1 : at + 2]), at + 2)
-            )
-            return _module(module), rest[after:]
-        if not word.startswith("-"):
-            entry, _ = _entry((word,)) if "/" in word or "." not in word else (Entry.PYTHON, ())
-            return (Entry.PYTHON if entry is Entry.OPAQUE else entry), rest[at + 1 :]
-        if word.startswith("-c"):
-            return Entry.PYTHON, ()
-        at += 2 if word in _WITH_VALUE else 1
-    return Entry.OPAQUE, ()
-
-
-def _module(name: str) -> Entry:
-    if name in _OUR_MODULES:
-        return Entry.OURS
-    if name == "torch.distributed.run":
-        return Entry.TORCHRUN
-    return Entry.LAUNCH if name == "torch.distributed.launch" else Entry.PYTHON
-
-
-def _flag(words: Sequence[str], *names: str) -> str | None:
-    flags = {f"--{name}" for name in names}
-    for at, word in enumerate(words):
-        flag, given, value = word.partition("=")
-        if flag in flags:
-            return value if given else next(iter(words[at + 1 : at + 2]), None)
-    return None
-
-
-def _bounds(said: str | None) -> tuple[int, int] | None:
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", said or "")
-    if not found:
-        return None
-    least = int(found[1])
-    return least, int(found[2] or least)
-
-
-def _number(said: str | None) -> int | None:
-    return int(said) if said and said.isdecimal() else None
+def _entry(argv: Sequence[str]) -> Entry:
+    """What a simple command starts; a program in front of it makes it opaque."""
+    launch = launch_of(argv)
+    if len(launch.words) != len(argv):
+        return Entry.OPAQUE
+    match launch.kind:
+        case LaunchKind.TORCHRUN:
+            return Entry.OURS if launch.program in _OURS else Entry.TORCHRUN
+        case LaunchKind.LAUNCH:
+            return Entry.LAUNCH
+        case LaunchKind.PYTHON:
+            return Entry.PYTHON
+        case LaunchKind.OPAQUE:
+            return Entry.OPAQUE

@@ -19,6 +19,15 @@ _TALKERS = frozenset(
     {"echo", "printf", "pip", "pip3", "which", "type", "export", "cd", "ls", "cat"}
 )
 _RUN, _LAUNCH = "torch.distributed.run", "torch.distributed.launch"
+#: Modules that are launchers, and the launcher that each is.
+_MODULES = {
+    _RUN: _RUN,
+    _LAUNCH: _LAUNCH,
+    "launcher.cli": "brain-run",
+    "dlrover.trainer.torch.main": "dlrover-run",
+}
+#: Options of Python that take a value of their own.
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
 _ENDS = re.compile(r"[;&|()\n]+")
 _WHICH = re.compile(r"\$\(\s*(?:which|command\s+-v)\s+([^\s()]+)\s*\)|`\s*which\s+([^\s`]+)\s*`")
@@ -140,23 +149,44 @@ def _launch(words: tuple[str, ...], in_shell: bool) -> Launch:
     for index, word in enumerate(words):
         rest, name = words[index + 1 :], _base(word)
         if name in _TORCHRUNS:
-            kind, program, options = LaunchKind.TORCHRUN, name, rest
-        elif _PYTHON.fullmatch(name) and _module(rest) in (_RUN, _LAUNCH):
-            program = _module(rest)
-            kind = LaunchKind.TORCHRUN if program == _RUN else LaunchKind.LAUNCH
-            options = rest[rest.index("-m") + 2 :]
-        elif _PYTHON.fullmatch(name) and rest and _module(rest) not in ("pip", "venv"):
-            kind, program, options = LaunchKind.PYTHON, "python", ()
+            found: tuple[str, Sequence[str]] | None = (name, rest)
+        elif _PYTHON.fullmatch(name):
+            found = _by_python(rest)
         else:
             continue
+        if found is None:
+            continue
+        program, options = found
+        kind = LaunchKind.PYTHON if program == "python" else LaunchKind.TORCHRUN
         return Launch(
-            kind=kind,
+            kind=LaunchKind.LAUNCH if program == _LAUNCH else kind,
             program=program,
             words=words[index:],
             in_shell=in_shell,
             options=_options(options),
         )
     return Launch(words=words, in_shell=in_shell)
+
+
+def _by_python(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """What an interpreter is told to run, and that launcher's words; None where it trains nothing.
+
+    >>> _by_python(["-u", "-m", "torch.distributed.run", "--nnodes=2", "train.py"])
+    ('torch.distributed.run', ['--nnodes=2', 'train.py'])
+    """
+    at = 0
+    while at < len(words):
+        word, rest = words[at], words[at + 1 :]
+        if word.startswith("-m"):
+            module, rest = (word[2:], rest) if word[2:] else ("".join(rest[:1]), rest[1:])
+            program = _MODULES.get(module, "python")
+            return None if module in ("pip", "venv") else (program, rest)
+        if word.startswith("-c"):
+            return "python", ()
+        if not word.startswith("-"):
+            return (_base(word), rest) if _base(word) in _TORCHRUNS else ("python", ())
+        at += 2 if word in _WITH_VALUE else 1
+    return None
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
@@ -172,16 +202,6 @@ def _options(words: Sequence[str]) -> dict[str, str]:
             value = next(rest, "")
         found[name] = value
     return found
-
-
-def _module(words: Sequence[str]) -> str:
-    """What ``python``'s ``-m`` names."""
-    for word, following in pairwise(words):
-        if word == "-m":
-            return following
-        if not word.startswith("-"):
-            break
-    return ""
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
