@@ -1,0 +1,101 @@
+"""Worlds change without ending processes, and the network has every example once per epoch.
+
+The network is two tables of counters, one for what a sampler dealt out and one for shards: the
+gradient of an example's counter is what the example weighs. So what was trained can be read off the
+parameters, whoever has trained it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from brain.types.world import ReplicaExit, WorldEvent
+from launcher.data.ledger import Ledger, Terms
+from tests.launcher.elastic import job, wish
+
+EXAMPLES, EPOCHS = 300, 2
+SCRIPT = """
+import os, signal, time
+import torch
+from torch.utils.data import DataLoader
+from launcher import elastic
+
+EXAMPLES, EPOCHS, BATCH = 300, 2, 6
+torch.set_num_threads(1)
+
+class Counters(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = torch.nn.Parameter(torch.zeros(2, 9 * EPOCHS, EXAMPLES))
+
+    def forward(self, table, epoch, examples):
+        return -self.used[table, epoch, examples].sum()
+
+model = Counters()
+optimizer = torch.optim.SGD(model.parameters(), lr=float(BATCH))
+sampler = elastic.Sampler(EXAMPLES, global_batch=BATCH, most_per_replica=2, seed=1)
+loader = DataLoader(range(EXAMPLES), batch_sampler=sampler)
+shards = elastic.shards("counted", EXAMPLES, shard=7, epochs=9 * EPOCHS)
+session = elastic.join(model, optimizer, sampler=sampler)
+for epoch in session.epochs(EPOCHS):
+    for examples in session.batches(loader):
+        steps = session.steps
+        with session.step() as part:
+            loss = session.model(0, epoch, examples) / len(examples) * part.weight
+            if part.last:
+                taken = shards.take(2)
+                one = session.model(1, shards.epoch, taken)
+                loss = loss + one * session.size / BATCH
+            if part.last and steps == 5 and session.rank == 1 and session.world == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            loss.backward()
+            if part.last:
+                optimizer.step()
+                optimizer.zero_grad()
+        if session.steps > steps:
+            shards.step()
+        elif part.last:
+            shards.undo()
+        # Until the world has changed there must be steps to change it at.
+        if not os.path.exists("hurry"):
+            time.sleep(2.0 if epoch else 0.1)
+state = {"step": session.steps, "shards": shards.state_dict()}
+state["used"] = model.used.detach().round(decimals=3)
+if session.rank == 0:
+    torch.save(state, "counted.pt.tmp")
+    os.replace("counted.pt.tmp", "counted.pt")
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_kill_and_a_join_in_process_lose_and_repeat_no_example(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with job(tmp_path, first=wish(2), script=SCRIPT) as it:
+        it.start()
+        it.start()
+        began = it.brain.told(WorldEvent.FORMED, 60, epoch=1)
+        stays = next(member.replica for member in began.members if member.group_rank == 0)
+        survivor = it.workers_of(stays)
+        grown = it.brain.told(WorldEvent.STEPPING, 60, epoch=3)
+        still = it.workers_of(stays)
+        (it.work / "hurry").touch()
+        ends = [it.ended(replica, 60).exit for replica in (0, 1)]
+        state = torch.load(it.work / "counted.pt")
+
+    assert ends == [ReplicaExit.SUCCEEDED] * 2
+    assert (len(grown.members), still) == (2, survivor)
+    dealt, taken = state["used"].tolist()
+    assert dealt[:EPOCHS] == [[1.0] * EXAMPLES] * EPOCHS
+    assert taken == done_by(state["shards"])
+
+
+def done_by(state: dict[str, object]) -> list[list[float]]:
+    """What a ledger says was done, as counters."""
+    terms = Terms(name="counted", size=EXAMPLES, shard=7, epochs=9 * EPOCHS)
+    ledger = Ledger.of(terms, state)
+    left = [[0.0] * EXAMPLES for _ in range(terms.epochs)]
+    while True:
+        ledger, span = ledger.ask("w", ledger.doing["w"].span if ledger.doing else None, 0.0)
+        if span is None:
+            return [[1.0 - each for each in epoch] for epoch in left]
+        left[span.epoch][span.start : span.stop] = [1.0] * (span.stop - span.start)
