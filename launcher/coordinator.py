@@ -245,7 +245,7 @@ class Coordinator:
 
     def _noted(self, watch: Watch, peer: Peer, frame: frames.Frame) -> bool:
         """Keep a fact of the world; what is said of another world is old."""
-        epoch, replica = watch.document.epoch, peer.replica
+        epoch, replica, fallen = watch.document.epoch, peer.replica, self._it.fallen
         match frame:
             case frames.Started(epoch=at) if at == epoch:
                 return watch.started(replica)
@@ -256,6 +256,11 @@ class Coordinator:
                 self._it.say(f"replica {replica} cannot reach its peers: {reason}")
                 watch.torn(unbuilt=unbuilt, now=self._it.clock())
                 return True
+            case frames.Failing(epoch=at) if at == epoch:
+                watch.fails(replica)
+                return True
+            case frames.Exited(epoch=at, exit=exit) if fallen and at == fallen.document.epoch:
+                return fallen.exited(replica, exit, self._it.clock())
             case frames.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
                 watch.port_taken |= taken and self._it.terms.master_port is None
                 return watch.exited(replica, exit, self._it.clock())
@@ -384,7 +389,8 @@ class Coordinator:
             self._it.say(f"waiting: {reason}")
 
     async def _sleep(self, until: float | None) -> None:
-        seconds = None if until is None else max(0.0, until - self._it.clock())
+        until = min(math.inf if until is None else until, self._it.fallen_until)
+        seconds = None if math.isinf(until) else max(0.0, until - self._it.clock())
         if self._it.missing:
             seconds = min(_PROOF_SECONDS, seconds or _PROOF_SECONDS)
         try:

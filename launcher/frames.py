@@ -204,6 +204,8 @@ class Prepare(Frame, frozen=True, kw_only=True):
 
     world: WorldDocument
     in_process: bool = False
+    #: In process: replicas that have the state by then; the others receive it.
+    staying: tuple[int, ...] = ()
 
 
 class Discard(Frame, frozen=True, kw_only=True):
@@ -319,6 +321,12 @@ class Agreed(Frame, frozen=True, kw_only=True):
     ok: bool
 
 
+class Failing(Frame, frozen=True, kw_only=True):
+    """The script of a worker of ``epoch`` has failed; the process is about to end of it."""
+
+    epoch: int
+
+
 class Post(Frame, frozen=True, kw_only=True):
     """Something that a member of a world which is being built tells all others, either way."""
 
@@ -413,7 +421,7 @@ ANY = (
     | Look | Looked | Halt | Lease | Bye
     | Fetch | Offer | Piece | Taken
     | Asked | Answered | Shared
-    | Elastic | Appoint | Appointed | Agree | Agreed | Post | Torn
+    | Elastic | Appoint | Appointed | Agree | Agreed | Failing | Post | Torn
 )  # fmt: skip
 F = TypeVar("F", bound=Frame)
 

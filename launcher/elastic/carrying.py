@@ -8,7 +8,7 @@ outline; tensors on the group's device travel as they are, into place where ther
 from __future__ import annotations
 
 import ctypes
-import io
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,23 +21,16 @@ from launcher.elastic.groups import Group
 NOTHING = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moves:
-    """Who gives the state to whom."""
-
-    #: Steps that the most advanced have completed.
-    steps: int
-    #: Rank that receives -> rank that gives.
-    givers: Mapping[int, int]
-
-
-def moves(steps: Sequence[int]) -> Moves:
-    """Share the giving among the most advanced.
+def givers(steps: Sequence[int]) -> dict[int, int]:
+    """Who gives the state to whom: the most advanced to all others, and they share the work.
 
     Args:
         steps: steps completed, by rank; ``NOTHING`` where there is no state.
 
-    >>> moves([7, 7, -1, -1, 6]).givers
+    Returns:
+        rank that receives -> rank that gives.
+
+    >>> givers([7, 7, -1, -1, 6])
     {2: 0, 3: 1, 4: 0}
 
     Raises:
@@ -48,8 +41,7 @@ def moves(steps: Sequence[int]) -> Moves:
         raise RuntimeError("no member of the new world has a complete state")
     ahead = [rank for rank, each in enumerate(steps) if each == most]
     behind = [rank for rank, each in enumerate(steps) if each != most]
-    givers = {rank: ahead[at % len(ahead)] for at, rank in enumerate(behind)}
-    return Moves(steps=most, givers=givers)
+    return {rank: ahead[at % len(ahead)] for at, rank in enumerate(behind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +72,8 @@ def give(group: Group, rank: int, held: Held, loop: Mapping[str, Any]) -> None:
         "others": {name: each.state_dict() for name, each in held.others.items()},
         "near": [t for t in _network(held.module) if not _travels(t, group)],
     }
-    content = io.BytesIO()
-    torch.save(outline, content)
-    words = torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8).to(group.device)
+    content = bytearray(pickle.dumps(outline))
+    words = torch.frombuffer(content, dtype=torch.uint8).to(group.device)
     group.send(torch.tensor([len(words)], device=group.device), rank)
     group.send(words, rank)
     for tensor in [t for t in _network(held.module) if _travels(t, group)] + tensors:
@@ -97,8 +88,7 @@ def take(group: Group, rank: int, held: Held) -> dict[str, Any]:
     group.receive(words, rank)
     words = words.cpu()
     # As trusted as the gradients that come the same way.
-    content = ctypes.string_at(words.data_ptr(), len(words))
-    outline = torch.load(io.BytesIO(content), weights_only=False)
+    outline = pickle.loads(ctypes.string_at(words.data_ptr(), len(words)))
     for tensor in _network(held.module):
         if _travels(tensor, group):
             group.receive(tensor, rank)

@@ -35,6 +35,8 @@ class Plan:
     now: bool = False
     #: It has no place there.
     parting: bool = False
+    #: Ranks that have no state yet; of no meaning where it comes ``now``.
+    newcomers: tuple[int, ...] = ()
     #: Address of this machine, where peers reach it.
     host: str = "127.0.0.1"
     #: Of the environment, what is different there.

@@ -26,7 +26,9 @@ def member(steps: Callable[[], int], cuda: bool) -> Member | None:
         return None
     _wait_at_gate()
     try:
-        return Member(told["socket"], int(os.environ["LOCAL_RANK"]), cuda=cuda, steps=steps)
+        made = Member(told["socket"], int(os.environ["LOCAL_RANK"]), cuda=cuda, steps=steps)
+        sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
+        return made
     except OSError as cannot:
         sys.stderr.write(f"brain: this world changes by restarts alone: {cannot}\n")
         return None

@@ -100,6 +100,10 @@ class Member:
         """Tell that peers of the present world cannot be reached."""
         self._line.say("broken", epoch=self.world, why=why[:500])
 
+    def failing(self) -> None:
+        """Tell that the script has failed, before the process has ended of it."""
+        self._line.say("failing", epoch=self.world)
+
     def part(self) -> None:
         """This process has no place in the next world; returns when nobody needs it any more."""
         self._line.say("parted", epoch=self.world)
@@ -120,7 +124,7 @@ class Member:
         getattr(self, f"_do_{message.pop('do')}")(**message)
 
     def _do_build(self, plan: dict[str, Any]) -> None:
-        plan_ = Plan(**plan)
+        plan_ = Plan(**{**plan, "newcomers": tuple(plan.get("newcomers", ()))})
         with self._changed:
             coming = self._coming.planned(plan_, self.world)
             if coming is self._coming:

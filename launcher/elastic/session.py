@@ -164,6 +164,9 @@ class Session:
         for optimizer in self.optimizers[-1:]:
             optimizer.register_step_post_hook(self._made)
         self._whole = not guests.joining()
+        for optimizer in self.optimizers if guests.joining() else ():
+            # What its first call imports and compiles, nobody shall wait for.
+            optimizer.load_state_dict(optimizer.state_dict())
         member.open()
         member.begun()
         self._move(member)
@@ -223,17 +226,22 @@ class Session:
             return
 
     def _enter(self, plan: Plan, group: Group) -> None:
-        mine = self.steps if self._whole else carrying.NOTHING
-        said = group.gather([mine, self._fresh, guests.counted()])
-        moves = carrying.moves([steps for steps, _, _ in said])
+        if plan.now:
+            mine = self.steps if self._whole else carrying.NOTHING
+            said = group.gather([mine, self._fresh])
+            givers = carrying.givers([steps for steps, _ in said])
+            fresh = all(each[1] for each in said)
+        else:  # who stays is at the step that all agreed to: nobody has to be asked, or waited for
+            newcomers = set(plan.newcomers)
+            steps = [carrying.NOTHING if r in newcomers else 0 for r in range(plan.size)]
+            givers, fresh = carrying.givers(steps), False
         with torch.no_grad():
-            for rank, giver in sorted(moves.givers.items()):
+            for rank, giver in sorted(givers.items()):
                 if plan.rank == giver:
-                    loop = {"steps": self.steps, "epoch": self._epoch, "counted": said[giver][2]}
+                    loop = {"steps": self.steps, "epoch": self._epoch, "counted": guests.counted()}
                     carrying.give(group, rank, self._held, loop)
                 elif plan.rank == rank:
                     self._take(group, giver)
-        fresh = all(each[1] for each in said)
         self.rank, self.size, self.world = plan.rank, plan.size, plan.epoch
         os.environ.update(plan.environment)
         guests.moved(plan)

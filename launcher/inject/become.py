@@ -171,10 +171,12 @@ class Worker:
             if left.code in (None, 0):
                 end()
             else:
+                failing()
                 ending.failed(left.code)
             raise
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):  # of which the interpreter dies by signal
+                failing()
                 ending.failed(1)
                 raised(error)
             _report_without_us()
@@ -223,6 +225,12 @@ def begin() -> None:
     config = bootstrap.quietly(json.loads, text)
     if config:
         bootstrap.begin(config)
+
+
+def failing() -> None:
+    """Tell whoever trains with this worker that it is about to end."""
+    if "_brain_bootstrap" in sys.modules:
+        sys.modules["_brain_bootstrap"].failing()
 
 
 def raised(error: BaseException) -> None:

@@ -74,6 +74,13 @@ def register_stacks(config: "dict[str, Any]") -> None:
     faulthandler.register(number, file=high, all_threads=True, chain=False)
 
 
+def failing() -> None:
+    """The script has failed; its peers need not wait until this process has ended."""
+    tell = getattr(sys.modules.get("_brain_elastic"), "failing", None)
+    if tell is not None:
+        quietly(tell)
+
+
 def raised(error: BaseException) -> None:
     """Note when the script failed, and of what, for who asks which rank was the first."""
     quietly(_note, error)
@@ -103,6 +110,7 @@ def note_uncaught() -> None:
 
     def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:
         if not isinstance(error, KeyboardInterrupt):
+            failing()
             raised(error)
         shown(kind, error, trace)
 

@@ -24,6 +24,8 @@ def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     """What ends a world by itself."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
+    if sight.hopeless:  # it was found out after the others had gone on
+        return Stop(Cause.FAILURE)
     known = {agent.replica for agent in sight.agents}
     missing = [m.replica for m in world.members if m.replica not in known]
     if world.port_taken or world.dispersed or any(replica in sight.gone for replica in missing):

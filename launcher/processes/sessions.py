@@ -14,14 +14,16 @@ from typing import Any
 
 MESSAGE_BYTES = 1 << 20
 Message = Mapping[str, Any]
+#: What counts once all workers have said it.
+_TOGETHER = frozenset({"ready", "agreed", "moved", "parted"})
 
 
 class Sessions:
     """Listens at a path; all methods belong to the loop's thread."""
 
     def __init__(self, path: Path, processes: int, heard: Callable[[str, Message], None]) -> None:
-        """``heard`` is told what is new: each ``hello``, ``post``, ``at``, ``failed`` and
-        ``broken``; ``ready``, ``agreed``, ``moved`` and ``parted`` once all have said so."""
+        """``heard`` is told what is new: ``ready``, ``agreed``, ``moved`` and ``parted`` once all
+        have said so, anything else as it comes."""
         self._path, self._processes, self._heard = path, processes, heard
         self._loop = asyncio.get_running_loop()
         self._lines: dict[int, socket.socket] = {}
@@ -93,7 +95,7 @@ class Sessions:
             self._take(local_rank, str(message.pop("say")), message)
 
     def _take(self, local_rank: int, what: str, message: dict[str, Any]) -> None:
-        if what in ("post", "at", "failed", "broken"):
+        if what not in _TOGETHER:
             self._heard(what, message)
             return
         said = self._said[what, int(message["epoch"])]

@@ -78,14 +78,16 @@ class Books:
         *,
         generation: int | None = None,
         cause: Cause | None = None,
+        epoch: int | None = None,
         members: tuple[Member, ...] | None = None,
         **more: Any,
     ) -> None:
-        """Report what was observed of a world; ``generation`` and ``cause`` where not its own."""
+        """Report what was observed of a world; ``generation`` and ``cause`` where not its own,
+        ``epoch`` where it is not the latest."""
         report = WorldReport(
             job=JobId(self._job),
             event=event,
-            epoch=self.ledger.epoch,
+            epoch=self.ledger.epoch if epoch is None else epoch,
             generation=_known(generation, watch),
             cause=cause or (watch.document.cause if watch is not None else Cause.START),
             members=members or (watch.document.members if watch is not None else ()),

@@ -5,7 +5,6 @@ through ``tell``, which swallows frames while there is no coordinator.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
@@ -37,6 +36,8 @@ _LASTING_LOADS, _LASTING_SAVES = 100, 20
 _WARM_SECONDS = 120.0
 #: Seconds that workers may take to end which have no place in the next world.
 _PARTING_SECONDS = 5.0
+#: Seconds between looks at them.
+_LOOK_SECONDS = 0.005
 
 Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
 
@@ -188,7 +189,8 @@ class Crew:
                     await self._go_over(world, run.memory)
                 case frames.Run(world=world, memory=memory):
                     await self._run(world, memory)
-                case frames.Prepare(world=world, in_process=True):
+                case frames.Prepare(world=world, in_process=True, staying=staying):
+                    self.staying.stay = frozenset(staying)
                     await self._build(world)
                 case frames.Prepare(world=world):
                     await self._prepare(world)
@@ -261,12 +263,7 @@ class Crew:
         workers = self._workers
         assert workers is not None
         self._stopping = True
-        if self.staying.parting and workers.sessions is not None:
-            self.staying.parting = False
-            workers.sessions.tell("go")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PARTING_SECONDS):
-                    await workers.wait()
+        await self._let_end(workers)
         self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False
         if lost:
@@ -274,6 +271,16 @@ class Crew:
         self._tell_stopped(workers.world.epoch)
         self._workers = None
         self._phase("waiting")
+
+    async def _let_end(self, workers: Workers) -> None:
+        """Those that end by themselves get the time: they leave, or have failed and say why."""
+        count = len(workers.pids) if self.staying.parting else self.staying.failing
+        if self.staying.parting and workers.sessions is not None:
+            workers.sessions.tell("go")
+        until = time.monotonic() + _PARTING_SECONDS
+        while len(workers.exits) < count and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+        self.staying.parting, self.staying.failing = False, 0
 
     # --- the world that may come -----------------------------------------------------------
 

@@ -36,7 +36,9 @@ def prepare(it: Standing, formed: sight.Form) -> None:
         involved=[member.replica for member in last],
         first=last[0].replica,
     )
-    _send(it, it.preparation.involved, frames.Prepare(world=document, in_process=True))
+    stay = tuple(sorted(it.running.replicas & {m.replica for m in document.members}))
+    order = frames.Prepare(world=document, in_process=True, staying=stay)
+    _send(it, it.preparation.involved, order)
 
 
 def answered(it: Standing, preparation: Preparation) -> None:
@@ -90,9 +92,10 @@ def heal(it: Standing, formed: sight.Form) -> None:
         stepless = code is not None and not before.stepping and ledger.past is None
         barren = (*ledger.barren, code) if stepless and code is not None else ledger.barren
         it.books.note(failures=ledger.failures + 1, barren=barren)
-    it.tell_lost(formed.cause)
+    before.untold = formed.cause
+    it.fell(before)
     if it.books.ledger.hopeless:
-        acts.stop(it, formed.cause, quietly=True)
+        acts.stop(it, formed.cause, quietly=True)  # a failure that would only come again
         return
     document = acts.document_of(it, formed)
     _follow(it, formed, document)

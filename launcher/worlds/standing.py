@@ -21,6 +21,8 @@ from launcher.worlds.preparation import Preparation
 from launcher.worlds.sight import Phase, Rules, Sight, WorldSeen
 from launcher.worlds.watch import Watch
 
+#: Seconds that the end of a worker which failed may take to be heard, before its loss is told.
+_FALLEN_SECONDS = 2.0
 #: Seconds in which members of a world that was taken over find the one who did.
 _RETURN_SECONDS = 1.0
 
@@ -80,6 +82,10 @@ class Standing:
         self.gone: set[int] = set()
         #: By when members that turned away from here have ended their workers.
         self.turned_until = 0.0
+        #: The world before this one, which was lost and of which that has still to be told; and
+        #: until when it waits for the ends of its workers.
+        self.fallen: Watch | None = None
+        self.fallen_until = math.inf
         #: When a world of another coordinator was taken over; None: the world is our own.
         self.recovered_at: float | None = None
 
@@ -181,14 +187,13 @@ class Standing:
         watch, books = self.watch, self.books
         if watch is None:
             return
+        self._observe_fallen()
         if watch.phase is Phase.STOPPING and not watch.still:
             watch.phase = Phase.ENDED
             past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
             books.note(ended=True, ended_by=watch.ended_by, past=past)
-            if watch.untold is not None:
-                self.tell_lost(watch.untold)
-                watch.untold = None
-        if watch.phase is not Phase.RUNNING or not watch.formed:
+            self.tell_lost(watch)
+        if watch.phase is not Phase.RUNNING or not watch.formed or self.fallen is not None:
             return
         if not books.ledger.formed:
             books.note(formed=True)
@@ -199,16 +204,36 @@ class Standing:
             books.tell_stepping(watch)
             self.confirm()
 
-    def tell_lost(self, cause: Cause) -> None:
-        """The present world was lost, and what can be known of it is: who failed first, and why."""
-        watch = self.running
-        found, detail = self.found(cause), self.loss(cause)
+    def fell(self, watch: Watch) -> None:
+        """Others go on from a world that was lost; it is told once the ends of those that failed
+        are heard."""
+        if self.fallen is not None:
+            self.tell_lost(self.fallen)
+        self.fallen, self.fallen_until = watch, self.clock() + _FALLEN_SECONDS
+        watch.gone = frozenset(self.gone)
+        self._observe_fallen()
+
+    def _observe_fallen(self) -> None:
+        fallen = self.fallen
+        if fallen is not None and (not fallen.awaited or self.clock() >= self.fallen_until):
+            self.fallen, self.fallen_until = None, math.inf
+            self.tell_lost(fallen)
+
+    def tell_lost(self, watch: Watch) -> None:
+        """A world was lost, and what can be known of it is: who failed first, and why."""
+        cause, watch.untold = watch.untold, None
+        if cause is None:
+            return
+        found, detail = self.found(cause, watch), self.loss(cause, watch)
         if found is not None and cause is Cause.FAILURE:
-            found = self.follow(found)
+            found = self.follow(found, watch)
         elif found is not None:
             found = then(found, "the others go on from the last checkpoint")
         if not self.books.ledger.hopeless:  # else the job's end is told, with the same
-            self.books.tell(WorldEvent.LOST, watch, cause=cause, detail=detail, diagnosis=found)
+            epoch = watch.document.epoch
+            self.books.tell(
+                WorldEvent.LOST, watch, cause=cause, epoch=epoch, detail=detail, diagnosis=found
+            )
 
     def _layout(self, watch: Watch) -> str:
         wish, rules, members = self.wish, self.terms.rules, watch.document.members
@@ -253,33 +278,33 @@ class Standing:
             return ()
         return (*ledger.barren, world.failed)
 
-    def loss(self, cause: Cause) -> str:
-        """Why the world was lost, in one sentence; empty where nothing tells."""
-        watch = self.watch
+    def loss(self, cause: Cause, watch: Watch | None = None) -> str:
+        """Why the latest world, or this one, was lost, in one sentence; empty: nothing tells."""
+        watch = watch or self.watch
         if watch is None:
             return ""
         if watch.port_taken:
             port = watch.document.master_port
             return f"another program took port {port}, where the workers were to meet"
-        found = self.found(cause)
+        found = self.found(cause, watch)
         if found is not None:
             return found.sentence
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
-    def found(self, cause: Cause) -> Diagnosis | None:
-        """Who failed first in the latest world, and why; None where nothing tells."""
-        watch = self.watch
+    def found(self, cause: Cause, watch: Watch | None = None) -> Diagnosis | None:
+        """Who failed first in the latest world, or this one, and why; None where nothing tells."""
+        watch = watch or self.watch
         if watch is None or watch.port_taken:
             return None
         if watch.hung is not None:
             return watch.hung
         step = self.books.ledger.begun + watch.past.steps if watch.past.steps else None
         failed = [] if cause is Cause.MEMBERSHIP else watch.failed()
-        return diagnose(failed, gone=watch.lost(self.gone), step=step)
+        return diagnose(failed, gone=watch.lost(watch.gone or self.gone), step=step)
 
-    def follow(self, found: Diagnosis) -> Diagnosis:
+    def follow(self, found: Diagnosis, watch: Watch) -> Diagnosis:
         """Remember a failure, and see to what follows from it: ``launcher.diagnosis.policy``."""
-        watch, ledger = self.running, self.books.ledger
+        ledger = self.books.ledger
         root = first(watch.failed()) if found.kind is not FailureKind.HANG else None
         signature = root[1].signature if root is not None else ""
         history = (*ledger.failed, occurrence(found, signature))[-REMEMBERED:]

@@ -21,8 +21,12 @@ class Staying:
         self._host, self._replica, self._tell = host, replica, tell
         #: The world that is being built beside the one that trains; None: none is.
         self.coming: WorldDocument | None = None
+        #: Replicas of it that have the state by then.
+        self.stay: frozenset[int] = frozenset()
         #: Workers that leave at the next change, and end by themselves.
         self.parting = False
+        #: Workers that said that they fail, and may not have ended yet.
+        self.failing = 0
         #: Epoch -> what members of that world told each other.
         self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
 
@@ -39,6 +43,9 @@ class Staying:
             case "agreed":
                 answer = {key: message[key] for key in ("epoch", "step", "ok")}
                 self._tell(frames.Agreed(**answer))
+            case "failing":
+                self.failing += 1
+                self._tell(frames.Failing(epoch=message["epoch"]))
             case "ready" if self._awaits(message):
                 self._tell(frames.Prepared(epoch=message["epoch"], ok=True))
             case "failed" if self._awaits(message):
@@ -65,6 +72,16 @@ class Staying:
         for known in [each for each in self._posts if each < epoch]:
             del self._posts[known]
 
+    def _newcomers(self, world: WorldDocument) -> list[int]:
+        """Ranks of those that receive the state."""
+        firsts = [(world.first_rank(m.group_rank), m) for m in world.members]
+        return [
+            first + local_rank
+            for first, member in firsts
+            if member.replica not in self.stay
+            for local_rank in range(member.processes)
+        ]
+
     def _awaits(self, message: Message) -> bool:
         return self.coming is not None and message["epoch"] == self.coming.epoch
 
@@ -89,6 +106,7 @@ class Staying:
         else:
             plan["rank"] = world.first_rank(group_rank) + local_rank
             plan["host"] = self._host
+            plan["newcomers"] = [] if now else self._newcomers(world)
             plan["environment"] = world_environment(world, group_rank, local_rank)
             plan["place"] = world_place(world)
         sessions.tell_one(local_rank, "build", plan=plan)

@@ -108,6 +108,10 @@ class Watch:
         self.in_process = False
         #: Replica -> world of its workers, which have no place here and are to end.
         self.parting: dict[int, int] = {}
+        #: Its members that were gone when others went on from it.
+        self.gone: frozenset[int] = frozenset()
+        #: Members of which a worker has failed and may not have ended yet.
+        self.failing: set[int] = set()
         #: Since when workers cannot reach each other, and whether they have ever met.
         self.torn_at: float | None = None
         self.unbuilt = False
@@ -159,6 +163,16 @@ class Watch:
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
         self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
+
+    def fails(self, replica: int) -> None:
+        """A worker of a member is about to end of a failure."""
+        self.failing.add(replica)
+        self._failed = 1 if self._failed is None else self._failed
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the end of a worker that failed is still to be heard."""
+        return bool(self.failing - {replica for replica, _ in self._exits})
 
     def torn(self, *, unbuilt: bool, now: float) -> None:
         """Workers cannot reach each other."""
@@ -406,7 +420,7 @@ class Watch:
     def _broken(self) -> frozenset[int]:
         """Members that cannot go on as they are."""
         ended = {replica for replica, _ in self._exits}
-        return frozenset(ended | (self._members - self._running))
+        return frozenset(ended | self.failing | (self._members - self._running))
 
     def _reached(self) -> bool:
         """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has
