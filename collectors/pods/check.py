@@ -19,6 +19,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1"
 #: verb, group, resource, source that needs it, and whether anything is to be had without.
 _RIGHTS = (
     ("list", "", "pods", "pods", True),
+    ("watch", "", "pods", "watch", False),
     ("list", "", "nodes", "nodes", True),
     ("list", "elastic.iml.github.io", "elasticjobs", "jobs", True),
     ("list", "kubeflow.org", "pytorchjobs", "jobs", False),

@@ -4,9 +4,10 @@ In a pod this needs nothing but the service account's files. A kubeconfig with i
 sign in is read by the official client, which is loaded for that alone.
 """
 
+import json
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,16 +136,39 @@ class Door:
                 return found
             query = {"limit": str(PAGE), "continue": token}
 
+    async def watch(self, path: str, **query: str) -> AsyncIterator[dict[str, Any]]:
+        """What changes, event by event, until the server ends it; errors as in ``get``."""
+        asked = {"watch": "true", **query}
+        silence = httpx2.Timeout(30.0, read=float(query.get("timeoutSeconds", "240")) + 30.0)
+        request = self._http.build_request(
+            "GET", path, params=asked, headers=self._headers(), timeout=silence
+        )
+        try:
+            answer = await self._http.send(request, stream=True)
+            try:
+                if answer.status_code >= 400:
+                    await answer.aread()
+                    raise _error(path, answer)
+                async for line in answer.aiter_lines():
+                    if line:
+                        yield _event(path, line)
+            finally:
+                await answer.aclose()
+        except httpx2.HTTPError as silent:
+            raise Unavailable(f"{path}: {silent or type(silent).__name__}") from silent
+
+    def _headers(self) -> dict[str, str]:
+        token = self._token()
+        return {"Accept": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
+
     async def _send(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        token = self._token()
-        headers = {"Accept": "application/json"} | (
-            {"Authorization": f"Bearer {token}"} if token else {}
-        )
         try:
             answer = await self._http.request(
-                method, path, params=dict(query), headers=headers, json=body
+                method, path, params=dict(query), headers=self._headers(), json=body
             )
         except httpx2.HTTPError as silent:
             raise Unavailable(f"{path}: {silent or type(silent).__name__}") from silent
@@ -155,6 +179,14 @@ class Door:
         except ValueError as bad:
             raise Unavailable(f"{path}: the answer is no JSON") from bad
         return found if isinstance(found, dict) else {}
+
+
+def _event(path: str, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as bad:
+        raise Unavailable(f"{path}: an event was cut") from bad
+    return found if isinstance(found, dict) else {}
 
 
 def _error(path: str, answer: httpx2.Response) -> Exception:

@@ -84,6 +84,7 @@ class ClusterCollector:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop; then try once more to deliver."""
+        hearing = asyncio.create_task(self._sources.hear())
         try:
             while not stop.is_set():
                 await self.turn()
@@ -93,6 +94,8 @@ class ClusterCollector:
                 except TimeoutError:
                     continue
         finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
             await self._finish()
 
     async def turn(self) -> None:
@@ -101,6 +104,10 @@ class ClusterCollector:
         now = self._clock()
         self._note(found)
         if found.pods is not None:
+            if found.passed:
+                # They were there, and are no more.
+                seen = [*found.pods, *found.passed]
+                self._stays = looked(self._stays, seen, found.jobs, now)
             self._stays = looked(self._stays, found.pods, found.jobs, now)
             await self._ask_brain()
             for sample in self._samples.of(self._readings(found)):

@@ -15,6 +15,7 @@ from collectors.pods.door import Door
 from collectors.pods.identity import Jobs, Known
 from collectors.pods.sights import NodeSight, Object, PodSight, instant, node, pod
 from collectors.pods.usage import Usage, of_metrics_server, of_summary
+from collectors.pods.watching import Passing
 
 #: Kinds whose objects are jobs: path of the group and version, plural, kind.
 JOB_KINDS = (
@@ -28,6 +29,7 @@ METRICS = "apis/metrics.k8s.io/v1beta1"
 REMEDIES: Mapping[str, str] = {
     "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
     "pods": "grant `list` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
+    "watch": "grant `watch` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
     "jobs": "grant `list` on elasticjobs.elastic.iml.github.io and pytorchjobs.kubeflow.org",
     "usage": (
         "install metrics-server (`kubectl top pods` must work) and grant `list` on "
@@ -54,6 +56,8 @@ class Look:
     """What one round brought; None: not to be had."""
 
     pods: Sequence[PodSight] | None = None
+    #: Heard of since the last round, and not listed any more.
+    passed: Sequence[PodSight] = ()
     nodes: Mapping[str, NodeSight] = field(default_factory=dict)
     jobs: Jobs = field(default_factory=Jobs)
     usage: Usage | None = None
@@ -72,15 +76,24 @@ class Sources:
         prometheus: httpx2.AsyncClient | None = None,
     ) -> None:
         self._door, self._namespaces, self._prometheus = door, tuple(namespaces), prometheus
+        self._passing = Passing(door, self._paths("api/v1", "pods"))
+
+    async def hear(self) -> None:
+        """Hear of pods between two rounds, until cancelled."""
+        await self._passing.run()
 
     async def look(self) -> Look:
         """Ask everything. Never raises what a source says."""
-        found = Look()
+        found, heard = Look(), self._passing.taken()
         try:
             found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)
         except BrainError as why:
             found.troubles.append(_trouble("pods", why))
             return found
+        listed = {each.uid for each in found.pods or ()}
+        found.passed = [each for each in heard if each.uid not in listed]
+        if self._passing.trouble is not None:
+            found.troubles.append(_trouble("watch", self._passing.trouble))
         await self._nodes(found)
         await self._jobs(found)
         await self._usage(found)

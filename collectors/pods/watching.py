@@ -1,0 +1,72 @@
+"""Pods between two looks: what came, ended and went meanwhile is not missed.
+
+Each look lists; beside it a watch hears every change. What it hears is kept by uid until the next
+look takes it. A watch that ends is begun anew, and what happened in between is the next list's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
+from collectors.pods.door import Door
+from collectors.pods.sights import PodSight, pod
+
+log = logging.getLogger("collectors")
+
+#: Pauses between two watches that failed, doubling from the first to the second.
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
+#: The server ends a watch after so long.
+_WATCH_SECONDS = 240
+
+
+class Passing:
+    """Hears of pods; ``taken`` gives what was heard since it was last asked."""
+
+    def __init__(self, door: Door, paths: Sequence[str]) -> None:
+        """``paths`` of lists of pods: one, or one for each namespace."""
+        self._door, self._paths = door, tuple(paths)
+        self._heard: dict[str, PodSight] = {}
+        #: Why pods cannot be watched; None: they are.
+        self.trouble: BrainError | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for path in self._paths:
+                tasks.create_task(self._follow(path))
+
+    def taken(self) -> list[PodSight]:
+        """Each pod that was heard of, as it was seen last."""
+        heard, self._heard = self._heard, {}
+        return list(heard.values())
+
+    async def _follow(self, path: str) -> None:
+        pause = _FIRST_SECONDS
+        while True:
+            try:
+                await self._watch(path)
+                pause, self.trouble = _FIRST_SECONDS, None
+            except BrainError as why:
+                # Without the right to watch, lists are all that there is.
+                self.trouble = why if isinstance(why, NotAllowed) else None
+                log.info("watch %s: %s", path, why)
+            except Exception:
+                # An object of a form that nobody foresaw; without this nobody would watch again.
+                log.exception("watch %s", path)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS)
+
+    async def _watch(self, path: str) -> None:
+        listed = await self._door.get(path, limit="1")
+        version = str((listed.get("metadata") or {}).get("resourceVersion") or "")
+        query = {"resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
+        async for event in self._door.watch(path, **query):
+            if event.get("type") == "ERROR":
+                raise Unavailable(f"watch {path}: {event.get('object', {}).get('message', '')}")
+            try:
+                found = pod(event.get("object") or {})
+            except BadInput as odd:
+                log.debug("%s: %s", path, odd)
+                continue
+            self._heard[found.uid] = found
