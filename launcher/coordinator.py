@@ -84,7 +84,7 @@ class Coordinator:
         """Form worlds until the job is over and everybody knows; or until somebody else does, or
         until cancelled."""
         self._it.recover(self._last)
-        self._counter.begin(fresh=self._it.watch is None)
+        self._counter.begin()
         if self._it.watch is not None:
             self._checking.skip()
         self._ready.set()
@@ -179,6 +179,8 @@ class Coordinator:
                 self._hanging.heard(peer.replica, frame)
             case frames.Asked() | frames.Shared():
                 self._counter.heard(peer, frame)
+                if not self._counter.settled:
+                    self._changed.set()
             case frames.Appointed() | frames.Agreed():
                 in_process.heard(self._it, peer, frame)
                 self._changed.set()
@@ -369,7 +371,9 @@ class Coordinator:
     def _all_heard(self) -> bool:
         """Whether all who may know what the coordinator before knew are here, or are gone."""
         it = self._it
-        return not it.behind and (not it.missing or it.clock() >= it.lease_until)
+        if it.watch is None or it.behind or not self._counter.complete:
+            return False
+        return not it.missing or it.clock() >= it.lease_until
 
     def _stranded(self, until: float | None) -> float | None:
         """Return until when to wait. Where others may have formed a world without us there is

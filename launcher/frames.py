@@ -367,7 +367,8 @@ class Answered(Frame, frozen=True, kw_only=True):
 
 
 class Shared(Frame, frozen=True, kw_only=True):
-    """The coordinator's books of shards, kept by agents for a successor; they hand them on."""
+    """The coordinator's books of shards, kept by agents for a successor: to whom each hands them on
+    as the last of what it has to say about them."""
 
     version: int
     #: JSON.

@@ -5,6 +5,7 @@ agents hear of them with their heartbeats, so one on another machine finds them 
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from launcher import frames
 from launcher.data.serving import Answer, Question, Serving
 from launcher.replica import JobPlace
 from launcher.worlds.peers import Peer, Peers
+
+#: Seconds between two times that all agents are told the books, and bytes of it in a second.
+_ROUND_SECONDS, _ROUND_BYTES_PER_SECOND = 0.5, 5e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,7 @@ class _Books:
 
 
 class Counter:
-    """One coordinator's. ``begin`` it before anything is heard."""
+    """One coordinator's. ``begin`` it before anything is heard; ``settle`` it when all was."""
 
     def __init__(
         self,
@@ -38,11 +42,14 @@ class Counter:
     ) -> None:
         self._place, self._peers, self._say, self._clock = place, peers, say, clock
         self._serving = Serving(settled=False)
-        #: The version that is on disk, and which one each agent has.
-        self._kept, self._told = 0, dict[int, int]()
+        #: The version that is on disk, the one that agents are being told, and who has which.
+        self._kept, self._round, self._told = 0, 0, dict[int, int]()
+        self._books, self._next_at = b"", -math.inf
+        #: Agents that have said all they know of what the coordinator before gave out.
+        self._heard: set[int] = set()
 
-    def begin(self, *, fresh: bool) -> None:
-        """Go on from what is written down; ``fresh``: there is nobody who could know more."""
+    def begin(self) -> None:
+        """Go on from what is written down."""
         try:
             found = self._place.find("shards", _Books)
         except BadInput as torn:
@@ -50,13 +57,16 @@ class Counter:
             found = None
         if found is not None:
             self._serving.adopt(found.version, json.loads(found.books), self._clock())
-        if fresh:
-            self.settle()
 
     @property
     def settled(self) -> bool:
         """Whether questions are answered."""
         return self._serving.settled
+
+    @property
+    def complete(self) -> bool:
+        """Whether all agents that are here have said what they know."""
+        return all(peer.replica in self._heard for peer in self._peers)
 
     def settle(self) -> None:
         """All who may know something of the coordinator before were heard, or are gone."""
@@ -66,6 +76,7 @@ class Counter:
         """Take what an agent says about shards."""
         now = self._clock()
         if isinstance(frame, frames.Shared):
+            self._heard.add(peer.replica)
             self._serving.adopt(frame.version, json.loads(frame.books), now)
             return
         said: dict[str, Any] = json.loads(frame.body)
@@ -77,16 +88,29 @@ class Counter:
     def left(self, replica: int) -> None:
         """An agent is gone."""
         self._told.pop(replica, None)
+        self._heard.discard(replica)
         self._send(self._serving.left(replica, self._clock()))
 
     def beat(self, peer: Peer) -> None:
         """An agent's heart beats: see to what time brings, and tell it what is new."""
-        self._send(self._serving.turn(self._clock()))
-        version = self._serving.version
-        if self.settled and version > self._told.get(peer.replica, 0):
-            self._told[peer.replica] = version
+        if not self.settled or not self._serving.version:
+            return
+        now = self._clock()
+        if now >= self._next_at:
+            self._send(self._serving.turn(now))
+            self._begin_round(now)
+        if self._told.get(peer.replica, 0) < self._round:
+            self._told[peer.replica] = self._round
+            peer.connection.send(self._books)
+
+    def _begin_round(self, now: float) -> None:
+        """Have what stands in the books now told to all agents, at a pace that links can bear."""
+        self._next_at = now + _ROUND_SECONDS
+        if self._serving.version > self._round:
+            self._round = self._serving.version
             books = json.dumps(self._serving.dump()).encode()
-            peer.connection.send(frames.Shared(version=version, books=books))
+            self._books = frames.encoded(frames.Shared(version=self._round, books=books))
+            self._next_at += len(self._books) * len(self._peers) / _ROUND_BYTES_PER_SECOND
 
     def _send(self, answers: list[Answer]) -> None:
         self._keep()

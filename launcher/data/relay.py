@@ -46,7 +46,7 @@ class Relay:
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
         #: The coordinator's books, as they were last told here.
-        self._books: frames.Shared | None = None
+        self._books = frames.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> frames.Asked:
         """A worker asks something."""
@@ -93,13 +93,12 @@ class Relay:
 
     def again(self) -> Iterator[frames.Frame]:
         """What another coordinator has to know, and what was not answered."""
-        if self._books is not None:
-            yield self._books
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():
                 yield _asked(holder, -1, _resume(opened))
             for number, body in worker.asked.items():
                 yield _asked(holder, number, body)
+        yield self._books  # last: with it all is said
 
 
 def _note(

@@ -123,6 +123,7 @@ class Serving:
             dataset.ledger = dataset.ledger.cut({})  # who is there says what it holds
             for holder in dataset.holders.keys() - back:
                 del dataset.holders[holder]
+            self.version += 1
         answers = [each for asked in sorted(queue, key=_rank) for each in self._handle(asked, now)]
         return self._done(answers, now)
 
