@@ -15,7 +15,7 @@ from brain.types.world import Replica, World, WorldWish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something to know beside a state: ``Straggler``, ``Holding``, ``StaleTelemetry`` …"""
+    """Something to know beside a state: ``Straggler``, ``Hung``, ``Late`` …"""
 
     kind: str
     reason: str

@@ -1,11 +1,13 @@
 """What lists and pages show, built from what the stores hold."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from brain import calls, lifecycle
 from brain.lifecycle.sight import look
+from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import Outcome, PlanState, Verdict
 from brain.types.recommendation import Prediction
@@ -98,6 +100,31 @@ def test_old_telemetry_is_told_as_stale(api: Api, running: JobId) -> None:
     assert shown.throughput is None
 
 
+def test_a_job_that_will_miss_its_deadline_says_by_how_much(api: Api, running: JobId) -> None:
+    ends_at = view(api, running).ends_at
+    assert ends_at is not None
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(running)
+        deadline = ends_at - timedelta(hours=2)
+        tx.jobs.put(replace(job, document=replace(job.document, deadline=deadline)))
+    told = view(api, running).conditions
+    assert [(each.kind, each.reason) for each in told] == [
+        ("Late", "at its present pace it ends 2\u202fh too late")
+    ]
+
+
+def test_a_world_that_stands_still_is_told_as_hung(api: Api, running: JobId) -> None:
+    found = Diagnosis(kind=FailureKind.HANG, sentence="rank 2 is the one that the others wait for")
+    with api.stores.transaction() as tx:
+        known = tx.worlds.latest(running)
+        assert known is not None
+        tx.worlds.put(replace(known, diagnosis=found))
+    assert view(api, running).conditions == ()
+    api.pass_time(minutes=5)
+    told = view(api, running).conditions
+    assert [(each.kind, each.reason) for each in told] == [("Hung", found.sentence)]
+
+
 def remembering(api: Api, running: JobId, *memory: MemoryCheckpoint | None) -> None:
     """The coordinator tells of checkpoints in memory, by member."""
     with api.stores.transaction() as tx:
@@ -153,7 +180,9 @@ def test_a_slow_worker_is_a_straggler(api: Api, running: JobId) -> None:
     with api.client() as client:
         workers = client.send(calls.workers("digits")).items
     assert [worker.straggler for worker in workers] == [False, False, True]
-    assert [(one.kind, "30%" in one.reason) for one in shown.conditions] == [("Straggler", True)]
+    assert [(one.kind, "30\u202f%" in one.reason) for one in shown.conditions] == [
+        ("Straggler", True)
+    ]
 
 
 def test_a_hold_is_shown_with_its_reason(api: Api, running: JobId) -> None:

@@ -10,11 +10,13 @@ from brain.api.views.seen import Seen
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.sharing.findings import CODE as UNDECIDED
+from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobDocument
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName
 from brain.types.world import World
+from brain.typeset import duration, percent
 from brain.views import Condition, JobDetail, JobView, JobWish, MemoryView, PoolWishes, WorkerView
 
 #: The sparkline: so many points over so long at most.
@@ -45,10 +47,11 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
     seen = Seen(tx, job, world, job.finished_at or now)
     throughput, step = seen.throughput(settings), seen.step()
+    ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
     return JobView(
         **{name: getattr(job, name) for name in _COPIED},
         **_declared(document),
-        conditions=_conditions(tx, job, seen, decision, settings, now),
+        conditions=_conditions(tx, job, seen, decision, settings, now) + _late(job, ends_at),
         mode=lifecycle.effective_mode(job, settings),
         replicas=0 if world is None or world.ended_at or job.finished else world.replicas,
         replicas_wished=wish.replicas,
@@ -63,7 +66,7 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
         gpu_share=seen.share("gpu_share"),
         step=step,
         progress=_progress(document, step),
-        ends_at=_ends_at(document, step, seen.step_seconds() if throughput else None, now),
+        ends_at=ends_at,
         telemetry_age_seconds=seen.age_seconds(now),
         losses=tx.telemetry.losses(job.id),
         memory=None if job.finished else memory(world, now),
@@ -159,11 +162,21 @@ def _conditions(
         found.append(("AdviseOnly", job.advise_only))
     if (freeze := lifecycle.frozen(tx, job)) is not None:
         found.append(("Frozen", f"frozen by {freeze.by}: {freeze.why}"))
-    if (held := memory(tx.worlds.latest(job.id), now)) is not None:
+    world = tx.worlds.latest(job.id)
+    if (held := memory(world, now)) is not None:
         found += _memory_conditions(held)
     if seen.stepping:
-        found += _measured_conditions(seen, settings, now)
+        found += _measured_conditions(seen, world, settings, now)
     return tuple(Condition(kind=kind, reason=reason) for kind, reason in found)
+
+
+def _late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
+    """Whether the present pace misses the deadline."""
+    deadline = job.document.deadline
+    if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
+        return ()
+    late = duration((ends_at - deadline).total_seconds())
+    return (Condition(kind="Late", reason=f"at its present pace it ends {late} too late"),)
 
 
 def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
@@ -175,15 +188,27 @@ def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
     return []
 
 
-def _measured_conditions(seen: Seen, settings: Settings, now: datetime) -> list[tuple[str, str]]:
+def _measured_conditions(
+    seen: Seen, world: World | None, settings: Settings, now: datetime
+) -> list[tuple[str, str]]:
     age = seen.age_seconds(now)
     if age is not None and age > settings.stale_seconds:
-        return [("StaleTelemetry", f"the newest sample is {age:.0f} s old")]
-    slow = [worker for worker in seen.workers() if worker.straggler]
-    return [
-        ("Straggler", f"rank {one.rank} on {one.node} is {one.deviation:.0%} slower than its peers")
-        for one in slow[:1]
-    ]
+        # A finding stays with its world: what was seen to step since does not hang.
+        if (hang := _hang(world)) is not None:
+            return [("Hung", hang.sentence)]
+        return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]
+    slow = next((worker for worker in seen.workers() if worker.straggler), None)
+    if slow is None:
+        return []
+    more = percent(slow.deviation)
+    return [("Straggler", f"rank {slow.rank} on {slow.node} is {more} slower than its peers")]
+
+
+def _hang(world: World | None) -> Diagnosis | None:
+    """What was found of a world that stands still and was not ended for it."""
+    if world is None or world.ended_at is not None or world.diagnosis is None:
+        return None
+    return world.diagnosis if world.diagnosis.kind is FailureKind.HANG else None
 
 
 def _promised(plans: Sequence[ScalePlan], job: Job, world: World | None) -> Prediction | None:

@@ -1126,7 +1126,7 @@ export interface components {
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
         /**
          * Condition
-         * @description Something to know beside a state: ``Straggler``, ``Holding``, ``StaleTelemetry`` …
+         * @description Something to know beside a state: ``Straggler``, ``Hung``, ``Late`` …
          */
         Condition: {
             /** Kind */
