@@ -279,11 +279,12 @@ def kills(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
     chance, seen = random.Random(1), []
     with begun(launcher, 3) as job:
         for turn in range(KILLS):
-            old = job.world(3, _SETTLED_STEPS + chance.randrange(20), 120)
+            if turn:
+                job.start()
+            old = job.world(3, 5 + chance.randrange(20), 120)
             outcome = stage(job, launcher, KILL, turn, old)
             assert outcome.change is not None
             seen.append(outcome.change)
-            job.start()
     gaps = [change.gap_seconds for change in seen]
     return [
         Row(
