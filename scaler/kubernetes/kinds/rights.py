@@ -57,7 +57,7 @@ RIGHTS: tuple[Right, ...] = (
         group="",
         resources=("pods",),
         verbs=(*_READ, "create", "patch", "delete"),
-        why="makes and ends replicas; `patch` lifts scheduling gates and tells where others are",
+        why="makes replicas and ends them; `patch` opens gates and tells where others are",
     ),
     Right(
         group="",
