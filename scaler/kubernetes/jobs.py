@@ -248,12 +248,11 @@ class Jobs:
 
     def _tell_backend(self, id: JobId, detail: JobDetail) -> None:
         world = detail.world
-        running = world is not None and world.ended_at is None
         self._backend.told(
             id,
             believed=[r.id for r in detail.replicas if r.state is not ReplicaState.EXITED],
             used=max((r.id for r in detail.replicas), default=-1) + 1,
-            named=frozenset(m.replica for m in world.members) if world and running else None,
+            named=rigid.held(world, self.find(id), self._rules().house),
             epoch=world.epoch if world is not None else 0,
             now=self._clock(),
         )

@@ -172,7 +172,7 @@ class Operator:
             BadInput: another controller serves these jobs.
         """
         self._refuse_beside_dlrover()
-        self._volcano = volcano_serves(self._cluster, self._options.namespaces)
+        self.discover()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         with serving(self._options.metrics, self):
@@ -191,6 +191,10 @@ class Operator:
                 self.backend.close_down()
                 self.manager.stop()
                 self._client.close()
+
+    def discover(self) -> None:
+        """Find out what is installed here that admits gangs."""
+        self._volcano = volcano_serves(self._cluster, self._options.namespaces)
 
     def spares(self, wish: JobWish) -> int:
         """Replicas that a job has beside those of its world, because they make no whole unit."""

@@ -16,8 +16,9 @@ from brain.types.job import JobState
 from brain.types.record import Role
 from brain.types.resources import PoolName, Resources
 from scaler.kubernetes.jobs import JOB
-from scaler.kubernetes.machinery import Cluster, connect
-from scaler.kubernetes.machinery.cluster import EVENT, NAMESPACE, POD
+from scaler.kubernetes.machinery import Cluster, Terms, connect
+from scaler.kubernetes.machinery.cluster import EVENT, POD, Unreachable
+from scaler.kubernetes.machinery.cluster.transport import Answer, Request, Stream
 from scaler.kubernetes.operator import Operator, Options
 from scaler.kubernetes.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX
@@ -36,14 +37,50 @@ _NUMBERS = count()
 Json = dict[str, Any]
 
 
+class Line:
+    """A connection to the API server that goes dead: its process was killed, or cut off."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._whole = connect(kubeconfig=str(ground.kubeconfig))
+        self.host = self._whole.host
+        self.dead = False
+        #: It goes dead at the pod after so many; None: it does not.
+        self.pods_left: int | None = None
+
+    def send(self, request: Request, *, seconds: float) -> Answer:
+        """Send, while it lives."""
+        if (request.method, request.path.rpartition("/")[2]) == ("POST", "pods"):
+            self.dead = self.dead or self.pods_left == 0
+            self.pods_left = self.pods_left and self.pods_left - 1
+        self._living()
+        return self._whole.send(request, seconds=seconds)
+
+    def stream(self, request: Request, *, connect_seconds: float, silence_seconds: float) -> Stream:
+        """Watch, while it lives."""
+        self._living()
+        return self._whole.stream(
+            request, connect_seconds=connect_seconds, silence_seconds=silence_seconds
+        )
+
+    def close(self) -> None:
+        """Close what it goes over."""
+        self._whole.close()
+
+    def _living(self) -> None:
+        if self.dead:
+            raise Unreachable("nothing is heard of this process any more")
+
+
 @dataclass
 class Place:
     """One operator, its Brain, and a namespace of its own."""
 
     api: Api
+    #: Its tests' own connection.
     cluster: Cluster
     operator: Operator
     namespace: str
+    line: Line
 
     def apply(self, made: Json) -> Json:
         """Create or change an object, as kubectl does."""
@@ -150,27 +187,23 @@ def staged(directory: Path) -> Iterator[Stage]:
 def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place]:
     """An operator in a new namespace; ``options``: what it is told otherwise."""
     namespace = named(f"team-{next(_NUMBERS)}")
-    cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
-    cluster.create(NAMESPACE, {"metadata": {"name": namespace}})
+    server.hands.create(("", "namespaces"), {"metadata": {"name": namespace}})
     api = Api(directory, now=datetime.now(UTC))
     api.add_node(cpus=64)
     with api.stores.transaction() as tx:
         room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
         tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
-    place = Place(api, cluster, operator_of(api, cluster, namespace, **options), namespace)
-    place.operator.brain.look()
-    place.operator.manager.start()
+    place = placed(server, api, namespace, **options)
     try:
         yield place
     finally:
-        place.operator.manager.stop()
-        place.operator.backend.close_down()
+        retire(place)
         server.discard(namespace)
-        cluster.close()
 
 
-def operator_of(api: Api, cluster: Cluster, namespace: str, **options: Any) -> Operator:
-    """One operator process, which does nothing yet."""
+def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
+    """One more operator for a namespace, at work."""
+    line = Line(server)
     given: dict[str, Any] = {
         "url": "http://brain",
         "token": "",
@@ -178,9 +211,24 @@ def operator_of(api: Api, cluster: Cluster, namespace: str, **options: Any) -> O
         "namespaces": (namespace,),
         "own_namespace": namespace,
         "elect": False,
+        "lease": Terms(
+            namespace=namespace, lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.2
+        ),
         "injection": Injection(image="brain:1"),
     }
-    return Operator(Options(**(given | options)), cluster, api.client(Role.SCALER))
+    made = Operator(Options(**(given | options)), Cluster(line), api.client(Role.SCALER))
+    made.discover()
+    made.brain.look()
+    made.manager.start()
+    return Place(api, Cluster(connect(kubeconfig=str(server.kubeconfig))), made, namespace, line)
+
+
+def retire(place: Place) -> None:
+    """End an operator."""
+    place.operator.manager.stop()
+    place.operator.backend.close_down()
+    place.cluster.close()
+    place.line.close()
 
 
 @contextmanager
@@ -200,6 +248,7 @@ def looping(place: Place) -> Iterator[None]:
                 clock=_now,
                 pace=pace,
                 spares=place.operator.spares,
+                apart=True,
             )
             work.append((asyncio.get_running_loop(), asyncio.create_task(scaler.run())))
             with suppress(asyncio.CancelledError):

@@ -27,6 +27,8 @@ _GATHER_SECONDS = 0.002
 _AGAIN_SECONDS = 0.2
 #: More than ever come: what a gang needs whose group is not there.
 _NEVER = 2**31
+#: Ports of a host are counted as resources of which each node has one.
+_PORT = "port "
 
 
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
@@ -36,6 +38,9 @@ def requests_of(pod: Mapping[str, Any]) -> Amounts:
     for container in spec.get("containers") or ():
         for name, amount in _requested(container).items():
             total[name] += parsed(amount)
+        for port in container.get("ports") or ():
+            if port.get("hostPort"):
+                total[f"{_PORT}{port['hostPort']}"] = Decimal(1)
     for container in spec.get("initContainers") or ():
         for name, amount in _requested(container).items():
             total[name] = max(total[name], parsed(amount))
@@ -62,12 +67,15 @@ class Place:
 
     def lacks(self, wanted: Amounts) -> list[str]:
         """Return the resources that do not suffice."""
-        return [name for name, amount in wanted.items() if amount > self.free.get(name, 0)]
+        return [name for name, amount in wanted.items() if amount > self._left(name)]
+
+    def _left(self, name: str) -> Decimal:
+        return self.free.get(name, Decimal(name.startswith(_PORT)))
 
     def take(self, wanted: Amounts, sign: int = 1) -> None:
         """Use up what a pod needs; ``sign`` -1 gives it back."""
         for name, amount in wanted.items():
-            self.free[name] = self.free.get(name, Decimal(0)) - sign * amount
+            self.free[name] = self._left(name) - sign * amount
 
 
 def place_of(node: Json, used: Iterable[Amounts]) -> Place:
@@ -211,7 +219,7 @@ def _place_group(
                     place.take(wanted)
                     taken.append((key, place, wanted))
                     break
-                why.update(f"Insufficient {name}" for name in lacks)
+                why.update({_lacking(name) for name in lacks})
             else:
                 why[reason] += 1
         else:
@@ -223,6 +231,12 @@ def _place_group(
             result.waiting[key] = f"gang {gang.name} needs {gang.least} pods, {found} fit"
         return
     result.bound.update({key: place.name for key, place, _ in taken})
+
+
+def _lacking(name: str) -> str:
+    if name.startswith(_PORT):
+        return "node(s) didn't have free ports for the requested pod ports"
+    return f"Insufficient {name}"
 
 
 def _told(nodes: int, why: Counter[str]) -> str:

@@ -58,6 +58,19 @@ def test_a_gang_that_fits_is_placed_whole() -> None:
     assert placement.bound == {("ns", "a"): "n0", ("ns", "b"): "n0"}
 
 
+def test_two_pods_with_one_port_of_their_host_go_to_two_nodes() -> None:
+    def listening(name: str) -> Json:
+        made = pod(name)
+        made["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+        return made
+
+    placement = placed(keyed(*map(listening, "abc")), nodes(8, 8))
+    assert sorted(placement.bound.values()) == ["n0", "n1"]
+    assert list(placement.waiting.values()) == [
+        "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+    ]
+
+
 def test_higher_priority_goes_first() -> None:
     pods = keyed(pod("low", 8, priority=1), pod("high", 8, priority=9))
     assert placed(pods, nodes(8)).bound == {("ns", "high"): "n0"}

@@ -29,6 +29,7 @@ from scaler.kubernetes.operator import volcano_serves
 from scaler.kubernetes.options import operator_options
 from scaler.kubernetes.plans import Plans
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.manifest import Injection
 from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.progress import Keeping, collected
 from scaler.ports import Phase
@@ -109,6 +110,19 @@ def test_a_world_is_told_once_all_its_pods_run():
 def test_others_in_a_pods_place_are_another_world():
     assert events(world(0, 1), 0, 2)[0] == (WorldEvent.FORMED, 4)
     assert events(world(0, 1, ended=True), 0, 1)[0] == (WorldEvent.FORMED, 4)
+
+
+def test_nobody_holds_replicas_of_a_job_that_no_agent_of_ours_runs():
+    ours, plain = (
+        {**made, "metadata": {**made["metadata"], "uid": "u", "generation": 1}}
+        for made in (jobs.job("brain-run", "t.py"), jobs.job("torchrun", "t.py"))
+    )
+    house = House(injection=Injection(image="brain:1"))
+
+    assert rigid.held(world(0, 1), ours, house) == {0, 1}
+    assert rigid.held(world(0, 1, ended=True), ours, house) is None
+    assert rigid.held(world(0, 1), plain, house) == frozenset()
+    assert rigid.held(None, plain, house) == frozenset()
 
 
 def test_a_plan_replaces_pods_that_were_told_another_size():

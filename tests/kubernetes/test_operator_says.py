@@ -120,3 +120,26 @@ def test_a_relaunched_pod_that_is_not_ready_has_the_job_looked_at_in_time():
     assert upkeep.patience(job, [pending], NOW.timestamp() + 100) == 200
     assert upkeep.patience(job, [], NOW.timestamp()) is None
     assert list(upkeep.late(job, [pending], NOW.timestamp() + 301)) == [pending]
+
+
+def copying(**container: Any) -> dict[str, Any]:
+    seed = jobs.seed()
+    jobs.main_of(seed).update(container)
+    made: dict[str, Any] = pod(seed)["spec"]["initContainers"][0]
+    return made
+
+
+def test_the_container_that_brings_our_agent_has_the_rights_and_amounts_of_the_one_it_serves():
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    made = copying(securityContext=rights)
+
+    assert made["securityContext"] == rights
+    assert made["resources"]["limits"] == {"cpu": 2, "memory": "3Gi"}
+    assert made["resources"]["requests"] == {"cpu": 2, "memory": "3Gi"}
+
+
+def test_where_the_job_says_nothing_it_takes_little():
+    made = copying(resources={})
+
+    assert made["resources"] == {"requests": {"cpu": "50m", "memory": "64Mi"}}
+    assert "securityContext" not in made

@@ -4,15 +4,21 @@ Their size is fixed while their pods live: each was told at its start how many t
 replaces all of them, and what it measures, redoes or loses nobody knows.
 """
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 
+from brain.errors import BadInput
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, World, WorldEvent, WorldReport
+from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.orders import House, elastic
 from scaler.ports import Phase, ReplicaSeen
+
+log = logging.getLogger(__name__)
 
 _UNKNOWN = NodeName("")
 
@@ -20,6 +26,21 @@ _UNKNOWN = NodeName("")
 def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
     """Replicas that run."""
     return tuple(each.id for each in seen if each.phase is Phase.RUNNING and not each.leaving)
+
+
+def held(world: World | None, obj: Object | None, house: House) -> frozenset[int] | None:
+    """Replicas that a job's coordinator alone lets go; None: no world is known.
+
+    Without an agent there is no coordinator, and what is too many would never go.
+    """
+    try:
+        if obj is not None and not elastic(ElasticJob.read(obj), house):
+            return frozenset()
+    except BadInput as why:
+        log.debug("what runs stays as it is: %s", why)
+    if world is None or world.ended_at is not None:
+        return None
+    return frozenset(member.replica for member in world.members)
 
 
 def reports(

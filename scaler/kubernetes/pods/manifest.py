@@ -22,6 +22,8 @@ HOME, FILES = "/brain", "/var/run/brain"
 AGENT_PORT = 29399
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
+#: Of a container that copies our files, where the job's own says nothing.
+_SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +236,30 @@ def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command
             "name": "brain-agent",
             "image": injection.image,
             "imagePullPolicy": injection.pull_policy,
-            "command": ["cp", "-a", "/opt/brain/.", HOME],
+            "command": ["cp", "-dR", "--preserve=mode,timestamps", "/opt/brain/.", HOME],
             "volumeMounts": [{"name": _VOLUME, "mountPath": HOME}],
-            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+            **_like(main),
         }
         spec["initContainers"] = [copy, *(spec.get("initContainers") or ())]
+
+
+def _like(main: Mapping[str, Any]) -> dict[str, Any]:
+    """What our container takes over from the one it serves.
+
+    Its rights, which the namespace has accepted; and what it reserves, so that the pod asks for no
+    more, keeps its quality of service, and is complete for quotas on limits.
+    """
+    given = main.get("resources") or {}
+    same = {
+        part: {name: given[part][name] for name in ("cpu", "memory") if name in given[part]}
+        for part in ("requests", "limits")
+        if given.get(part)
+    }
+    rights = main.get("securityContext")
+    return {
+        "resources": {part: each for part, each in same.items() if each} or _SMALL,
+        **({"securityContext": deepcopy(rights)} if rights else {}),
+    }
 
 
 def _volumes(job: str) -> list[dict[str, Any]]:

@@ -10,12 +10,14 @@ MASTER = "BRAIN_MASTER_PORT"
 
 
 def of(pod: Object) -> list[str]:
-    """Ports of its host that a pod has: what it declares, and what we chose; an index of stores."""
+    """Host ports that are a pod's: declared ones, and its rank 0's; an index of stores."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return []
     containers = (pod.get("spec") or {}).get("containers") or ()
     listed = (port for each in containers for port in each.get("ports") or ())
-    return [str(port["hostPort"]) for port in listed if port.get("hostPort")]
+    declared = [str(port["hostPort"]) for port in listed if port.get("hostPort")]
+    met = master(pod)
+    return declared if met is None else list(dict.fromkeys([*declared, str(met)]))
 
 
 def master(pod: Object) -> int | None:
