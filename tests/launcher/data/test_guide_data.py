@@ -14,6 +14,7 @@ SCRIPTS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
 COMMANDS = re.findall(r"```console\n\$ (.*)\n((?:.*\n)*?)```", TEXT)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=lambda text: text[:40])
 def test_a_command_prints_what_is_shown(tmp_path: Path, command: str, shown: str) -> None:
     if "deal" not in command:
@@ -35,7 +36,7 @@ def test_a_command_prints_what_is_shown(tmp_path: Path, command: str, shown: str
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=110,
+        timeout=280,
         check=True,
     )
     assert ran.stdout == shown
