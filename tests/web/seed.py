@@ -27,19 +27,20 @@ from tests.web.measured import AHEAD, NODE, RATE, machine_of, steps_of
 
 LOCAL = PoolName("local")
 
-DIGITS, TINY, RANKS, VOLUME, WAVES, OLD, BROKEN = (
-    JobId(f"0197f000-0000-7000-8000-00000000000{number}") for number in range(1, 8)
+DIGITS, TINY, RANKS, VOLUME, WAVES, OLD, BROKEN, STUCK = (
+    JobId(f"0197f000-0000-7000-8000-00000000000{number}") for number in range(1, 9)
 )
 
 
 def fleet(stores: Stores, now: datetime) -> None:
-    """Store seven jobs and two nodes; another Brain holds the pool, so nothing moves by itself."""
+    """Store eight jobs and two nodes; another Brain holds the pool, so nothing moves by itself."""
     with stores.transaction() as tx:
         tx.leases.acquire(LOCAL, "elsewhere", until=now + timedelta(hours=6), now=now)
         _nodes(tx, now)
         _digits(tx, now)
         _silent(tx, now)
         _straggling(tx, now)
+        _hung(tx, now)
         _held(tx, now)
         _queued(tx, now)
         _ended(tx, now)
@@ -304,8 +305,8 @@ def _world(epoch: int, replicas: int, at: datetime, end: datetime | None) -> Wor
         formed_at=at,
         stepping_at=at + timedelta(seconds=8),
         ended_at=end,
-        downtime_seconds=None if epoch == 1 else 8.2,
-        steps_redone=None if epoch == 1 else 3,
+        downtime_seconds=(None, 8.2, 8.4, 0.094)[epoch - 1],
+        steps_redone=(None, 3, 3, 0)[epoch - 1],
     )
 
 
@@ -336,6 +337,21 @@ def _straggling(tx: Transaction, now: datetime) -> None:
         "Rank 2 is 30 % slower than its peers; more replicas would wait for it too.",
         "Look at laptop: what else runs there?",
     )  # fmt: skip
+
+
+def _hung(tx: Transaction, now: datetime) -> None:
+    """A job of another project, in which rank 1 is waited for."""
+    document = {"project": "speech", "replicas": Bounds(min=1, max=4, start=2)}
+    tx.jobs.add(job(STUCK, "asr-net", now, JobState.RUNNING, reason="stepping", document=document))
+    begin, end = now - timedelta(minutes=40), now - timedelta(minutes=6)
+    found = Diagnosis(
+        kind=FailureKind.HANG,
+        sentence="no worker moves; rank 1 is the one that the others wait for",
+        rank=1,
+        attachments=(Attachment(name="stacks of rank 1", text='File "queue.py" in get'),),
+    )
+    tx.worlds.put(replace(_other_world(STUCK, 2, begin), diagnosis=found))
+    steps_of(tx, STUCK, 1, 2, begin, end, now)
 
 
 def _held(tx: Transaction, now: datetime) -> None:

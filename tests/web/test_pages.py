@@ -20,7 +20,7 @@ PAGES = {
     "inbox": "Waiting for you",
     "nodes": "workbench",
     "pool": "ranker makes more of them",
-    "audit": "ada",
+    "audit": "plan g1 of digits",
     "health": "workbench silent",
 }
 
@@ -163,7 +163,7 @@ def test_an_unknown_filter_key_is_answered_with_the_known_ones(
         seen.forgive("400", "422")
 
 
-@pytest.mark.parametrize("address", ["overview", "jobs/digits", "inbox"])
+@pytest.mark.parametrize("address", ["overview", "jobs/digits", "inbox", "pool"])
 def test_a_phone_shows_all_without_scrolling_sideways(
     browser: Browser, served: Served, proposal: int, address: str
 ) -> None:

@@ -18,7 +18,7 @@ import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { Pool } from "./pages/pool.tsx";
 import { SignIn } from "./pages/signin.tsx";
-import { startFleet } from "./state/fleet.ts";
+import { nameOf, startFleet } from "./state/fleet.ts";
 import { startKeys, useKeys } from "./state/keys.ts";
 import { startLink } from "./state/link.ts";
 import { startClock } from "./state/now.ts";
@@ -70,7 +70,7 @@ function SignedIn() {
 
 function Page() {
   const { page, rest } = route.value;
-  document.title = `${rest[0] ?? page[0]?.toUpperCase() + page.slice(1)} – Brain`;
+  document.title = `${rest[0] ? nameOf(rest[0]) : page[0]?.toUpperCase() + page.slice(1)} – Brain`;
   switch (page) {
     case "overview":
       return <Overview />;

@@ -5,7 +5,7 @@ import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { useWidth } from "../ui/width.ts";
 import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
-import { area, type Hours, steps } from "../words/hours.ts";
+import { area, type Hours, hoursOf, steps } from "../words/hours.ts";
 import { timeTicks, valueTicks } from "../words/ticks.ts";
 
 const [TOP, ZERO, LEFT, LABELS] = [30, 141, 36, 176];
@@ -103,7 +103,7 @@ function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; read
         <g key={kind}>
           <rect class={kind} x={x} y={at - 8} width="8" height="8" />
           <text class="lb" x={x + 14} y={at}>{name}</text>
-          <text class="rd e" x={end} y={at}>{quantity(hours)}</text>
+          <text class="rd e" x={end} y={at}>{hoursOf(hours)}</text>
           <text class="ax e" x={end} y={at + 14}>{under}</text>
         </g>
       ))}
@@ -138,5 +138,5 @@ function AsTable({ of }: { of: Hours }) {
 
 function spoken(of: Hours): string {
   const idle = of.allocated_hours - of.working_hours;
-  return `${of.unit} of ${count(of.buckets.length / 4, "hour")}: at work ${quantity(of.working_hours)}, idle ${quantity(idle)}, saved ${quantity(of.saved_hours.value)}`;
+  return `${of.unit} of ${count(of.buckets.length / 4, "hour")}: at work ${hoursOf(of.working_hours)}, idle ${hoursOf(idle)}, saved ${hoursOf(of.saved_hours.value)}`;
 }

@@ -12,6 +12,8 @@ import { STALE_SECONDS } from "./freshness.ts";
 const LANE = 22;
 const CAPTION = 20;
 const TIMES = 20;
+/** Width of the time at the crosshair. */
+const PILL = 54;
 /** Markers closer than this merge into one with a count. */
 const MERGE = 15;
 
@@ -88,16 +90,16 @@ type Scale = (value: number) => number;
 
 function Times({ frame, end, cursor, x, y }: OverlayProps & { x: Scale; y: number }) {
   const label = clock(end * 1000, end * 1000);
-  const room = tickTime(end, frame).length > 5 ? 46 : 34;
+  const room = tickTime(end, frame).length > 5 ? 50 : 40;
   return (
     <>
       {frame.times.filter((at) => Math.abs(x(at) - x(end)) > room).map((at) => (
         <text class="ax m" key={at} x={x(at)} y={y + 12}>{tickTime(at, frame)}</text>
       ))}
-      <text class="lb m med" x={x(end)} y={y + 12}>{label}</text>
+      {(cursor === null || Math.abs(x(cursor) - x(end)) > PILL) && <text class="lb m med" x={x(end)} y={y + 12}>{label}</text>}
       {cursor !== null && (
         <g>
-          <rect class="pill" x={x(cursor) - 27} y={y} width="54" height="17" rx="3" />
+          <rect class="pill" x={x(cursor) - PILL / 2} y={y} width={PILL} height="17" rx="3" />
           <text class="pillt" x={x(cursor)} y={y + 12}>{seconds(cursor * 1000)}</text>
         </g>
       )}
@@ -209,8 +211,9 @@ function Next({ plan, frame, end, panels, x, y, right }: OverlayProps & { plan: 
 }
 
 /** Lines are labelled at their right end with the current value. */
-function Ends({ placed, next, frame, x, right }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
+function Ends({ placed, next, frame, x, right, expected }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
   const { stale } = placed;
+  const ended = !expected;
   const promise = placed.panel.title === "Throughput" ? next?.promised : null;
   const taken: number[] = promise ? [placed.y(promise.examples_per_second) + 11] : [];
   return (
@@ -231,7 +234,7 @@ function Ends({ placed, next, frame, x, right }: OverlayProps & { placed: Placed
             </text>
             {placed.panel.title === "Throughput" && (
               <text class={stale === null ? "lb" : "wt"} x={right + 8} y={y + 13}>
-                {stale === null ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
+                {stale === null && !ended ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
               </text>
             )}
           </g>

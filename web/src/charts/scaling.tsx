@@ -32,7 +32,8 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
   const { sizes, current, recommended } = scaling;
   const known = sizes.filter((one) => one.prediction || one.measured);
   const values = known.flatMap(({ prediction, measured }) => [prediction?.high ?? 0, measured?.high ?? 0]);
-  const ticks = valueTicks(Math.max(...values, 0));
+  // Headroom for the words beside the highest point.
+  const ticks = valueTicks(1.1 * Math.max(...values, 0));
   const high = ticks.at(-1) ?? 1;
   const [first, last] = [sizes[0]?.replicas ?? 1, sizes.at(-1)?.replicas ?? 1];
   const x = (replicas: number): number =>

@@ -34,10 +34,16 @@ export function Card({ job, world, plans }: CardProps) {
 function Undecided({ job }: { job: JobView }) {
   return (
     <div class="rec">
-      <p class="because">{job.finished_at ? "The job ended before there was anything to decide." : "No decision yet, because too little was measured."}</p>
-      <p class="mut">{job.finished_at ? job.reason : `State: ${job.state}, ${job.reason}. Brain decides after about thirty steps at one size.`}</p>
+      <p class="because">{undecided(job)}</p>
+      {!job.finished_at && <p class="mut">Brain decides after about thirty steps at one size.</p>}
+      {job.advise_only && <p class="outcome warn">Advise only: {job.advise_only}</p>}
     </div>
   );
+}
+
+function undecided(job: JobView): string {
+  if (job.finished_at) return "The job ended before there was anything to decide.";
+  return `No decision yet, because ${job.epoch === null ? `the job is ${job.state}` : "too little was measured"}.`;
 }
 
 function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: World | null }) {

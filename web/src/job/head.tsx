@@ -11,13 +11,13 @@ export function Head({ detail: { job, world } }: { detail: JobDetail }) {
   return (
     <div class="jobhead">
       <div>
-        <div class="t"><h1>{job.name}</h1><JobBadge job={job} /><Steering job={job} /></div>
+        <div class="t"><h1 title={job.name}>{job.name}</h1><JobBadge job={job} /><Steering job={job} /></div>
         <p class="m">
           {job.replicas_min} … {job.replicas_max} replicas of {each(job)}
           <i>·</i>{job.owner}, project {job.project}
-          {job.step !== null && <><i>·</i>step {fixed(job.step)}</>}
-          {world && <><i>·</i>world {world.epoch}</>}
-          <i>·</i>mode {job.mode}
+          {job.step !== null && <><i>·</i><span class="nw">step {fixed(job.step)}</span></>}
+          {world && <><i>·</i><span class="nw">world {world.epoch}</span></>}
+          <i>·</i><span class="nw">mode {job.mode}</span>
         </p>
         {(job.state !== "Running" || job.failures > 0) && (
           <p class="m">{job.reason}{job.failures > 0 && ` · ${count(job.failures, "failure")} so far`}{job.exit_code !== null && ` · exit code ${job.exit_code}`}</p>
@@ -52,17 +52,18 @@ function Steering({ job }: { job: JobView }) {
 
 function Figures({ job }: { job: JobView }) {
   const left = job.ends_at ? (Date.parse(job.ends_at) - now.value) / 1000 : null;
+  const late = job.conditions.some(({ kind }) => kind === "Late");
   const losses = job.losses.gaps + job.losses.dropped;
   return (
     <dl class="kv">
       <Figure label="Progress" unit={job.progress === null ? "no steps declared" : ""}>{percent(job.progress, 1)}</Figure>
       {job.finished_at
         ? <Figure label="Ended" unit={`after ${duration((Date.parse(job.finished_at) - Date.parse(job.created_at)) / 1000)}`}>{clock(job.finished_at, now.value)}</Figure>
-        : <Figure label="Ends" unit={left !== null && left > 0 ? `in ${duration(left)}` : ""}>{clock(job.ends_at, now.value)}</Figure>}
+        : <Figure label="Ends" unit={left !== null && left > 0 ? `in ${duration(left)}` : ""} odd={late && "after its deadline"}>{clock(job.ends_at, now.value)}</Figure>}
       <Figure label="Throughput" unit={throughputNote(job)}>{compared(job.throughput?.examples_per_second)}</Figure>
       <Figure label="Replicas" unit={`of ${job.replicas_max}`}>{job.finished_at ? "—" : <FromTo from={job.replicas} to={job.replicas_wished} />}</Figure>
       {job.memory && <Figure label="Ahead of storage" unit={memoryNote(job.memory)}>{job.memory.off ? "off" : duration(job.memory.ahead_seconds)}</Figure>}
-      <Figure label="Telemetry lost" unit={losses > 0 ? "samples" : "none"}>{losses > 0 ? fixed(losses) : "0"}</Figure>
+      <Figure label="Telemetry lost" unit={losses === 1 ? "sample" : "samples"}>{fixed(losses)}</Figure>
     </dl>
   );
 }
@@ -78,11 +79,11 @@ function throughputNote(job: JobView): string {
   return job.promised ? `of ${measuredOf(null, job.promised)} ${job.unit_of_throughput}` : job.unit_of_throughput;
 }
 
-function Figure({ label, unit, children }: { label: string; unit: string; children: preact.ComponentChildren }) {
+function Figure({ label, unit, odd, children }: { label: string; unit: string; odd?: string | false; children: preact.ComponentChildren }) {
   return (
     <div>
       <dt>{label}</dt>
-      <dd>{children} {unit && <small>{unit}</small>}</dd>
+      <dd>{children} {unit && <small>{unit}</small>}{odd && <small class="warn">, {odd}</small>}</dd>
     </div>
   );
 }

@@ -23,7 +23,7 @@ export function Model({ job }: { job: JobView }) {
         <>
           {value.kept.length > 0 && <Promises kept={value.kept.slice(0, SHOWN)} />}
           <p class="cap12">{value.calibration ? told(value.calibration) : "No promise of this job was measured yet."}</p>
-          <About model={value} />
+          <About model={value} job={job} />
           {value.trials.map((one) => <p class="cap12" key={one.replicas}>{trialSaid(one)}</p>)}
         </>
       )}
@@ -31,7 +31,7 @@ export function Model({ job }: { job: JobView }) {
   );
 }
 
-function About({ model }: { model: ModelView }) {
+function About({ model, job }: { model: ModelView; job: JobView }) {
   const restart = model.restarts_measured > 0 ? `, from ${count(model.restarts_measured, "change")} of its own` : ", assumed";
   return (
     <dl class="about cap12">
@@ -51,7 +51,7 @@ function About({ model }: { model: ModelView }) {
       {model.best_batch && <Fact name="best batch">{fixed(model.best_batch.examples)} examples ({change(model.best_batch.gain)} goodput, each worth {percent(model.best_batch.efficiency)})</Fact>}
       {model.told_batch && <Fact name="told batch">{toldBatch(model.told_batch)}</Fact>}
       <Fact name="a restart">{duration(model.restart_seconds)}{restart}</Fact>
-      <Fact name="still to come">{duration(model.remaining_seconds)}, {model.remaining_basis}</Fact>
+      {!job.finished_at && model.remaining_seconds !== 0 && <Fact name="still to come">{duration(model.remaining_seconds)}, {model.remaining_basis}</Fact>}
     </dl>
   );
 }

@@ -15,11 +15,14 @@ export function Sizes({ job }: { job: JobView }) {
   });
   const [chosen, choose] = useState<number | null>(null);
   const { value, failure } = found.state.value;
+  // A job that trains may be asked for a size that no model knows; of others nothing can be drawn.
+  const empty = (job.finished_at !== null || job.epoch === null) && value?.sizes.every((one) => !one.prediction && !one.measured);
   return (
     <section>
       <Heading title="Scaling" sub={`${job.unit_of_throughput} over replicas, 90 % band`} />
       {failure && !value && <Trouble failure={failure} what="scaling curve" />}
-      {value && (
+      {value && empty && <p class="quiet" id="what-if" tabIndex={-1}>No curve, because {value.sizes[0]?.undetermined ?? "nothing was measured"}.</p>}
+      {value && !empty && (
         <div
           id="what-if" tabIndex={0} role="group" aria-label="What-if: the arrow keys choose a size"
           onKeyDown={(event) => {

@@ -1,42 +1,45 @@
 /** What happened to a job, newest first. */
 import * as calls from "../api/calls.ts";
 import type { BrainEvent, JobView, PlanState, World } from "../api/types.ts";
+import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
 import { Heading, Skeleton, Trouble } from "../ui/parts.tsx";
-import { count, duration, instant, seconds } from "../words/format.ts";
+import { instant, moment } from "../words/format.ts";
+import { Worlds } from "./worlds.tsx";
 
 export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World[] }) {
   const found = useResource(`events ${job.id}`, async () => (await calls.jobEvents(job.id)).items, {
     every: 30, concerns: (news) => news.job === job.id && news.kind !== "measured",
   });
   const { value, failure } = found.state.value;
-  const redone = worlds.reduce((sum, world) => sum + (world.steps_redone ?? 0), 0);
-  const down = worlds.reduce((sum, world) => sum + (world.downtime_seconds ?? 0), 0);
   return (
-    <section class="sec">
-      <Heading title="Timeline" sub={`${count(worlds.length, "world")}, ${duration(down)} between them, ${count(redone, "step")} redone; newest first`} />
-      {failure && !value && <Trouble failure={failure} what="events" />}
-      {!value && !failure && <Skeleton label="Loading events" />}
-      <table class="tbl wrap">
-        <caption class="vh">Events, newest first</caption>
-        <thead><tr><th class="c-clock">Time</th><th class="c-kind">What</th><th class="c-gen">Of</th><th>Because</th></tr></thead>
-        <tbody>
-          {value?.toReversed().map((event) => {
-            const { icon, tone } = look(event);
-            return (
-              <tr key={event.id}>
-                <td class="mut" title={instant(event.at)}>{seconds(event.at)}</td>
-                <td><span class="badge"><Icon name={icon} tone={tone} />{event.kind.replace(".", " ")}</span></td>
-                <td class="mut">{subject(event)}</td>
-                <td>{event.message}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </section>
+    <>
+      <Worlds worlds={worlds} until={job.finished_at} />
+      <section class="sec">
+        <Heading title="Events" sub="newest first" />
+        {failure && !value && <Trouble failure={failure} what="events" />}
+        {!value && !failure && <Skeleton label="Loading events" />}
+        <table class="tbl wrap">
+          <caption class="vh">Events, newest first</caption>
+          <thead><tr><th class="c-clock">Time</th><th class="c-kind">What</th><th class="c-gen">Of</th><th>Because</th></tr></thead>
+          <tbody>
+            {value?.toReversed().map((event) => {
+              const { icon, tone } = look(event);
+              return (
+                <tr key={event.id}>
+                  <td class="mut" title={instant(event.at)}>{moment(event.at, now.value)}</td>
+                  <td><span class="badge"><Icon name={icon} tone={tone} />{event.kind.replace(".", " ")}</span></td>
+                  <td class="mut">{subject(event)}</td>
+                  <td>{event.message}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </section>
+    </>
   );
 }
 
@@ -44,7 +47,7 @@ function subject({ kind, subject: about }: BrainEvent): string {
   if (about === null) return "";
   if (kind.startsWith("plan.")) return `g${about}`;
   if (kind.startsWith("world.")) return `w${about}`;
-  return kind.startsWith("replica.") ? `r${about}` : String(about);
+  return kind.startsWith("replica.") ? `r${about}` : "";
 }
 
 const WORLDS: Record<string, [IconName, Tone]> = {

@@ -2,10 +2,11 @@
 import { useState } from "preact/hooks";
 import * as calls from "../api/calls.ts";
 import type { AuditEntry } from "../api/types.ts";
+import { jobLink, nameOf } from "../state/fleet.ts";
 import { useResource } from "../state/resource.ts";
 import { Empty, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
-import { instant, seconds, clock } from "../words/format.ts";
+import { instant, moment } from "../words/format.ts";
 import { now } from "../state/now.ts";
 
 export function Audit() {
@@ -42,15 +43,20 @@ export function Audit() {
   );
 }
 
+/** A job or a plan of it, as programs name them. */
+const ABOUT = /^(job|plan)\/([0-9a-f-]{36})(?:\/(\d+))?$/;
+
 function Row({ entry }: { entry: AuditEntry }) {
-  const day = clock(entry.at, now.value);
+  const [, kind = "", id = "", generation] = ABOUT.exec(entry.target) ?? [];
+  const known = id !== "" && nameOf(id) !== id;
+  const target = known ? `${kind} ${generation ? `g${generation} of ` : ""}${nameOf(id)}` : entry.target;
   return (
     <tr>
-      <td class="mut" title={instant(entry.at)}>{day.includes(" ") ? day : seconds(entry.at)}</td>
+      <td class="mut" title={instant(entry.at)}>{moment(entry.at, now.value)}</td>
       <td>{entry.actor}</td>
       <td>{entry.action}</td>
-      <td class="mono">{entry.target}</td>
-      <td>{[entry.before, entry.after].filter(Boolean).join(" → ") || "—"}</td>
+      <td>{known ? <a class="link" href={jobLink(id)}>{target}</a> : target}</td>
+      <td>{entry.before || entry.after ? `${entry.before || "—"} → ${entry.after || "—"}` : "—"}</td>
       <td class="mut">{entry.why || "—"}</td>
     </tr>
   );

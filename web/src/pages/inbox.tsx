@@ -3,10 +3,10 @@ import { useState } from "preact/hooks";
 import type { PlanView } from "../api/types.ts";
 import { mayDecide } from "../state/access.ts";
 import { askAbout } from "../state/decide.tsx";
-import { plans, waiting } from "../state/fleet.ts";
+import { jobAddress, jobLink, plans, waiting } from "../state/fleet.ts";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
-import { go, link } from "../state/route.ts";
+import { go } from "../state/route.ts";
 import { PlanBadge } from "../ui/badges.tsx";
 import { Button, Empty, FromTo, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -38,7 +38,7 @@ function Waiting({ views }: { views: readonly PlanView[] }) {
     [
       { keys: "j", does: "next plan", run: () => move(1) },
       { keys: "k", does: "plan before", run: () => move(-1) },
-      { keys: "Enter", does: "open the job", run: () => chosen && go("jobs", chosen.job_name) },
+      { keys: "Enter", does: "open the job", run: () => chosen && go("jobs", jobAddress(chosen.plan.job)) },
       { keys: "a", does: "approve the plan", run: () => chosen && !forbidden && !chosen.blocked && askAbout(chosen, "approve") },
       { keys: "r", does: "reject the plan", run: () => chosen && !forbidden && askAbout(chosen, "reject") },
     ],
@@ -71,7 +71,7 @@ function Row({ view, selected, onSelect, forbidden }: RowProps) {
   return (
     <tr class={selected ? "sel" : ""} onClick={onSelect}>
       <td><PlanBadge state={plan.state} /></td>
-      <td class="med"><a href={link("jobs", name)}>{name}</a></td>
+      <td class="med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}</span></td>
       <td class="hide-s"><PlanStrip plan={plan} /></td>

@@ -5,7 +5,7 @@ import { expected, STALE_SECONDS } from "../charts/freshness.ts";
 import { ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
-import { Failure } from "../job/failure.tsx";
+import { Failure, hangs, stops } from "../job/failure.tsx";
 import { Head } from "../job/head.tsx";
 import { Logs } from "../job/logs.tsx";
 import { Model } from "../job/model.tsx";
@@ -86,6 +86,7 @@ const RANGES = [
 
 function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
   const { job, worlds } = detail;
+  const urgent = stops(detail);
   const range = RANGES.find(({ text }) => text === route.value.query.get("range")) ?? RANGES[1];
   return (
     <>
@@ -105,8 +106,9 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
           </div>
         </section>
         <section class="side">
+          {urgent && <Failure worlds={worlds} />}
           <Card job={job} world={detail.world} plans={plans} onChange={onChange} />
-          <Failure worlds={worlds} />
+          {!urgent && <Failure worlds={worlds} />}
           <PlanList plans={plans} />
           <Model job={job} />
         </section>
@@ -118,6 +120,12 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
 function Stale({ detail: { job, world } }: { detail: JobDetail }) {
   const age = job.telemetry_age_seconds;
   if (age === null || age < STALE_SECONDS || !expected(job)) return null;
+  if (hangs(job))
+    return (
+      <Message kind="bad" icon="warning" title={`Hung: no step for ${duration(age)}.`}>
+        Its processes are there and no worker moves. What was found stands under “What failed”, with the stacks of the ranks.
+      </Message>
+    );
   const nodes = [...new Set(world?.members.map((member) => member.node))].join(", ");
   return (
     <Message icon="holding" title={`Telemetry is ${duration(age)} old: holding.`}>

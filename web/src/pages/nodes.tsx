@@ -1,8 +1,7 @@
 /** Nodes by pool: one cell per slot, GPU or core; place keeps its meaning. */
 import type { NodeView } from "../api/types.ts";
-import { nodes } from "../state/fleet.ts";
+import { jobLink, nodes } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
-import { link } from "../state/route.ts";
 import { NodeBadge } from "../ui/badges.tsx";
 import { Empty, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -45,7 +44,9 @@ function Racks({ all }: { all: readonly NodeView[] }) {
         {pools.map((pool) => (
           <section key={pool}>
             <div class="h"><h2>Pool {pool}</h2></div>
-            {all.filter((node) => node.pool === pool).sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true })).map((node) => <Machine key={node.name} node={node} />)}
+            <div class="machines">
+              {all.filter((node) => node.pool === pool).sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true })).map((node) => <Machine key={node.name} node={node} />)}
+            </div>
           </section>
         ))}
       </div>
@@ -60,16 +61,16 @@ function sum(all: readonly NodeView[], part: "reserved" | "capacity"): { cpu: nu
 
 function Machine({ node }: { node: NodeView }) {
   const { capacity, reserved } = node;
-  const said = [
+  const said = !node.schedulable ? [] : [
     `cpu ${percent(capacity.cpu_millis ? reserved.cpu_millis / capacity.cpu_millis : null)}`,
     `mem ${percent(capacity.memory_bytes ? reserved.memory_bytes / capacity.memory_bytes : null)}`,
     node.accelerator === "cpu" ? "" : node.accelerator,
-  ].filter(Boolean).join("   ");
+  ].filter(Boolean);
   return (
     <div class="machine">
-      <div class="who"><b>{node.name}</b><NodeBadge node={node} /><span class={node.ready ? "mut" : "warn"}>{node.ready ? said : `silent ${age(node.seen_at, now.value)}`}</span></div>
+      <div class="who"><b>{node.name}</b><NodeBadge node={node} /><span class={node.ready ? "mut" : "warn"}>{node.ready ? said.map((one) => <span key={one}>{one}</span>) : `for ${age(node.seen_at, now.value)}`}</span></div>
       <Cells node={node} />
-      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={link("jobs", name)}>{name}</a>) : node.ready && <span class="mut">free</span>}</p>
+      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={jobLink(name)}>{name}</a>) : <span class="mut">{!node.schedulable ? "nothing new is placed here" : node.ready ? "free" : "no job of Brain's"}</span>}</p>
     </div>
   );
 }

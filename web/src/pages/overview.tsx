@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import type { JobView, PlanView, Recommendation } from "../api/types.ts";
 import * as calls from "../api/calls.ts";
 import { HoursStrip } from "../charts/hours.tsx";
-import { jobs, nodes, plans, savings, waiting } from "../state/fleet.ts";
+import { jobLink, jobs, nodes, plans, savings, waiting } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { link } from "../state/route.ts";
@@ -48,11 +48,11 @@ function Filled({ all }: { all: readonly JobView[] }) {
         <Saved />
       </div>
       <HoursSection />
-      {(health.value?.pools ?? []).slice(0, POOLS).map((name) => <PoolSection key={name} name={name} />)}
       <div class="two sec">
         <Attention />
         <Decisions recent={recent} active={active} />
       </div>
+      {(health.value?.pools ?? []).slice(0, POOLS).map((name) => <PoolSection key={name} name={name} />)}
       <section class="sec">
         <Heading title="Fleet" sub={`${count(active.length, "active job")}; unusual first`} more={<a href={link("jobs")}>all jobs</a>} />
         <JobTable jobs={fleet} brief />
@@ -89,7 +89,7 @@ function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly
   const number = (...states: string[]) => recent.filter(({ plan }) => states.includes(plan.state)).length;
   const told = [
     [number("Verified"), "verified"], [number("RolledBack"), "rolled back"], [number("Approved", "Applying", "Applied"), "under way"],
-    [number("Rejected"), "rejected"], [number("Failed"), "failed"],
+    [number("Rejected"), "rejected"], [number("Expired"), "expired"], [number("Superseded"), "superseded"], [number("Failed"), "failed"],
   ].filter(([amount]) => amount).map(([amount, word]) => `${amount} ${word}`);
   const open = waiting.value.length;
   return (
@@ -150,13 +150,14 @@ function Attention() {
           {found.slice(0, DECISIONS).map((concern) => (
             <li key={concern.title}>
               <Icon name={concern.icon} tone={concern.tone} />
-              <a href={link(...concern.to)}>{concern.title}</a>
+              <a href={concern.to[0] === "jobs" && concern.to[1] ? jobLink(concern.to[1]) : link(...concern.to)}>{concern.title}</a>
               <span class="when">{concern.at && <Age at={concern.at} />}</span>
               <p title={concern.detail}>{concern.detail}</p>
             </li>
           ))}
         </ul>
       )}
+      {found.length > DECISIONS && <p class="cap12"><a class="link" href={link("jobs")}>{count(found.length - DECISIONS, "more concern")}</a>, less urgent</p>}
     </section>
   );
 }
@@ -199,7 +200,7 @@ function PlanRow({ view: { plan, job_name: name } }: { view: PlanView }) {
   return (
     <>
       <td><PlanBadge state={plan.state} /></td>
-      <td class="clip med"><a href={link("jobs", name)}>{name}</a></td>
+      <td class="clip med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{plan.outcome.detail || plan.explanation.reason}</span></td>
       <td><PlanStrip plan={plan} /></td>
@@ -212,7 +213,7 @@ function HoldRow({ job, decision }: { job: JobView; decision: Recommendation }) 
   return (
     <>
       <td><PlanBadge state="Hold" /></td>
-      <td class="clip med"><a href={link("jobs", job.name)}>{job.name}</a></td>
+      <td class="clip med"><a href={jobLink(job.id)}>{job.name}</a></td>
       <td>keep {decision.current.replicas}</td>
       <td class="why"><span class="clamp" title={decision.explanation.next_step}>{decision.explanation.reason}</span></td>
       <td><PromiseStrip promised={null} /></td>

@@ -1,9 +1,9 @@
 /** How a pool is divided: prices, who got what, what each might have had and who has that. */
 import type { JobShare, PoolRound, PoolView } from "../api/types.ts";
 import * as calls from "../api/calls.ts";
-import { place } from "../state/fleet.ts";
+import { jobLink, place } from "../state/fleet.ts";
 import { useResource } from "../state/resource.ts";
-import { link, route } from "../state/route.ts";
+import { route } from "../state/route.ts";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
 import { Age, Command, Empty, FromTo, Heading, Message, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
@@ -29,7 +29,7 @@ export function Pool() {
   const { value, failure } = pool.state.value;
   return (
     <Shell crumbs={<h1>Pool {named}</h1>}>
-      {failure && !value && <Trouble failure={failure} what="the pool" />}
+      {failure && !value && <Trouble failure={failure} what="pool" />}
       {!value && !failure && <Skeleton label="Loading the pool" />}
       {value && <Filled pool={value} />}
     </Shell>
@@ -105,12 +105,12 @@ function Row({ share }: { share: JobShare }) {
   return (
     <tr>
       <td><span class="badge"><Icon name={look.icon} tone={look.tone} />{look.word}</span></td>
-      <td class="med"><a href={link("jobs", share.name)}>{share.name}</a></td>
+      <td class="med"><a href={jobLink(share.job)}>{share.name}</a></td>
       <td class="mut">{share.project}</td>
       <td title={on}>{share.before === share.replicas ? share.replicas || "—" : <FromTo from={share.before} to={share.replicas} />}</td>
       <td class="why"><span class="clamp" title={share.reason}>{share.reason}</span></td>
       <td class="mut">{rival(share)}</td>
-      <td>{share.lost_to ? <a href={link("jobs", share.lost_to)}>{share.lost_to}</a> : "—"}</td>
+      <td>{share.lost_to ? <a href={jobLink(share.lost_to)}>{share.lost_to}</a> : "—"}</td>
     </tr>
   );
 }
@@ -120,22 +120,24 @@ function Projects({ pool, round }: { pool: PoolView; round: PoolRound }) {
   return (
     <section class="sec">
       <Heading title="Projects" sub={`divided by ${pool.policy?.by ?? "nobody"}`} />
-      <table class="tbl">
-        <caption class="vh">How the pool is divided among projects</caption>
-        <thead><tr><th class="c-job">Project</th><th class="num c-end">Guaranteed</th><th class="num c-end">Limit</th><th class="num c-end">Priority</th><th class="num c-end">Lacks now</th><td /></tr></thead>
-        <tbody>
-          {rows.map(([name, share]) => (
-            <tr key={name}>
-              <td class="med">{name}</td>
-              <td class="num">{share.guaranteed}</td>
-              <td class="num">{share.limit ?? "—"}</td>
-              <td class="num">{share.priority}</td>
-              <td class={`num ${round.short[name] ? "warn" : ""}`}>{round.short[name] ? amount(round.short[name]) : "—"}</td>
-              <td />
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Projects of the pool">
+        <table class="tbl projects">
+          <caption class="vh">How the pool is divided among projects</caption>
+          <thead><tr><th class="c-job">Project</th><th class="num c-end">Guaranteed</th><th class="num c-end">Limit</th><th class="num c-end">Priority</th><th class="num c-end">Lacks now</th><td /></tr></thead>
+          <tbody>
+            {rows.map(([name, share]) => (
+              <tr key={name}>
+                <td class="med">{name}</td>
+                <td class="num">{share.guaranteed}</td>
+                <td class="num">{share.limit ?? "—"}</td>
+                <td class="num">{share.priority}</td>
+                <td class={`num ${round.short[name] ? "warn" : ""}`}>{round.short[name] ? amount(round.short[name]) : "—"}</td>
+                <td />
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </section>
   );
 }

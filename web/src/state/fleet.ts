@@ -2,7 +2,9 @@
 import { computed } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import type { JobView, PlanView } from "../api/types.ts";
+import { address } from "../words/attention.ts";
 import { Resource } from "./resource.ts";
+import { link } from "./route.ts";
 import { health, refreshHealth } from "./session.ts";
 
 /** Jobs beyond so many are reached by the filter. */
@@ -42,6 +44,17 @@ export const waiting = computed<PlanView[]>(() =>
 export const frozen = computed(() => (freezes.value ?? []).find((freeze) => freeze.scope === "all"));
 
 export const place = computed(() => health.value?.pools[0] ?? "local");
+
+/** Address of a job of which only the id or the name is known. */
+export function jobAddress(idOrName: string): string {
+  const known = (jobs.value ?? []).find((job) => job.id === idOrName || (!job.finished_at && job.name === idOrName));
+  return known ? address(known) : idOrName;
+}
+
+export const jobLink = (idOrName: string): string => link("jobs", jobAddress(idOrName));
+
+/** What a job is called whose address may be its id. */
+export const nameOf = (address: string): string => (jobs.value ?? []).find((job) => job.id === address)?.name ?? address;
 
 async function allJobs(): Promise<JobView[]> {
   const found: JobView[] = [];

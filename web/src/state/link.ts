@@ -34,7 +34,7 @@ export function startLink(): () => void {
       },
       lost(why) {
         linked.value = false;
-        if (why?.failure.kind === "signed-out") signedOut(why.message);
+        if (why?.failure.kind === "signed-out") signedOut();
       },
     },
     stop.signal,

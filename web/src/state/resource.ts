@@ -79,7 +79,7 @@ export class Resource<T> {
   private fail(failed: unknown): void {
     const failure: Failure =
       failed instanceof Failed ? failed.failure : { kind: "unreachable", detail: said(failed) };
-    if (failure.kind === "signed-out") signedOut(failure.detail);
+    if (failure.kind === "signed-out") signedOut();
     this.state.value = { ...this.state.peek(), failure };
   }
 }

@@ -31,30 +31,31 @@ export async function startSession(): Promise<void> {
     replace(location.pathname + location.search);
     refused = await calls.signIn(decodeURIComponent(code)).then(() => "", said);
   }
-  await enter(refused);
+  // Who only comes along was refused nothing.
+  await enter(() => refused);
 }
 
 export async function signInWith(token: string): Promise<void> {
   useToken(token.trim());
-  await enter("");
+  await enter(said);
 }
 
 export async function refreshHealth(): Promise<void> {
   health.value = await calls.health();
 }
 
-export function signedOut(why: string): void {
-  if (session.peek().kind !== "signed-out") session.value = { kind: "signed-out", why };
+export function signedOut(): void {
+  if (session.peek().kind !== "signed-out") session.value = { kind: "signed-out", why: "The session has ended, or was revoked." };
 }
 
-async function enter(refused: string): Promise<void> {
+/** Asks who we are; `told` says what to tell of a refusal. */
+async function enter(told: (failed: unknown) => string): Promise<void> {
   try {
     await refreshHealth();
     session.value = { kind: "ready" };
   } catch (failed) {
-    const why = refused || said(failed);
     const away = failed instanceof Failed && failed.failure.kind === "unreachable";
-    session.value = { kind: away ? "unreachable" : "signed-out", why };
+    session.value = away ? { kind: "unreachable", why: said(failed) } : { kind: "signed-out", why: told(failed) };
   }
 }
 

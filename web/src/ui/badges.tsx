@@ -37,6 +37,8 @@ const PLANS: Record<PlanState | "Hold", Look> = {
 
 /** Conditions that are shown instead of the state they stand beside. */
 const REASONS: Record<string, Look> = {
+  Hung: { icon: "warning", tone: "bad", word: "Hung" },
+  Late: { icon: "clock", tone: "warn", word: "Late" },
   Straggler: { icon: "warning", tone: "warn", word: "Straggler" },
   StaleTelemetry: { icon: "holding", tone: "warn", word: "Holding" },
 };

@@ -4,6 +4,7 @@ import type { JobView } from "../api/types.ts";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { go, link } from "../state/route.ts";
+import { address } from "../words/attention.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
 import { JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
@@ -39,7 +40,7 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   };
   const open = () => {
     const job = rows.find((one) => one.id === selected);
-    if (job) go("jobs", place(job));
+    if (job) go("jobs", address(job));
   };
   useKeys(
     [
@@ -57,25 +58,25 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
   );
   return (
     <div class="scroll" onPointerEnter={rows.hold} onPointerLeave={rows.release}>
-      <table class={`tbl jobs ${brief ? "brief" : ""}`}>
+      <table class={`tbl jobs ${brief ? "brief" : ""} ${mixed && gpus ? "tight" : ""}`}>
         <caption class="vh">Jobs, unusual first</caption>
         <colgroup>
-          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class="c-spark" /><col class="c-rate" />{mixed && <col class="c-unit" />}
-          {brief && <col class="c-num" />}<col class="c-num" />{gpus && <col class="c-num" />}<col class="c-num" /><col class="c-num" /><col class="c-num" />
-          {!brief && <><col class="c-done" /></>}<col class="c-ends" />{!brief && <col class="c-mode" />}<col class="c-brain" />
+          <col class="c-state" /><col class="c-name" />{!brief && <col class="c-owner" />}<col class={brief ? "c-spark" : "c-short"} /><col class="c-rate" />{mixed && <col class="c-unit" />}
+          {brief && <col class="c-versus" />}<col class="c-num" />{gpus && <col class="c-share" />}<col class="c-share" /><col class="c-memory opt" /><col class="c-share" />
+          {!brief && <col class="c-done" />}<col class="c-ends" />{!brief && <col class="c-mode opt" />}<col class="c-brain" />
         </colgroup>
         <thead>
           <tr>
             {head("state", "State")}{head("job", "Job")}{!brief && head("owner", "Owner")}<th>Throughput, 3 h</th>
             {head("throughput", mixed ? "Throughput" : (units[0] ?? "examples/s"))}{mixed && <th><span class="vh">Unit of throughput</span></th>}
             {brief && <th class="num">vs promise</th>}{head("replicas", "Replicas")}{gpus && <th class="num">GPU <span class="u">%</span></th>}
-            <th class="num">CPU <span class="u">%</span></th><th class="num">Memory <span class="u">%</span></th>{head("wait", "Wait", "%")}
-            {!brief && head("done", "Done", "%")}<th class="num">Ends</th>{!brief && <th>Mode</th>}<th>Brain</th>
+            <th class="num">CPU <span class="u">%</span></th><th class="num opt">Memory <span class="u">%</span></th>{head("wait", "Wait", "%")}
+            {!brief && head("done", "Done", "%")}<th class="num">Ends</th>{!brief && <th class="opt">Mode</th>}<th>Brain</th>
           </tr>
         </thead>
         <tbody>
           {rows.map((job) => (
-            <tr key={job.id} id={`job-${job.id}`} class={`${job.finished_at ? "off" : ""} ${job.id === selected ? "sel" : ""}`} onClick={() => setSelected(job.id)} onDblClick={() => go("jobs", place(job))}>
+            <tr key={job.id} id={`job-${job.id}`} class={`${job.finished_at ? "off" : ""} ${job.id === selected ? "sel" : ""}`} onClick={() => setSelected(job.id)} onDblClick={() => go("jobs", address(job))}>
               <Cells job={job} brief={brief} gpus={gpus} mixed={mixed} />
             </tr>
           ))}
@@ -84,9 +85,6 @@ export function JobTable({ jobs, brief = false, sort, onSort }: TableProps) {
     </div>
   );
 }
-
-/** Ended jobs go by id: a name may belong to a later one. */
-export const place = (job: JobView): string => (job.finished_at ? job.id : job.name);
 
 interface Still extends Array<JobView> {
   hold: () => void;
@@ -131,23 +129,24 @@ function Head({ id, text, unit, sort = "state", onSort }: HeadProps) {
 }
 
 function Cells({ job, brief, gpus, mixed }: { job: JobView; brief: boolean; gpus: boolean; mixed: boolean }) {
-  const stale = job.conditions.some((condition) => condition.kind === "StaleTelemetry");
-  const share = (part: number | null) => <td class="num">{fixed(part === null ? null : part * 100)}</td>;
+  const has = (kind: string): boolean => job.conditions.some((condition) => condition.kind === kind);
+  const stale = has("StaleTelemetry");
+  const share = (part: number | null, kind = "num") => <td class={kind}>{fixed(part === null ? null : part * 100)}</td>;
   return (
     <>
       <td title={job.reason}><JobBadge job={job} /></td>
-      <td class="med"><a href={link("jobs", place(job))}>{job.name}</a></td>
-      {!brief && <td class="mut">{job.owner}</td>}
-      <td><Sparkline values={job.sparkline} stale={stale} ended={job.finished_at !== null} /></td>
+      <td class="med" title={job.name}><a href={link("jobs", address(job))}>{job.name}</a></td>
+      {!brief && <td class="mut" title={job.owner}>{job.owner}</td>}
+      <td><Sparkline values={job.sparkline} stale={stale || has("Hung")} ended={job.finished_at !== null} width={brief ? 148 : 120} /></td>
       <td class="num">{compared(job.throughput?.examples_per_second)}</td>
       {mixed && <td class="u">{job.throughput && job.unit_of_throughput}</td>}
       {brief && <Versus job={job} stale={stale} />}
       <td class="num">{job.finished_at ? "—" : <FromTo from={job.replicas} to={wished(job)} />}</td>
       {gpus && share(job.gpu_share)}
-      {share(job.cpu_share)}{share(job.memory_share)}{share(job.data_wait_share)}
+      {share(job.cpu_share)}{share(job.memory_share, "num opt")}{share(job.data_wait_share)}
       {!brief && <td class="num"><Done share={job.progress} /></td>}
       <td class="num" title={job.ends_at ?? undefined}>{clock(job.finished_at ?? job.ends_at, now.value)}</td>
-      {!brief && <td class="mut">{job.mode}</td>}
+      {!brief && <td class="mut opt">{job.mode}</td>}
       <td><Brain job={job} /></td>
     </>
   );

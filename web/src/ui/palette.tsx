@@ -3,9 +3,10 @@ import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { mayDecide } from "../state/access.ts";
 import { askFreeze } from "../state/decide.tsx";
-import { frozen, jobs, nodes, waiting } from "../state/fleet.ts";
+import { frozen, jobAddress, jobs, nodes, waiting } from "../state/fleet.ts";
 import { go } from "../state/route.ts";
 import { nextTheme, theme } from "../state/theme.ts";
+import { address } from "../words/attention.ts";
 import { jobLook } from "./badges.tsx";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 import { RAIL } from "./shell.tsx";
@@ -27,11 +28,11 @@ interface Entry {
 function entries(): Entry[] {
   const pages = RAIL.flat().map(({ page, icon, title }): Entry => ({ icon, tone: "mut", text: title, kind: "page", run: () => go(page) }));
   const proposals = waiting.value.map(({ plan, job_name: name }): Entry => ({
-    icon: "proposed", tone: "brain", text: `${name}: ${plan.current.replicas} → ${plan.target.replicas}`, kind: "plan", run: () => go("jobs", name),
+    icon: "proposed", tone: "brain", text: `${name}: ${plan.current.replicas} → ${plan.target.replicas}`, kind: "plan", run: () => go("jobs", jobAddress(plan.job)),
   }));
   const all = (jobs.value ?? []).map((job): Entry => {
     const { icon, tone, word } = jobLook(job);
-    return { icon, tone, text: job.name, kind: word, run: () => go("jobs", job.finished_at ? job.id : job.name) };
+    return { icon, tone, text: job.name, kind: word, run: () => go("jobs", address(job)) };
   });
   const machines = (nodes.value ?? []).map((node): Entry => ({ icon: "ready", tone: "mut", text: node.name, kind: "node", run: () => go("nodes") }));
   const actions: Entry[] = [

@@ -93,7 +93,7 @@ export function Live() {
   const ages = (jobs.value ?? []).filter((job) => !job.finished_at).flatMap((job) => job.telemetry_age_seconds ?? []);
   if (ages.length === 0) return <span class="live">live · no samples</span>;
   const newest = Math.min(...ages) + Math.max(0, now.value - jobs.state.value.at) / 1000;
-  return <span class="live">live · {duration(Math.min(newest, 600))}</span>;
+  return <span class="live">live · {duration(Math.round(Math.min(newest, 600) * 10) / 10)}</span>;
 }
 
 function FreezeControl() {
@@ -144,7 +144,7 @@ function Banners() {
       )}
       {standing && (
         <Message kind="quiet" icon="freeze" title={`Frozen by ${standing.by}: no plan is applied.`}>
-          {standing.why || "No reason was given."} Jobs keep training and healing.
+          {standing.why ? `${standing.why.replace(/[.!?]$/, "")}.` : "No reason was given."} Jobs keep training and healing.
         </Message>
       )}
     </>

@@ -13,6 +13,10 @@ export interface Concern {
   to: readonly string[];
 }
 
+/** How a job is addressed: by its name where that says which one it is, else by its id. */
+export const address = (job: JobView): string =>
+  job.finished_at || job.project !== "default" ? job.id : job.name;
+
 /** Failures older than this are history, not news. */
 const NEWS = 24 * 3_600_000;
 
@@ -20,7 +24,8 @@ const NEWS = 24 * 3_600_000;
 const MENDABLE = new Set(["no-checkpoint"]);
 
 /** Conditions that somebody should look at; holding, advice and freezes are said elsewhere. */
-const NOTABLE = new Set(["Straggler", "StaleTelemetry", "Undecided"]);
+const NOTABLE = new Set(["Hung", "Late", "Straggler", "StaleTelemetry", "Undecided"]);
+const ICONS: Record<string, Concern["icon"]> = { StaleTelemetry: "holding", Late: "clock" };
 const notable = (job: JobView): Condition[] => job.conditions.filter(({ kind }) => NOTABLE.has(kind));
 
 export function concerns(
@@ -37,13 +42,13 @@ export function concerns(
 }
 
 function aboutJob(job: JobView, now: number): Concern[] {
-  const to = ["jobs", job.finished_at ? job.id : job.name];
+  const to = ["jobs", address(job)];
   const base = { at: job.updated_at, to };
   if (job.state === "Failed" && now - Date.parse(job.updated_at) < NEWS)
     return [{ ...base, rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed`, detail: job.reason }];
   if (job.finished_at) return [];
   const found: Concern[] = notable(job).map(({ kind, reason }) => ({
-    ...base, rank: 2, icon: kind === "StaleTelemetry" ? "holding" : "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
+    ...base, rank: kind === "Hung" ? 1 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
   }));
   if (job.state === "Degraded")
     found.push({ ...base, rank: 1, icon: "warning", tone: "warn", title: `${job.name} is degraded`, detail: job.reason });
@@ -60,6 +65,8 @@ function aboutJob(job: JobView, now: number): Concern[] {
 }
 
 function conditionTitle(job: JobView, kind: string): string {
+  if (kind === "Hung") return `${job.name} hangs`;
+  if (kind === "Late") return `${job.name} will miss its deadline`;
   if (kind === "Undecided") return `${job.name} is not being decided about`;
   return kind === "Straggler" ? `${job.name} has a straggler` : `${job.name} is not heard from`;
 }
@@ -74,7 +81,7 @@ function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
     title: `${count(waiting.length, "recommendation")} ${waiting.length === 1 ? "waits" : "wait"} for you`,
     detail: `${names}; ${waiting.length === 1 ? "expires" : "first expires"} ${clock(first?.plan.expires_at, now)}.`,
     at: first?.plan.created_at ?? null,
-    to: one ? ["jobs", one.job_name] : ["inbox"],
+    to: one ? ["jobs", one.plan.job] : ["inbox"],
   }];
 }
 
@@ -95,9 +102,10 @@ const ORDER: Record<JobView["state"], number> = {
   Degraded: 1, Changing: 2, Starting: 3, Running: 4, Queued: 5, Suspended: 6, Failed: 7, Succeeded: 8, Cancelled: 9,
 };
 
-/** Unusual first, ended last, newest first among equals. */
+/** Hung before unusual before usual, ended last; newest first among equals. */
 export function byUrgency(one: JobView, other: JobView): number {
-  const rank = (job: JobView): number => (unusual(job) && !job.finished_at ? 0 : ORDER[job.state]);
+  const rank = (job: JobView): number =>
+    job.conditions.some(({ kind }) => kind === "Hung") ? -1 : unusual(job) && !job.finished_at ? 0 : ORDER[job.state];
   return rank(one) - rank(other) || other.created_at.localeCompare(one.created_at);
 }
 

@@ -55,7 +55,12 @@ test("measured against promised reads of", () => {
 });
 
 test("durations change unit as they grow", () => {
-  assert.equal(plain(f.duration(0.81)), "0.8_s");
+  assert.equal(plain(f.duration(0)), "0_s");
+  assert.equal(plain(f.duration(0.0016)), "<_0.01_s");
+  assert.equal(plain(f.duration(0.087)), "0.09_s");
+  assert.equal(plain(f.duration(0.5)), "0.5_s");
+  assert.equal(plain(f.duration(0.997)), "1_s");
+  assert.equal(plain(f.duration(8.24)), "8.2_s");
   assert.equal(plain(f.duration(38)), "38_s");
   assert.equal(plain(f.duration(240)), "4_min");
   assert.equal(plain(f.duration(5040)), "1_h 24_min");
@@ -67,6 +72,11 @@ test("the clock shows no more than is needed", () => {
   assert.equal(f.clock(at("2026-11-21T14:21:00"), NOW), "14:21");
   assert.equal(f.clock(at("2026-11-23T09:10:00"), NOW), "Mon 09:10");
   assert.equal(f.clock(at("2026-12-12T09:10:00"), NOW), "12 Dec 09:10");
+});
+
+test("a moment has seconds on the same day only", () => {
+  assert.equal(f.moment(at("2026-11-21T14:21:07"), NOW), "14:21:07");
+  assert.equal(f.moment(at("2026-11-23T09:10:07"), NOW), "Mon 09:10");
 });
 
 test("memory and cores", () => {

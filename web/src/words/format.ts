@@ -125,10 +125,12 @@ export function count(value: number, noun: string, plural = `${noun}s`): string 
   return `${fixed(value)} ${value === 1 ? noun : plural}`;
 }
 
-/** `38 s`, `4 min`, `1 h 24 min`, `3 d`: a length of time. */
+/** `0.09 s`, `38 s`, `4 min`, `1 h 24 min`, `3 d`: a length of time. */
 export function duration(seconds: Maybe<number>): string {
   if (seconds == null || !Number.isFinite(seconds)) return UNKNOWN;
   const size = Math.max(0, seconds);
+  if (size > 0 && size < 0.005) return `<${NARROW}0.01${NARROW}s`;
+  if (size < 0.995) return `${fixed(size, 2).replace(/\.?0+$/, "")}${NARROW}s`;
   if (size < 9.95) return `${fixed(size, 1).replace(/\.0$/, "")}${NARROW}s`;
   if (size < 119.5) return `${Math.round(size)}${NARROW}s`;
   const minutes = Math.round(size / 60);
@@ -165,6 +167,12 @@ export function clock(at: Maybe<string | number>, now: number): string {
 export function seconds(at: string | number): string {
   const then = new Date(at);
   return `${two(then.getHours())}:${two(then.getMinutes())}:${two(then.getSeconds())}`;
+}
+
+/** `14:32:08` of the same day, else the day and `09:10`. */
+export function moment(at: string, now: number): string {
+  const day = clock(at, now);
+  return day.includes(" ") ? day : seconds(at);
 }
 
 /** The whole instant with its zone, for hovering. */

@@ -1,5 +1,5 @@
 /** The strip of accelerator-hours: steps, sums and what is said of savings. Pure. */
-import { duration, NARROW, percent, quantity } from "./format.ts";
+import { duration, fixed, NARROW, percent, quantity } from "./format.ts";
 
 export interface Bucket {
   at: string;
@@ -47,8 +47,11 @@ export function area(
   return `${steps(upper, x, y)}${back}Z`;
 }
 
+/** Hundredths of an hour at most: half a minute of an accelerator is no saving to tell apart. */
+export const hoursOf = (hours: number): string => (hours !== 0 && Math.abs(hours) < 1 ? fixed(hours, 2) : quantity(hours));
+
 /** `458 GPU-h`, `−1.2 core-h`. */
-export const amount = (hours: number, unit: string): string => `${quantity(hours)}${NARROW}${unit}`;
+export const amount = (hours: number, unit: string): string => `${hoursOf(hours)}${NARROW}${unit}`;
 
 /** `±34`; empty where nothing is uncertain. */
 export function give({ value, low, high }: Banded): string {
