@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from brain.types.world import ReplicaExit, WorldEvent, WorldReport
-from tests.launcher.elastic import ElasticJob, eventually, job, wish
+from brain.types.world import ReplicaExit, WorldEvent
+from tests.launcher.elastic import eventually, job, wish
 
 #: For one thing on a machine that is busy with many others.
 PATIENCE_SECONDS = 100.0
@@ -76,36 +76,23 @@ dist.destroy_process_group()
 """
 
 
-def stepping(it: ElasticJob, members: int, *, after: int) -> WorldReport:
-    """Wait for a world of so many members after an epoch."""
-
-    def look() -> WorldReport | None:
-        for each in it.brain.reports():
-            new = each.event is WorldEvent.STEPPING and each.epoch > after
-            if new and len(each.members) == members:
-                return each
-        return None
-
-    return eventually(look, f"a world of {members}", PATIENCE_SECONDS)
-
-
 @pytest.mark.timeout(500)
 def test_a_kill_and_a_join_lose_and_repeat_no_example(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(2), script=SCRIPT) as it:
+    with job(tmp_path, first=wish(2, minimum=2), minimum=2, script=SCRIPT) as it:
         text = "".join(f"line {number}\n" for number in range(EXAMPLES))
         (it.work / "lines.txt").write_text(text)
         it.start()
         it.start()
-        began = stepping(it, 2, after=0)
+        began = it.brain.told(WorldEvent.STEPPING, PATIENCE_SECONDS, epoch=1)
         eventually((it.work / "counted.pt").exists, "a first checkpoint", PATIENCE_SECONDS)
         first = it.coordinator()
         it.kill(first)
-        healed = stepping(it, 1, after=began.epoch)
         it.start()
-        stepping(it, 2, after=healed.epoch)
+        healed = it.brain.told(WorldEvent.STEPPING, PATIENCE_SECONDS, epoch=2)
         (it.work / "hurry").touch()
         ends = [it.ended(replica, PATIENCE_SECONDS).exit for replica in (1 - first, 2)]
         used = it.checkpoint()["used"]
 
+    assert [len(world.members) for world in (began, healed)] == [2, 2]
     assert ends == [ReplicaExit.SUCCEEDED] * 2
     assert used == [[[1] * EXAMPLES] * EPOCHS] * 2
