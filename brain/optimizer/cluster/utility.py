@@ -5,7 +5,6 @@ returns an array of the same shape, at least 0 where it is meant to be chosen at
 worth 0: a job gets a configuration if it is worth its accelerators' price.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -59,48 +58,50 @@ def logarithmic(terms: Terms, weights: "Weights") -> Floats:
     return terms.priority * weight * patience * gain * _keep(terms, ahead)
 
 
-def marginal(terms: Terms, weights: "Weights") -> Floats:
-    """Goodput where it shortens most: w s^power keep        (cluster-benchmark.md section 5)
+def ranked(terms: Terms, weights: "Weights") -> Floats:
+    """Goodput where most jobs wait for it: w s^power keep
 
-        w = priority · x^-exponent
-        x = remaining seconds at one replica, offset + attained where nobody knows
+        w = priority · rank^crowding
+        rank = jobs that have as much to go, or more, at one replica; the job itself among them
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
+    Whatever shortens a job is saved by all that come after it: its rank says how many they are.
+    So a crowded pool serves the short ones first, one job after another, and a quiet one shares.
     A job about to end is not disturbed, a long one has little to lose, and one that has just begun
-    is not taken to end soon because nobody knows. The power is between throughput (1) and
-    proportional fairness (0): with 1 long jobs are starved by short ones.
+    is not taken to end soon because nobody knows. The power is between throughput (1), which
+    starves long jobs, and proportional fairness (0).
     """
-    return _urgency(terms, weights) * _speed(terms, weights) ** weights.power
-
-
-def diminishing(terms: Terms, weights: "Weights") -> Floats:
-    """Goodput that is worth the less the more of it there is: w ln(1 + s / knee) keep
-
-        w, keep as in ``marginal``
-
-    Almost linear below ``weights.knee``, logarithmic far above it: a crowded pool serves short
-    jobs first, as ``marginal`` with a power near 1 does, and one with room for large sizes
-    shares it, as a power of 1/2 does.
-    """
-    return _urgency(terms, weights) * np.log1p(_speed(terms, weights) / weights.knee)
-
-
-def _urgency(terms: Terms, weights: "Weights") -> Floats:
-    """w keep: what a job's speed counts for in each configuration."""
-    nobody_knows = np.isnan(terms.remaining_seconds)
-    unknown = weights.offset_seconds + terms.attained_seconds
-    left = np.maximum(np.where(nobody_knows, unknown, terms.remaining_seconds), 1.0)
     speed = _speed(terms, weights)
-    ahead = np.where(nobody_knows, np.inf, left / speed + terms.restart_seconds)
+    unknown = np.isnan(terms.remaining_seconds)
+    had = weights.offset_seconds + terms.attained_seconds
+    left = np.maximum(np.where(unknown, had, terms.remaining_seconds), 1.0)
+    loose = _expected_rank(left[:, 0], weights.looseness)[:, None]
+    rank = np.where(unknown, loose, _rank(left[:, 0])[:, None])
+    ahead = np.where(unknown, np.inf, left / speed + terms.restart_seconds)
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
-    ahead = np.clip(ahead, weights.shortest_seconds, longest)
-    exponent = np.where(nobody_knows, weights.unknown_exponent, weights.exponent)
-    # After an hour both count the same.
-    weight = np.minimum(left, weights.most_seconds) ** -exponent * 3600 ** (
-        exponent - weights.exponent
-    )
-    return terms.priority * weight * _keep(terms, ahead)
+    keep = _keep(terms, np.clip(ahead, weights.shortest_seconds, longest))
+    worth: Floats = terms.priority * rank**weights.crowding * speed**weights.power * keep
+    return worth
+
+
+def _rank(left_seconds: Floats) -> Floats:
+    """How many jobs have as much to go or more, for each; shape (J,)."""
+    ordered = np.sort(left_seconds)
+    return len(ordered) - np.searchsorted(ordered, left_seconds).astype(np.float64)
+
+
+def _expected_rank(left_seconds: Floats, looseness: float) -> Floats:
+    """The same where what a job has had only hints at what it has to go.
+
+    Of jobs shorter by a factor f a share of f^-looseness is expected to be longer after all.
+    """
+    order = np.argsort(left_seconds, kind="stable")
+    share = left_seconds[order] ** looseness
+    shorter = np.cumsum(share) - share
+    found = np.empty(len(order))
+    found[order] = np.arange(len(order), 0, -1) + shorter / share
+    return found
 
 
 def _speed(terms: Terms, weights: "Weights") -> Floats:
@@ -118,23 +119,17 @@ def _keep(terms: Terms, ahead_seconds: Floats) -> Floats:
 class Weights:
     """Every constant of a division."""
 
-    utility: Utility = field(default=marginal)
-    #: How much less a job counts per second that it has to go (or has had): 0 is throughput
-    #: alone, 1 shortest first. 0.2 to 0.5 are within 2 % on Pollux's workload 6.
-    exponent: float = 0.3
-    #: The same where nobody knows how far a job has to go: what it has had says less. With 0.3
-    #: the 99th percentile on Sia's workloads was 2 % above Sia's.
-    unknown_exponent: float = 0.2
-    #: Of the speed-up in a job's worth; 0.3 to 0.7 are within 1 % on Pollux's workloads, with a
-    #: p99 below that of 1.
-    power: float = 0.5
-    #: Speed-up at which ``diminishing`` turns from linear to logarithmic. 8 holds at loads 1.0
-    #: and 2.0 of Pollux's workloads, where no one power does.
-    knee: float = 8.0
+    utility: Utility = field(default=ranked)
+    #: Of a job's rank in its worth: 0 shares evenly whoever waits, 1 is shortest first.
+    crowding: float = 0.5
+    #: Of what a job has had when it says how long it will last; 0: it says nothing.
+    looseness: float = 0.25
+    #: Of the speed-up in a job's worth.
+    power: float = 0.7
+    #: How much less a job counts per second that it has had; of ``logarithmic``.
+    exponent: float = 0.25
     #: Added to attained work, so that a new job is not worth everything.
     offset_seconds: float = 300.0
-    #: Work beyond which a job counts no less: without it the longest jobs are starved.
-    most_seconds: float = math.inf
     #: Time over which a restart has to pay, at least and at most.
     shortest_seconds: float = 60.0
     longest_seconds: float = 600.0
@@ -155,7 +150,6 @@ class Weights:
 #: The other rule, with the constants that it was proposed with.
 PROPORTIONAL = Weights(
     utility=logarithmic,
-    exponent=0.25,
     offset_seconds=600.0,
     shortest_seconds=1200.0,
     longest_seconds=2400.0,

@@ -16,7 +16,8 @@ from brain.optimizer.cluster import (
 )
 from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
 
-LONG, SHORT = 1e6, 600.0
+LONG, SHORT = 1e6, 36_000.0
+SHORTEST_FIRST = Weights(power=1.0, crowding=1.0)
 
 
 def test_two_equal_jobs_share_equally():
@@ -28,7 +29,7 @@ def test_two_equal_jobs_share_equally():
 def test_a_short_job_gets_more_than_a_long_one():
     jobs = [job("long", remaining_seconds=LONG), job("short", remaining_seconds=SHORT)]
 
-    grants = allocate(jobs, cluster(nodes("v100", 1)), settings=Weights(power=1.0)).grants
+    grants = allocate(jobs, cluster(nodes("v100", 1)), settings=SHORTEST_FIRST).grants
 
     assert grants["short"].replicas > grants["long"].replicas
 
@@ -39,7 +40,7 @@ def test_without_declarations_a_young_job_counts_as_short():
         job("young", remaining_seconds=None),
     ]
 
-    grants = allocate(jobs, cluster(nodes("v100", 1)), settings=Weights(power=1.0)).grants
+    grants = allocate(jobs, cluster(nodes("v100", 1)), settings=SHORTEST_FIRST).grants
 
     assert grants["young"].replicas > grants["old"].replicas
 

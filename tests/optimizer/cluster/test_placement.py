@@ -6,7 +6,7 @@ import pytest
 
 from brain.optimizer.cluster import Curve, Outcome, Weights, allocate
 from brain.optimizer.cluster.placement import Floor, Need
-from brain.optimizer.cluster.utility import marginal
+from brain.optimizer.cluster.utility import ranked
 from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
 
 
@@ -133,7 +133,7 @@ def test_a_bonus_for_who_runs_goes_with_it():
         for index in range(2)
     ]
     large = job("large", curves=spread([(8, 1, 800.0), (8, 2, 100.0)]), priority=1)
-    kept = Weights(utility=lambda terms, weights: marginal(terms, weights) + 9 * terms.runs)
+    kept = Weights(utility=lambda terms, weights: ranked(terms, weights) + 9 * terms.runs)
 
     round_ = allocate([*small, large], cluster(nodes("v100", 2)), settings=replace(kept, movable=1))
 

@@ -1,42 +1,54 @@
 """What a configuration is worth: who is served first, and who is not starved."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from brain.optimizer.cluster.utility import Terms, Weights, diminishing, marginal
+from brain.optimizer.cluster.utility import Terms, Weights, ranked
 
 
-def terms(speedup: list[float], left: float = 1000.0) -> Terms:
-    """One running job in its first configuration."""
-    row = np.array([speedup])
-    one = np.ones((1, 1))
+def terms(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> Terms:
+    """Jobs that wait, with one configuration each; NaN is not known."""
+    column = np.array(left)[:, None]
+    ones = np.ones_like(column)
     return Terms(
-        speedup=row,
-        deviation=np.zeros_like(row),
-        replicas=row,
-        current=np.ones_like(row, dtype=bool),
-        runs=np.ones((1, 1), dtype=bool),
-        attained_seconds=one,
-        remaining_seconds=left * one,
-        waited_seconds=0 * one,
-        age_seconds=one,
-        restart_seconds=0 * one,
-        priority=one,
+        speedup=ones,
+        deviation=0 * ones,
+        replicas=ones,
+        current=np.zeros_like(column, dtype=bool),
+        runs=np.zeros_like(column, dtype=bool),
+        attained_seconds=np.reshape(attained, (-1, 1)) * ones,
+        remaining_seconds=column,
+        waited_seconds=0 * ones,
+        age_seconds=ones,
+        restart_seconds=0 * ones,
+        priority=ones,
     )
 
 
-def test_far_below_its_knee_the_worth_grows_with_the_speed() -> None:
-    found = diminishing(terms([1.0, 2.0]), Weights(knee=1000.0))
-    assert found[0, 1] / found[0, 0] == pytest.approx(2, rel=1e-2)
+def worth(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> list[float]:
+    """By ``ranked``, with a worth that grows as the rank itself."""
+    return ranked(terms(left, attained), Weights(crowding=1.0))[:, 0].tolist()
 
 
-def test_far_above_its_knee_every_doubling_is_worth_the_same() -> None:
-    found = diminishing(terms([1e4, 2e4, 4e4]), Weights(knee=1.0))
-    assert np.diff(found[0], 2) == pytest.approx(0, abs=1e-4)
+def test_a_job_counts_for_all_that_have_as_much_to_go_or_more() -> None:
+    assert worth([500.0, 100.0, 2000.0]) == [2.0, 3.0, 1.0]
 
 
-@pytest.mark.parametrize("utility", [marginal, diminishing])
-def test_beyond_the_limit_more_work_makes_a_job_count_no_less(utility: object) -> None:
-    weights = Weights(most_seconds=1e5)
-    long, longer = (utility(terms([1.0], left), weights) for left in (1e5, 1e6))  # type: ignore[operator]
-    assert longer == pytest.approx(long)
+def test_jobs_of_equal_length_count_alike() -> None:
+    assert worth([500.0, 500.0, 2000.0]) == [3.0, 3.0, 1.0]
+
+
+def test_in_a_crowd_the_longest_job_counts_no_less_than_before() -> None:
+    assert worth([60.0] * 50 + [1e6])[-1] == worth([1e5, 1e6])[-1]
+
+
+def test_where_nobody_knows_the_oldest_job_counts_for_more_than_itself() -> None:
+    unknown = worth([np.nan, np.nan], [0.0, 900.0])
+
+    assert unknown == pytest.approx([2.0, 1.0 + (300 / 1200) ** Weights().looseness])
+
+
+def test_jobs_of_which_nothing_is_known_count_alike() -> None:
+    assert worth([np.nan, np.nan, np.nan]) == pytest.approx([3.0, 3.0, 3.0])
