@@ -37,7 +37,7 @@ from scaler.kubernetes.machinery import (
 )
 from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.store import Store
-from scaler.kubernetes.moves import Moves
+from scaler.kubernetes.moves import Moves, marked
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import House, by_volcano, elastic
@@ -53,6 +53,7 @@ from scaler.kubernetes.told import (
     refused,
     status,
     told_size,
+    wants_more,
 )
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,9 @@ class Jobs:
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
         said = [taken, *honoured(job, rules.house), feasible(never)]
-        waiting, request, trouble = "", None, self._backend.refusal(id)
+        short = view is not None and wants_more(view, mine)
+        waiting, request = "", None
+        trouble = self._backend.refusal(id) if short else None
         if view is not None:
             request = self._requests.size(obj, job, view)
             view = self._requests.intent(obj, job, view)
@@ -277,6 +280,8 @@ class Jobs:
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
+        if not any(marked(pod) for pod in mine):
+            return waiting
         seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
         moving = self._moves.carry_out(mine, seen, view.replicas_wished, at_once=alone)
         return waiting or moving

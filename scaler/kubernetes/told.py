@@ -269,6 +269,11 @@ def feasible(never: str | None) -> Condition:
     )
 
 
+def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
+    """Whether fewer pods live than are wished for: else what was refused to it once is over."""
+    return view.state not in FINISHED and sum(_alive(pod) for pod in mine) < view.replicas_wished
+
+
 def held_up(refusal: str) -> Condition:
     """What the API server refuses to a job: by a quota, which may never hold it, or otherwise."""
     quota = over_quota(refusal)
