@@ -17,6 +17,7 @@ import click
 from brain.cli import output
 from brain.cli.connect import state_directory
 from brain.cli.simulate import chosen
+from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput, Unavailable
 from brain.ports import Stores
 from brain.settings import Settings, settings_from, settings_in_environment
@@ -76,7 +77,7 @@ def replay(
             recording = again.recorded(tx, since=begin, now=now)
         if job:
             recording = recording.only(job)
-        with bar() as progress:
+        with bar() as progress, strays_to_stderr():
             found = again.replay(
                 stores,
                 recording,

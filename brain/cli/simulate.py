@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from brain import wire
+from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput
 from brain.settings import Settings, settings_from
 from brain.simulator import run as running
@@ -140,7 +141,7 @@ def run(
     mode: OptimizeMode,
 ) -> Outcome:
     """One policy, with a progress bar where somebody looks."""
-    with bar(policy, len(arrivals)) as progress:
+    with bar(policy, len(arrivals)) as progress, strays_to_stderr():
         return running.simulate(
             arrivals,
             spec,
