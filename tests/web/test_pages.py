@@ -83,6 +83,15 @@ def test_the_model_stands_beside_its_promises(
         )
 
 
+def test_text_of_programs_stands_in_a_box(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        for address in ("logs", "spec"):
+            seen.page.goto(f"{served.url}/#/jobs/digits/{address}")
+            box = seen.page.locator("main pre")
+            expect(box).to_have_css("padding-left", "12px")
+            expect(box).to_have_css("overflow", "auto")
+
+
 def test_the_crosshair_moves_by_the_arrow_keys(
     browser: Browser, served: Served, proposal: int
 ) -> None:

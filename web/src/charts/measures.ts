@@ -21,6 +21,8 @@ export interface Panel {
   unit: string;
   height: number;
   lines: Line[];
+  /** Measured in steps of the script, not beside it. */
+  ofSteps: boolean;
   area: boolean;
   ticks: number[];
 }
@@ -82,7 +84,8 @@ function panel(title: string, unit: string, height: number, lines: Line[], least
   const values = lines.flatMap(({ points }) => points.map(({ value }) => value));
   const shown = lines.filter(({ points }) => points.length > 0);
   const ticks = valueTicks(Math.max(0, ...least, ...values));
-  return { title, unit, height, lines: shown, area, ticks };
+  const ofSteps = title === "Throughput" || unit === "% of step";
+  return { title, unit, height, lines: shown, ofSteps, area, ticks };
 }
 
 const some = (lines: readonly Line[]): boolean => lines.some(({ points }) => points.length > 0);

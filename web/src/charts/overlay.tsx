@@ -2,7 +2,7 @@
 import type { ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
-import { clock, compared, fixed, seconds, uncertainty } from "../words/format.ts";
+import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
 import { nearest } from "../words/ticks.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
 import { EDGE, type Frame } from "./plot.tsx";
@@ -66,7 +66,7 @@ export function Overlay(props: OverlayProps) {
       {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
       {props.next?.promised && placed[0] && <Next {...props} plan={props.next} x={x} y={placed[0].y} right={right} />}
       {placed.filter(({ panel }) => panel.lines.length === 0).map(({ panel, top, bottom: last }) => (
-        <text class="none m" key={panel.title} x={(EDGE.left + right) / 2} y={(top + last) / 2 + 4}>no samples, because nothing reports this here</text>
+        <text class="none m" key={panel.title} x={(EDGE.left + right) / 2} y={(top + last) / 2 + 4}>{`no samples, because ${panel.ofSteps ? "no step was seen" : "nothing reports this here"}`}</text>
       ))}
       {placed.map((one) => <Ends key={one.panel.title} {...props} placed={one} x={x} right={right} />)}
       {cursor !== null && <Crosshair at={cursor} x={x} placed={placed} bottom={bottom} gap={frame.gap} />}
@@ -89,7 +89,7 @@ function place(panels: readonly Panel[], fresh: number): Placed[] {
 type Scale = (value: number) => number;
 
 function Times({ frame, end, cursor, x, y }: OverlayProps & { x: Scale; y: number }) {
-  const label = clock(end * 1000, end * 1000);
+  const label = tickTime(end, frame);
   const room = tickTime(end, frame).length > 5 ? 50 : 40;
   return (
     <>

@@ -33,8 +33,8 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
   const known = sizes.filter((one) => one.prediction || one.measured);
   const values = known.flatMap(({ prediction, measured }) => [prediction?.high ?? 0, measured?.high ?? 0]);
   // Headroom for the words beside the highest point.
-  const ticks = valueTicks(1.1 * Math.max(...values, 0));
-  const high = ticks.at(-1) ?? 1;
+  const ticks = known.length > 0 ? valueTicks(1.1 * Math.max(...values, 0)) : [0];
+  const high = ticks.at(-1) || 1;
   const [first, last] = [sizes[0]?.replicas ?? 1, sizes.at(-1)?.replicas ?? 1];
   const x = (replicas: number): number =>
     EDGE.left + 16 + ((replicas - first) / (last - first || 1)) * (width - EDGE.left - EDGE.right - 32);
@@ -50,6 +50,7 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
           <text class="ax e" x={EDGE.left - 8} y={y(tick) + 4}>{fixed(tick, decimalsFor(ticks[1] ?? 1, 1))}</text>
         </g>
       ))}
+      {known.length === 0 && <text class="none m" x={(EDGE.left + width) / 2} y={HEIGHT / 2}>no curve yet, because no size is known</text>}
       <Promise sizes={sizes} x={x} y={y} />
       <Linear here={here} last={last} high={high} x={x} y={y} />
       {sizes.map((one) => one.measured && (

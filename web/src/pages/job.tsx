@@ -13,6 +13,7 @@ import { PlanList } from "../job/plans.tsx";
 import { Sizes } from "../job/sizes.tsx";
 import { Spec } from "../job/spec.tsx";
 import { Timeline } from "../job/timeline.tsx";
+import { nameOf } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { link, route, setQuery } from "../state/route.ts";
@@ -37,7 +38,7 @@ export function Job() {
   const known = plans.value ?? [];
   return (
     <Shell
-      crumbs={<><a class="up2" href={link("jobs")}>Jobs</a><i>/</i><b>{value?.job.name ?? name}</b></>}
+      crumbs={<><a class="up2" href={link("jobs")}>Jobs</a><i>/</i><b>{value?.job.name ?? nameOf(name)}</b></>}
       tabs={<Tabs name={name} tab={tab} />}
     >
       {failure && !value && <Trouble failure={failure} what={failure.kind === "missing" ? "job" : "job to show"} />}

@@ -90,7 +90,8 @@ export function Live() {
   const silent = (now.value - heardAt.value) / 1000;
   if (!linked.value || silent > SILENT_SECONDS)
     return <span class="live stale">reconnecting · {duration(silent)}</span>;
-  const ages = (jobs.value ?? []).filter((job) => !job.finished_at).flatMap((job) => job.telemetry_age_seconds ?? []);
+  if (!jobs.value) return <span class="live">live</span>;
+  const ages = jobs.value.filter((job) => !job.finished_at).flatMap((job) => job.telemetry_age_seconds ?? []);
   if (ages.length === 0) return <span class="live">live · no samples</span>;
   const newest = Math.min(...ages) + Math.max(0, now.value - jobs.state.value.at) / 1000;
   return <span class="live">live · {duration(Math.round(Math.min(newest, 600) * 10) / 10)}</span>;
