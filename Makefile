@@ -5,10 +5,11 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
+	@echo "make test-cluster  the Kubernetes suite on the cluster that BRAIN_TEST_KUBECONFIG names"
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
@@ -37,6 +38,9 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -m "not chaos" --ignore tests/web --numprocesses 3 --dist worksteal
 	$(BIN)/pytest tests/web
+
+test-cluster: $(READY)
+	$(BIN)/python -m tests.kubernetes.real
 
 check: $(READY)
 	$(BIN)/ruff check .

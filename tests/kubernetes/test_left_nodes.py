@@ -7,14 +7,14 @@ from brain.types.world import ReplicaExit
 from scaler.kubernetes.machinery.cluster import POD, Cluster, Object, connect
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.sight import Ending
-from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.places import FromDocuments, backend, machines
+from tests.kubernetes.real import Ground, ground
 from tests.scaler.wished import JOB, NOW, eventually, wish
 
 
 def test_the_next_pod_keeps_off_it(tmp_path: Path) -> None:
     with (
-        serving(tmp_path) as server,
+        ground(tmp_path) as server,
         machines(server, cpu="4", memory="8Gi") as here,
         backend(here, JOB, now=NOW) as pods,
     ):
@@ -34,7 +34,7 @@ def bound(pods: FromDocuments) -> Object | None:
     return pod if pod["spec"].get("nodeName") else None
 
 
-def leave(server: Server, pod: Object, why: str) -> None:
+def leave(server: Ground, pod: Object, why: str) -> None:
     """Its agent ends, and says that its node is to blame."""
     end = Ending(exit=ReplicaExit.LEFT, exit_code=0, at=NOW, unfit=why)
     metadata = pod["metadata"]

@@ -44,12 +44,12 @@ _LEFT = (
 class RealCluster(Listening):
     """Passes everything on to the API server of a kubeconfig, as its user."""
 
-    def __init__(self, directory: Path, real: Path) -> None:
+    def __init__(self, directory: Path, real: Path, *, collects: bool) -> None:
         super().__init__("passing")
         self._directory = directory
         self._http = client(real, "brain-tests")
         #: Somebody collects garbage, and namespaces go.
-        self.collects = controlled(real)
+        self.collects = collects
         self.faults = Faults()
         self._passing = Passing(Upstream(*upstream_of(real)), self.faults)
         self._passing.made = self._remember
@@ -182,7 +182,7 @@ def ground(
         return
     if definitions is not None and not definitions:
         pytest.skip("takes a cluster without our kinds, and they are not taken from a real one")
-    cluster = RealCluster(directory, real)
+    cluster = RealCluster(directory, real, collects=controlled(real))
     try:
         if definitions is None:
             door = Cluster(connect(kubeconfig=str(real)))

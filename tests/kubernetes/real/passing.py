@@ -171,13 +171,9 @@ def _kept(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _name_of(body: bytes) -> str:
-    try:
-        name: str = msgspec.json.decode(body)["metadata"]["name"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        # kubectl sends some built-in kinds as protobuf; the name is the first text in it.
-        found = re.search(rb"\x0a[\x01-\x3f]([a-z0-9-]{1,63})", body)
-        return found[1].decode() if found else ""
-    return name
+    """Return the name of a namespace that is made here, in JSON or in protobuf."""
+    found = re.search(rb"brain-[a-z0-9-]+", body)
+    return found[0].decode() if found else ""
 
 
 async def _left(reading: "asyncio.Future[bytes]") -> None:

@@ -1,0 +1,106 @@
+"""What stands before a real cluster, tried on a bare emulator: the way there is the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from scaler.kubernetes.machinery.cluster import POD, Cluster, connect
+from tests.kubernetes import clusters
+from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.eventually import eventually
+from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.real import RealCluster
+from tests.kubernetes.scheduling import Scheduler
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path, definitions=[], bare=True) as running:
+        yield running
+
+
+@pytest.fixture
+def real(server: Server, tmp_path: Path) -> Iterator[RealCluster]:
+    directory = tmp_path / "before"
+    directory.mkdir()
+    cluster = RealCluster(directory, server.kubeconfig, collects=False)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def http(real: RealCluster) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=real.url, timeout=60) as client:
+        yield client
+
+
+def pod(name: str, *, ours: bool = True) -> Json:
+    container = {"name": "main", "image": "image:1"}
+    spec: Json = {"restartPolicy": "Never", "containers": [container]}
+    if ours:
+        spec |= {"schedulerName": clusters.SCHEDULER, "tolerations": [clusters.TAINT]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_pods_of_our_scheduler_run_and_others_are_left_alone(
+    real: RealCluster, http: httpx2.Client
+) -> None:
+    kubelet, scheduler = FakeKubelet(real), Scheduler(real)
+    kubelet.add_nodes("n0")
+    http.post(PODS, json=pod("theirs", ours=False))
+    http.post(PODS, json=pod("ours"))
+    eventually(lambda: http.get(f"{PODS}/ours").json()["status"]["phase"] == "Running")
+    kubelet.exit("ours", 3)
+    scheduler.close()
+    kubelet.close()
+
+    assert http.get(f"{PODS}/ours").json()["status"]["phase"] == "Failed"
+    assert "nodeName" not in http.get(f"{PODS}/theirs").json()["spec"]
+
+
+def test_what_is_to_break_breaks_on_the_way(real: RealCluster, http: httpx2.Client) -> None:
+    real.faults.answer(429, path="pods", retry_after_seconds=3)
+    codes = [http.get(PODS).status_code for _ in range(2)]
+    with real.outage(), pytest.raises(httpx2.TransportError):
+        http.get(PODS)
+
+    assert codes == [429, 200]
+    assert real.traffic.counts["GET", "pods", 429] == 1
+
+
+def test_watches_end_as_if_their_past_were_forgotten(
+    real: RealCluster, http: httpx2.Client
+) -> None:
+    params = {"watch": "1", "timeoutSeconds": "60"}
+    with http.stream("GET", PODS, params=params) as answer:
+        real.expire()
+        told = list(answer.iter_lines())
+    assert [("ERROR" in line, '"code":410' in line) for line in told] == [(True, True)]
+
+
+def test_somebody_else_is_impersonated(real: RealCluster) -> None:
+    kubeconfig = real.kubeconfig_for("system:serviceaccount:default:nobody")
+    cluster = Cluster(connect(kubeconfig=str(kubeconfig)))
+    with pytest.raises(Exception, match="forbidden"):
+        cluster.list(POD, "default")
+    cluster.close()
+
+
+def test_it_leaves_nothing_behind(server: Server, tmp_path: Path) -> None:
+    cluster = RealCluster(tmp_path, server.kubeconfig, collects=False)
+    kubelet = FakeKubelet(cluster)
+    kubelet.add_nodes("n0")
+    kubelet.close()
+    with httpx2.Client(base_url=cluster.url, timeout=60) as http:
+        http.post("/api/v1/namespaces", json={"metadata": {"name": "brain-x"}})
+        http.post("/api/v1/namespaces/brain-x/pods", json=pod("p"))
+    cluster.close()
+
+    names = [one["metadata"]["name"] for one in server.objects("namespaces")]
+    assert (server.objects("nodes"), server.objects("pods")) == ([], [])
+    assert "brain-x" not in names
