@@ -108,12 +108,17 @@ class Ledger:
 
     def room(self, job: Job) -> int:
         """How many replicas of ``job`` fit, those that it has now included."""
+        return sum(self.rooms(job).values())
+
+    def rooms(self, job: Job) -> Mapping[NodeName, int]:
+        """The same by node."""
         wants, each = job.document.accelerator, _amount(job.document.resources)
-        mine, total = self.held(job.id), 0
-        for name, node in self._nodes.items():
-            if node.schedulable and wants in (None, node.accelerator):
-                total += max(0, mine.get(name, 0) + _copies(self._free[name], each))
-        return total
+        mine = self.held(job.id)
+        return {
+            name: max(0, mine.get(name, 0) + _copies(self._free[name], each))
+            for name, node in self._nodes.items()
+            if node.schedulable and wants in (None, node.accelerator)
+        }
 
     def _fit(self, holding: Holding, held: Mapping[NodeName, int]) -> NodeName | None:
         """Where the next replica will come: the node chosen for it, else the first that fits."""

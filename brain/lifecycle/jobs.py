@@ -25,6 +25,8 @@ BEGINS = "first-size/1"
 PREEMPTED = "preempted/1"
 #: States in which nothing of a job runs, so that an intent is fulfilled at once.
 _STILL = frozenset({JobState.QUEUED, JobState.SUSPENDED})
+#: With how many replicas a job begins, by what its owner named and how many fit.
+First = Callable[[Job, int | None, int], int | None]
 
 
 def submit(
@@ -123,14 +125,15 @@ def admit(
     now: datetime,
     room: Room = room,
     barred: Callable[[Job, int], str | None] = lambda job, replicas: None,
-    first: Callable[[Job, int], int | None] = lambda job, fits: None,
+    first: First = lambda job, named, fits: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
     """Start what fits of ``queue``, by priority, then age; what does not fit says why.
 
     ``barred`` says why a job that fits may not begin with so many replicas; ``first`` with how many
-    one begins whose owner left that open, of those that fit (None: the fewest); ``begun`` is told
-    of each that starts: whoever keeps count for ``room``. Returns the started, as they were before.
+    one begins, by what its owner named and how many fit (None: as named, else the fewest);
+    ``begun`` is told of each that starts: whoever keeps count for ``room``. Returns the started, as
+    they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
@@ -262,39 +265,42 @@ def _admitted(
     now: datetime,
     room: Room,
     barred: Callable[[Job, int], str | None],
-    first: Callable[[Job, int], int | None],
+    first: First,
 ) -> bool:
     fits, bounds = room(tx, job), job.document.replicas
-    sizes = [wished(tx.plans.of(job.id), job)[1].replicas]
-    if left_open := _left_open(tx, job):
-        sizes = [first(job, fits) or bounds.min, bounds.min]
+    sizes, named = [wished(tx.plans.of(job.id), job)[1].replicas], _named(tx, job)
+    chosen = None if tx.plans.of(job.id) else first(job, named, fits)
+    mine = chosen is not None or (named is None and not tx.plans.of(job.id))
+    if mine:
+        least = next(bounds.sizes())
+        sizes = [chosen or least, least]
     why_not = ""
     for size in dict.fromkeys(sizes):
         why_not = _unfit(tx, job, size, fits) or barred(job, size) or ""
         if not why_not:
-            job = _beginning(tx, job, size, now) if left_open else job
+            job = _beginning(tx, job, size, named, now) if mine else job
             move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
             return True
     move_job(tx, job, JobState.QUEUED, why_not, now)
     return False
 
 
-def _left_open(tx: Transaction, job: Job) -> bool:
-    """Whether Brain may choose the first size: its owner did not, and nothing changed it since."""
-    start = job.document.replicas.start
-    mine = start is None or tx.fits.get(job.id, BEGINS) is not None
-    return (
-        mine and job.document.replicas.allow(job.document.replicas.min) and not tx.plans.of(job.id)
-    )
+def _named(tx: Transaction, job: Job) -> int | None:
+    """The size that its owner would begin with; None where that is left open."""
+    chosen = tx.fits.get(job.id, BEGINS)
+    if chosen is None:
+        return job.document.replicas.start
+    return int(chosen.parameters) if chosen.parameters else None
 
 
-def _beginning(tx: Transaction, job: Job, size: int, now: datetime) -> Job:
+def _beginning(tx: Transaction, job: Job, size: int, named: int | None, now: datetime) -> Job:
     """The job with the first size that Brain chose; it is chosen anew if it queues again."""
     bounds = job.document.replicas
     start = None if size == bounds.min else size
     if start == bounds.start:
         return job
-    tx.fits.put(StoredFit(job=job.id, kind=BEGINS, parameters=str(size), fitted_at=now))
+    parameters = "" if named is None else str(named)
+    tx.fits.put(StoredFit(job=job.id, kind=BEGINS, parameters=parameters, fitted_at=now))
     document = replace(job.document, replicas=replace(bounds, start=start))
     return tx.jobs.put(replace(job, document=document, updated_at=now))
 

@@ -28,7 +28,7 @@ import numpy as np
 from brain.errors import Undetermined
 from brain.models.calibration import Calibration, calibration, scores, surprised, widening
 from brain.models.efficiency import efficiency
-from brain.models.fitting import Z90, Point
+from brain.models.fitting import REPEAT, Z90, Point
 from brain.models.goodput import Batches, Goodput, best
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
@@ -51,6 +51,8 @@ from brain.typeset import count
 
 #: Newest points that are fitted, of a hundred worlds.
 _NEWEST = 40
+#: Global batches that differ by less are the same: whole micro-batches round them up.
+_SAME = 0.1
 _REMEMBERED = 2500  # Fits, one per job of a large pool.
 
 
@@ -283,8 +285,12 @@ class JobModel:
             mean, spread = self.times.on(kind).predict(rows(asked), return_std=True)
             means.append(np.log(self._examples(asked)) - mean)
             variances.append(spread**2)
-        center: Floats = np.mean(means, axis=0)
-        spread = np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0))
+        center, spread = self._with_measured(
+            kind,
+            sizes,
+            np.mean(means, axis=0),
+            np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0)),
+        )
         seen = {point.replicas for point in self.points if point.accelerator == kind}
         return [
             Prediction(
@@ -295,6 +301,32 @@ class JobModel:
             )
             for size, middle, width in zip(sizes, center, spread, strict=True)
         ]
+
+    def _with_measured(
+        self, kind: str, sizes: Sequence[Size], center: Floats, spread: Floats
+    ) -> tuple[Floats, Floats]:
+        """Log rates of sizes, mixed with what was measured there by precision: curves are smooth,
+        jobs are not (a batch that divides well, a switch that is full).
+        """
+        for at, size in enumerate(sizes):
+            for point in self.points:
+                if (point.accelerator, point.replicas) != (kind, size.replicas):
+                    continue
+                if point.nodes != self._nodes(size) or not self._same_batch(point):
+                    continue
+                error = observation(point, self.present, self.terms).relative_error
+                known, seen = spread[at] ** -2, (REPEAT**2 + error**2) ** -1
+                center[at] = (known * center[at] + seen * math.log(point.rate)) / (known + seen)
+                spread[at] = (known + seen) ** -0.5
+        return center, spread
+
+    def _same_batch(self, point: Point) -> bool:
+        """Whether a point's batch is the one that its size would have now."""
+        if self.present.examples_per_step is None or point.examples_per_step is None:
+            return True
+        share = point.processes / self.present.processes
+        grown = share if self.batching is Batching.LOCAL else 1.0
+        return abs(point.examples_per_step / (self.present.examples_per_step * grown) - 1) <= _SAME
 
     def _rules(self) -> tuple[Batching, ...]:
         if self.batching is Batching.UNKNOWN:

@@ -49,7 +49,21 @@ def joined(
     hold = _refused(tx, job, settings, now) or hold
     kind = current.accelerator if current else None
     kinds = kinds_of(job, memo.nodes, kind, migrate=settings.migrate)
-    return member(situation, current=current, kinds=kinds, earlier=sight.earlier, hold=hold)
+    return member(
+        situation,
+        current=current,
+        kinds=kinds,
+        earlier=sight.earlier,
+        hold=hold,
+        rooms=_rooms(memo, job, kind),
+    )
+
+
+def _rooms(memo: Memo, job: Job, kind: str | None) -> list[int]:
+    """Replicas that fit each node of a kind beside what others have, most first."""
+    gpus, found = job.document.resources.gpus > 0, memo.ledger.rooms(job)
+    alike = {node.name for node in memo.nodes if kind_of(node, gpus=gpus) == kind}
+    return sorted((found[name] for name in alike & found.keys()), reverse=True)
 
 
 class Shared:
@@ -77,7 +91,7 @@ def share(
     with stores.transaction(read_only=True) as tx:
         policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
     written = policy.policy if policy else PoolPolicy()
-    members = beside_slow(giving_way(_members(memo), written))
+    members = beside_slow(giving_way(_members(memo), written, now))
     rests_on = _rests_on(members, memo, policy.version if policy else 0)
     done = Shared()
     if not members or not _time(memo, rests_on, settings, now):

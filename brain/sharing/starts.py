@@ -1,4 +1,4 @@
-"""With how many replicas a job begins whose owner left that open."""
+"""With how many replicas a job begins that shares its pool."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,10 @@ from brain.optimizer.sharing import shares
 from brain.settings import Settings
 from brain.types.job import Job
 
-#: Of what is idle those that begin take so much together: idle accelerators cost nobody anything,
-#: and whoever comes next shall find some. 0.25, 0.5 and 1 (8 replicas at most): completion times
-#: of 0.95, 0.89 and 0.91 of those with the fewest replicas, in simulation.
+#: Of what is idle those that begin take so much together where nobody named a size: idle
+#: accelerators cost nobody anything, and whoever comes next shall find some. 0.25, 0.5 and 1 (8
+#: replicas at most): completion times of 0.95, 0.89 and 0.91 of those with the fewest replicas, in
+#: simulation.
 _SHARE = 0.5
 
 
@@ -20,12 +21,16 @@ class Starts:
     queued: int
     settings: Settings
 
-    def first(self, job: Job, fits: int) -> int | None:
-        """The first size of ``job``, of which ``fits`` replicas have room; None: the fewest.
+    def first(self, job: Job, named: int | None, fits: int) -> int | None:
+        """The first size of ``job``, of which ``fits`` replicas have room; None: as its owner says.
 
-        Only where Brain may change it again, for others and by itself.
+        The size that its owner named, where that leaves as much to the others that queue; else a
+        share of what is idle, rather than to wait. Only where Brain may change it again, for
+        others and by itself.
         """
         if not shares(job) or not may_act(job, self.settings):
             return None
         share = int(fits * _SHARE / self.queued)
+        if named is not None and named <= fits // self.queued:
+            return named
         return max((size for size in job.document.replicas.sizes() if size <= share), default=None)

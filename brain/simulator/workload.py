@@ -21,11 +21,12 @@ COLUMNS: Mapping[str, str] = {
     "name": "name of the job, unlike all others",
     "time": "seconds from the beginning at which it is submitted",
     "application": "what it trains: a name of the catalogue, the cluster or the tables",
-    "num_replicas": "accelerators that its owner asks for; what policies of fixed sizes give it",
+    "num_replicas": "accelerators that its owner asks for: what policies of fixed sizes give it, "
+    "and what it begins with under Brain where they are idle",
     "batch_size": "global batch that its script keeps",
     "min_replicas": "fewest that an elastic policy may give it",
     "max_replicas": "most that an elastic policy may give it",
-    "start_replicas": "how many Brain lets it begin with; it chooses unless said",
+    "start_replicas": "how many it begins with under Brain, where that is not num_replicas",
     "unit": "how many come or go together",
     "priority": "jobs of a higher one come first",
     "project": "whose quota it counts in",
@@ -191,6 +192,9 @@ def _arrival(
     if scale == 0:
         raise row.bad("scale", "must be above 0; correct it")
     bounds = _bounds(row, spec, document)
+    wanted = _wanted(row, bounds, spec)
+    if row.text("num_replicas") and bounds.start is None and bounds.allow(wanted):
+        bounds = replace(bounds, start=wanted)
     given = document.batch.global_size if document else None
     batch = row.whole("batch_size", given or applications[application].first_batch)
     _check_batch(row, batch, applications[application])
@@ -199,7 +203,7 @@ def _arrival(
         name=name,
         at_seconds=row.number("time", least=0, most=LAST_SECONDS),
         application=application,
-        wanted=_wanted(row, bounds, spec),
+        wanted=wanted,
         batch=batch,
         bounds=bounds,
         priority=row.whole("priority", document.priority if document else 0, least=-1000),

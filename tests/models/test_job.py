@@ -67,6 +67,23 @@ def test_noise_moves_it_by_little_more_than_the_noise():
         assert found == pytest.approx(truth(6), rel=4 * REPEAT)
 
 
+def test_what_was_measured_at_a_size_counts_there_although_its_neighbours_do_not_follow():
+    # Four on one node divide the batch well, three do not: YOLOv3 of Pollux's tables.
+    rates = {1: 35.0, 2: 53.0, 4: 82.0, 3: 51.0}
+    seen = model(*(point(n, rate) for n, rate in rates.items()))
+
+    assert seen.predict(4).examples_per_second == pytest.approx(82.0, rel=0.1)
+    assert seen.predict(3).examples_per_second == pytest.approx(51.0, rel=0.1)
+
+
+def test_what_was_measured_over_other_nodes_does_not_count():
+    packed, spread = point(4, 80.0, epoch=3), point(4, 40.0, epoch=4, nodes=2)
+    seen = model(point(1, 30.0), point(2, 50.0), packed, spread)
+
+    assert seen.predict(4, nodes=1).examples_per_second > 65
+    assert seen.predict(4, nodes=2).examples_per_second < 50
+
+
 def test_a_measured_size_is_answered_by_its_measurement():
     found = model(point(1, 320.0), point(2, 500.0)).predict(2)
 

@@ -36,6 +36,15 @@ def test_an_equal_priority_waits_until_the_last_change_is_long_enough_ago():
     assert (fleet.size("low"), fleet.size("other")) == (2, 0)
 
 
+def test_an_equal_that_has_waited_a_minute_is_made_room_for_all_the_same():
+    fleet = crowded(size=1)
+    fleet.submit("other", scaling_by(0.95), replicas=Bounds(min=1, max=1))
+
+    fleet.live(80)
+
+    assert (fleet.size("low"), fleet.size("other")) == (1, 1)
+
+
 def test_a_job_whose_owner_allows_it_is_suspended_for_a_higher_priority_and_queues_again():
     fleet = crowded(preemptible=True)
     fleet.submit("high", scaling_by(0.95), priority=1, replicas=Bounds(min=2, max=2))

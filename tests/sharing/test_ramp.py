@@ -45,6 +45,33 @@ def test_a_job_whose_owner_left_that_open_begins_with_half_of_what_is_idle():
     assert (fleet.size("first"), fleet.size("second")) == (4, 2)
 
 
+def test_a_job_begins_with_what_its_owner_named_where_that_is_idle():
+    fleet = pool()
+    fleet.submit("named", scaling_by(0.97), replicas=Bounds(min=1, max=8, start=6))
+
+    fleet.live(2)
+
+    assert fleet.size("named") == 6
+
+
+def test_a_job_begins_with_fewer_than_its_owner_named_rather_than_wait():
+    fleet = pool()
+    for name in ("first", "second"):
+        fleet.submit(name, scaling_by(0.97), replicas=Bounds(min=1, max=8, start=6))
+        fleet.live(2)
+
+    assert (fleet.size("first"), fleet.size("second")) == (6, 1)
+
+
+def test_where_people_approve_a_job_waits_for_what_its_owner_named():
+    fleet = pool()
+    for name in ("first", "second"):
+        fleet.submit(name, scaling_by(0.97), mode="approve", replicas=Bounds(min=1, max=8, start=6))
+        fleet.live(2)
+
+    assert (fleet.size("first"), fleet.size("second")) == (6, 0)
+
+
 def test_a_limit_that_bars_the_chosen_size_does_not_keep_a_job_from_beginning():
     fleet = pool()
     policy = PoolPolicy(projects={"vision": ProjectShare(limit=2)})

@@ -20,6 +20,9 @@ from brain.types.sharing import PRIORITIES, PoolPolicy
 #: Kind of what jobs without accelerators compete for.
 CORES = "cpu"
 _MILLI = 1000
+#: Seconds after which a job that waits to start is made room for by its equals, however lately they
+#: changed.
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +111,23 @@ def highest_waiting(members: Iterable[Member], policy: PoolPolicy) -> int | None
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 
-def giving_way(members: Sequence[Member], policy: PoolPolicy) -> list[Member]:
-    """The members, those of lower priority than one that waits free to shrink for it.
+def giving_way(members: Sequence[Member], policy: PoolPolicy, now: datetime) -> list[Member]:
+    """The members, those that changed lately free to shrink for one that waits.
 
-    A change that is too recent holds a job for its own sake; that weighs less than another's start.
+    A change that is too recent holds a job for its own sake; that weighs less than another's start,
+    if the other is of higher priority, or has waited for a while.
     """
-    highest = highest_waiting(members, policy)
-    return [
-        replace(one, hold=None, curves=one.yields)
-        if highest is not None and one.yields and class_of(one.job, policy) < highest
-        else one
-        for one in members
-    ]
+    waits = [one for one in members if one.situation is None]
+    highest = highest_waiting(waits, policy)
+    long = [one for one in waits if (now - one.job.created_at).total_seconds() >= PATIENCE_SECONDS]
+    patient = highest_waiting(long, policy)
+
+    def yields(one: Member) -> bool:
+        rank = class_of(one.job, policy)
+        before = highest is not None and rank < highest
+        return bool(one.yields) and (before or (patient is not None and rank <= patient))
+
+    return [replace(one, hold=None, curves=one.yields) if yields(one) else one for one in members]
 
 
 def view(member: Member, each: int, policy: PoolPolicy, now: datetime) -> JobView:

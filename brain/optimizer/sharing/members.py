@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point, made
@@ -122,6 +123,7 @@ def member(
     kinds: Sequence[str],
     earlier: Sequence[Point] = (),
     hold: Hold | None = None,
+    rooms: Sequence[int] = (),
 ) -> Member:
     """A job that runs.
 
@@ -131,6 +133,7 @@ def member(
         kinds: Accelerators that it may be given; its own first.
         earlier: Its worlds before the present one, for the work that it has done.
         hold: A reason from outside to leave it alone, where no guard has one.
+        rooms: Replicas that fit each node of its kind, those that it has included, most first.
     """
     asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
     hold = next((found for guard in asked if (found := guard(situation))), hold)
@@ -141,7 +144,9 @@ def member(
     if held or model is None or current is None:
         return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
     sizes = _sizes(situation)
-    drawn = {kind: _curve(situation, model, kind, sizes, own=kind == kinds[0]) for kind in kinds}
+    drawn = {
+        kind: _curve(situation, model, kind, sizes, rooms, own=kind == kinds[0]) for kind in kinds
+    }
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
     if hold is not None or guards.climbs(situation):
@@ -150,7 +155,7 @@ def member(
             for size in situation.sizes
             if size <= situation.replicas and not situation.overflows(size)
         ]
-        own = _curve(situation, model, kinds[0], lower, own=True)
+        own = _curve(situation, model, kinds[0], lower, rooms, own=True)
         yields = {} if own is None else {kinds[0]: own}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
@@ -187,10 +192,21 @@ def _sizes(situation: Situation) -> list[int]:
 
 
 def _curve(
-    situation: Situation, model: JobModel, kind: str, sizes: Sequence[int], *, own: bool
+    situation: Situation,
+    model: JobModel,
+    kind: str,
+    sizes: Sequence[int],
+    rooms: Sequence[int],
+    *,
+    own: bool,
 ) -> Curve | None:
     """Goodput of the sizes that can be known; of a kind never tried, a look at two sizes."""
-    asked = [Size(replicas=size, accelerator=None if own else kind) for size in sizes]
+    asked = [
+        Size(replicas=size, nodes=_nodes(situation, size, rooms))
+        if own
+        else Size(replicas=size, accelerator=kind)
+        for size in sizes
+    ]
     known = [
         (size, found)
         for size, found in zip(sizes, model.curve(asked), strict=True)
@@ -212,6 +228,19 @@ def _curve(
     credit = math.exp(_UNTRIED)
     worth = [credit * rate * model.worth(size) for size, rate in zip(looks, like, strict=True)]
     return Curve.of(looks, worth, _UNTRIED)
+
+
+def _nodes(situation: Situation, size: int, rooms: Sequence[int]) -> int | None:
+    """Nodes that a size would be spread over: as it is, else as few as have room now.
+
+    None, as few as it was ever packed on, where it would take room that others have.
+    """
+    if size == situation.replicas:
+        return None
+    for nodes, room in enumerate(accumulate(rooms), start=1):
+        if room >= size:
+            return nodes
+    return None
 
 
 def _attained(situation: Situation, earlier: Sequence[Point], base: float) -> float:
