@@ -35,7 +35,8 @@ class Bounds:
     min: int = 1
     max: int = 1
     unit: int = 1
-    #: Where the job begins; ``min`` when None.
+    #: Where the job begins; ``min`` when None. One that shares its pool, and that Brain may change,
+    #: begins with fewer rather than to wait, and with what is idle when None.
     start: int | None = None
 
     @property
