@@ -174,6 +174,8 @@ class WorldDocument:
     #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
     restart_count: int = 0
     max_restarts: int = 0
+    #: As far as whoever keeps this knows, all its workers can go over into another world.
+    elastic: bool = False
 
     @property
     def processes(self) -> int:

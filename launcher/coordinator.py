@@ -145,6 +145,8 @@ class Coordinator:
         hello, watch = peer.hello, self._it.watch
         if watch is not None and hello.epoch == watch.document.epoch:
             watch.started(hello.replica)
+            if hello.elastic:
+                in_process.known(self._it, hello.replica)
             for exit in hello.exits:
                 watch.exited(hello.replica, exit, self._it.clock())
             if watch.phase is sight.Phase.RUNNING:
@@ -252,7 +254,7 @@ class Coordinator:
             case frames.Started(epoch=at) if at == epoch:
                 return watch.started(replica)
             case frames.Elastic(epoch=at) if at == epoch:
-                watch.elastic.add(replica)
+                in_process.known(self._it, replica)
                 return True
             case frames.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
                 self._it.say(f"replica {replica} cannot reach its peers: {reason}")

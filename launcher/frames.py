@@ -57,6 +57,8 @@ class Hello(Frame, frozen=True, kw_only=True):
     #: Epoch of the workers it has, 0 = none.
     epoch: int = 0
     exits: tuple[WorkerExit, ...] = ()
+    #: They can go over into another world without being ended.
+    elastic: bool = False
     #: A port free on its machine, for MASTER_PORT.
     port: int
     #: Where its machine is, outermost first: zone, spine, rack, switch; empty: not known.

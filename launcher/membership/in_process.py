@@ -11,7 +11,7 @@ from dataclasses import replace
 from brain.types.job import Intent
 from brain.types.world import Cause, Member
 from launcher.membership import preparing
-from launcher.membership.facts import available, goal_of
+from launcher.membership.facts import available, goal_of, names
 from launcher.membership.taking_over import may_form
 from launcher.topology import choose
 from launcher.worlds.sight import (
@@ -59,14 +59,19 @@ def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action
 def heal(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action | None:
     """Return how those that are left go on without being ended; None where they cannot."""
     wish = sight.wish
-    if wish is None or wish.intent is not Intent.RUN or not world.elastic:
+    if wish is None or wish.intent is not Intent.RUN:
         return None
     last = {member.replica for member in world.members}
     here = [a for a in sight.agents if a.replica in last and a.replica not in world.broken]
     known = {agent.replica for agent in sight.agents}
     lease_over = now >= sight.lease_until
     order = [member.replica for member in world.members]
-    if not here or not may_form(order, known, sight.gone, lease_over, world.coordinated):
+    silent = last - known - sight.gone
+    if world.was_elastic and silent and not lease_over:  # they look for a coordinator, too
+        return Wait(f"replicas {names(silent)} have not come back", sight.lease_until)
+    if not here or any(agent.replica not in world.sessions for agent in here):
+        return None
+    if not may_form(order, known, sight.gone, lease_over, world.coordinated):
         return None
     goal, _ = goal_of(sight, wish)
     shape = sight.rules.shape

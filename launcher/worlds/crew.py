@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from brain.errors import BadInput
 from brain.types.batch import BatchWish
@@ -111,6 +112,11 @@ class Crew:
     def epoch(self) -> int:
         """Epoch of the workers that run, 0 = none."""
         return 0 if self._workers is None else self._workers.world.epoch
+
+    @property
+    def elastic(self) -> bool:
+        """Whether they can go over into another world without being ended."""
+        return self._workers is not None and self._workers.elastic
 
     @property
     def running_exits(self) -> tuple[WorkerExit, ...]:
@@ -393,6 +399,8 @@ class Crew:
             self._tell(frames.Started(epoch=self.epoch))
         else:
             self.staying.heard(workers, what, message)
+        if self.elastic and self.last is not None and self.last.epoch == self.epoch:
+            self.last = replace(self.last, elastic=True)  # should this agent come to coordinate
 
     def _epoch_now(self, world: WorldDocument) -> int:
         """Epoch of workers that were started for ``world``, and may have gone over since."""
@@ -443,8 +451,6 @@ class Crew:
 
     def tell_again(self) -> None:
         """Say to another coordinator what probes said once: nobody may have been there to hear."""
-        if self._workers is not None and self._workers.elastic:
-            self._tell(frames.Elastic(epoch=self.epoch))
         for event in self._said:
             self._tell(frames.Said(event=event))
         self.door.tell_again()

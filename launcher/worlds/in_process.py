@@ -1,6 +1,7 @@
 """Carries out changes that end no process; what a successor needs is written first."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from brain.types.world import Cause
 from launcher import frames
@@ -26,7 +27,7 @@ async def carry_out(action: sight.Action, it: Standing) -> None:
 
 def prepare(it: Standing, formed: sight.Form) -> None:
     """Have the next world's group built, its newcomers started, and who leaves get ready."""
-    document = acts.document_of(it, formed)
+    document = replace(acts.document_of(it, formed), elastic=True)
     last = it.running.document.members
     it.prepared_epoch = document.epoch
     it.preparation = Preparation(
@@ -57,6 +58,15 @@ def heard(it: Standing, peer: Peer, frame: frames.Appointed | frames.Agreed) -> 
         _send(it, preparation.involved, frames.Agree(epoch=frame.epoch, step=frame.step))
     elif preparation.agreed(peer.replica, frame.step, frame.ok):
         answered(it, preparation)
+
+
+def known(it: Standing, replica: int) -> None:
+    """All workers of a member can go over into another world; a successor shall know of it."""
+    watch = it.running
+    watch.elastic.add(replica)
+    if watch.elastic >= watch.replicas and not watch.document.elastic:
+        watch.document = replace(watch.document, elastic=True)
+        it.books.world(watch.document)
 
 
 def post(it: Standing, peer: Peer, frame: frames.Post) -> None:
@@ -97,7 +107,7 @@ def heal(it: Standing, formed: sight.Form) -> None:
     if it.books.ledger.hopeless:
         acts.stop(it, formed.cause, quietly=True)  # a failure that would only come again
         return
-    document = acts.document_of(it, formed)
+    document = replace(acts.document_of(it, formed), elastic=True)
     _follow(it, formed, document)
     members = it.running.replicas
     outside = [m.replica for m in before.document.members if m.replica not in members]

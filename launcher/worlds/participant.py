@@ -328,6 +328,7 @@ class Participant:
             program=self.config.entrypoint.name,
             epoch=crew.epoch,
             exits=crew.running_exits,
+            elastic=crew.elastic,
             held=self._memory.held,
             ready=crew.ready,
             port=free_port(self.host),

@@ -126,8 +126,10 @@ class WorldSeen:
     failed: int | None = None
     #: A worker ended itself because its lease ran out.
     dispersed: bool = False
-    #: All its workers can go over into another world without being ended.
-    elastic: bool = False
+    #: Members all of whose workers can go over into another world without being ended.
+    sessions: frozenset[int] = frozenset()
+    #: They all could, by what was known of them before a coordinator was lost.
+    was_elastic: bool = False
     #: It was formed by workers that went over into it.
     in_process: bool = False
     #: Members some of whose workers have ended, or were never there.
@@ -150,6 +152,11 @@ class WorldSeen:
     coordinated: int | None = None
     #: Why it was ended; None while it runs, and after a stop that its owner asked for.
     ended_by: Cause | None = None
+
+    @property
+    def elastic(self) -> bool:
+        """Whether all its workers can go over into another world without being ended."""
+        return all(member.replica in self.sessions for member in self.members)
 
     @property
     def stopped(self) -> bool:

@@ -1,0 +1,144 @@
+"""Changes that end no process, decided by ``launcher.membership`` on a virtual clock."""
+
+from dataclasses import replace
+from typing import Any
+
+from brain.types.world import Cause
+from launcher.membership import decide
+from launcher.worlds.sight import (
+    Discard,
+    Form,
+    Heal,
+    Park,
+    Prepare,
+    Preparing,
+    Rules,
+    Sight,
+    Stop,
+    Switch,
+    Wait,
+)
+from tests.launcher.sights import agent, agents, members, sight, world
+
+RULES = Rules(prepare_seconds=60.0, debounce_seconds=0.0)
+
+
+def elastic(*replicas: int, **fields: Any) -> Any:
+    """A world of sessions that steps, and has never saved anything."""
+    made = {"sessions": frozenset(replicas), "saves": replace(world(0).saves, count=0)}
+    return world(*replicas, **(made | fields))
+
+
+def seen(wished: int, here: tuple[int, ...], of: Any, **fields: Any) -> Sight:
+    """A wish, agents and a world."""
+    return sight(wished, *here, world=of, **({"rules": RULES} | fields))
+
+
+def grown(*replicas: int) -> Form:
+    """A world of more replicas than before."""
+    return Form(members(replicas), Cause.MEMBERSHIP, 0, 3)
+
+
+def test_growth_needs_no_checkpoint_and_is_built_beside_the_training() -> None:
+    found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3)), 100.0)
+    assert found == Prepare(grown(0, 1, 2), in_process=True)
+
+
+def test_a_world_with_one_worker_that_has_no_session_takes_the_ordinary_way() -> None:
+    found = decide(seen(3, (0, 1, 2), world(0, 1, goal=3)), 100.0)
+    assert found == Prepare(grown(0, 1, 2), in_process=False)
+
+
+def test_once_all_agreed_to_a_step_the_next_world_is_decided() -> None:
+    ready = Preparing(form=grown(0, 1, 2), since=99.0, ready=True)
+    found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3, preparing=ready)), 100.0)
+    assert found == Switch(grown(0, 1, 2))
+
+
+def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() -> None:
+    late = Preparing(form=grown(0, 1, 2), since=39.0)
+    saved = world(0, 1, goal=3, sessions=frozenset({0, 1}), preparing=late)
+    assert isinstance(decide(seen(3, (0, 1, 2), saved), 100.0), Discard)
+    given_up = replace(saved, preparing=replace(late, failed="its members did not meet"))
+    assert decide(seen(3, (0, 1, 2), given_up), 100.0) == Park()
+
+
+def test_who_comes_while_a_world_is_built_waits_for_the_next_one() -> None:
+    built = Preparing(form=replace(grown(0, 1, 2), goal=4), since=99.0)
+    found = decide(seen(4, (0, 1, 2, 3), elastic(0, 1, goal=4, preparing=built)), 100.0)
+    assert isinstance(found, Wait)
+
+
+def test_what_is_built_without_somebody_who_is_gone_is_built_anew() -> None:
+    built = Preparing(form=Form(members((0, 1, 2, 3)), Cause.MEMBERSHIP, 0, 4), since=99.0)
+    found = decide(seen(4, (0, 1, 2), elastic(0, 1, goal=4, preparing=built)), 100.0)
+    assert found == Discard(None)
+
+
+def test_a_member_with_notice_leaves_without_a_safe_point() -> None:
+    going = (*agents(0, 1), agent(2, leaving_since=99.5))
+    found = decide(seen(3, (), elastic(0, 1, 2), agents=going), 100.0)
+    assert found == Prepare(Form(members((0, 1)), Cause.MEMBERSHIP, 0, 3), in_process=True)
+
+
+def test_nobody_who_has_the_state_would_stay_so_it_goes_by_a_checkpoint() -> None:
+    going = (agent(0, leaving_since=99.5), *agents(1))
+    found = decide(seen(1, (), elastic(0), agents=going), 100.0)
+    assert found == Stop(Cause.MEMBERSHIP)
+
+
+def test_whoever_is_left_of_a_lost_member_goes_on_at_once() -> None:
+    found = decide(seen(3, (0, 2), elastic(0, 1, 2), gone=frozenset({1})), 100.0)
+    assert found == Heal(Form(members((0, 2)), Cause.MEMBERSHIP, 0, 3))
+
+
+def test_a_failed_worker_costs_its_replica_and_counts_as_a_failure() -> None:
+    failed = elastic(0, 1, failed=1, broken=frozenset({1}))
+    assert decide(seen(2, (0, 1), failed), 100.0) == Heal(Form(members((0,)), Cause.FAILURE, 0, 2))
+
+
+def test_too_few_that_are_left_are_ended_as_ever() -> None:
+    wanted = seen(2, (0, 1), elastic(0, 1, failed=1, broken=frozenset({1})))
+    assert wanted.wish is not None
+    strict = replace(wanted, wish=replace(wanted.wish, minimum=2))
+    assert decide(strict, 100.0) == Stop(Cause.FAILURE)
+
+
+def test_a_member_that_is_only_silent_is_waited_for_until_its_lease_is_over() -> None:
+    silent = seen(3, (0, 1), elastic(0, 1, 2), lease_until=101.0)
+    assert isinstance(decide(silent, 100.0), Wait)
+    assert isinstance(decide(silent, 101.0), Heal)
+
+
+def test_after_a_take_over_those_that_look_for_a_coordinator_are_waited_for() -> None:
+    found = seen(3, (1,), elastic(0, 1, 2, was_elastic=True))
+    found = replace(found, gone=frozenset({0}), lease_until=101.0)
+    assert decide(found, 100.0) == Wait("replicas 2 have not come back", 101.0)
+
+
+def test_the_side_of_a_cut_without_a_majority_does_not_go_on() -> None:
+    minority = seen(3, (2,), elastic(0, 1, 2), lease_until=99.0)
+    assert decide(minority, 100.0) == Stop(Cause.MEMBERSHIP)
+
+
+def test_nothing_is_changed_before_all_have_gone_over() -> None:
+    fresh = elastic(0, 1, goal=3, in_process=True, formed=False, since=99.0)
+    assert isinstance(decide(seen(3, (0, 1, 2), fresh), 100.0), Wait)
+
+
+def test_members_that_do_not_go_over_in_time_are_ended() -> None:
+    stuck = elastic(0, 1, in_process=True, formed=False, since=30.0)
+    assert decide(seen(2, (0, 1), stuck), 100.0) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen(2, (0, 1), elastic(0, 1, unbuilt=True)), 100.0) == Stop(Cause.MEMBERSHIP)
+
+
+def test_workers_that_cannot_reach_each_other_meet_anew_when_no_cause_is_seen() -> None:
+    torn = elastic(0, 1, torn_since=99.5)
+    assert decide(seen(2, (0, 1), torn), 100.0) == Wait("workers cannot reach each other", 100.5)
+    assert decide(seen(2, (0, 1), torn), 100.5) == Heal(
+        Form(members((0, 1)), Cause.MEMBERSHIP, 0, 2)
+    )
+
+
+def test_a_failure_that_would_only_come_again_ends_what_had_gone_on() -> None:
+    assert decide(seen(2, (0, 1), elastic(0, 1), hopeless="twice"), 100.0) == Stop(Cause.FAILURE)

@@ -1,0 +1,49 @@
+"""Trains a small network in a session, the same examples on all ranks, and writes down each step.
+
+Lines of ``$STAYING/<pid>``: rank, world size, epoch of the world, steps, and the parameters as
+hexadecimal. ``$STAYING/fail-<rank>`` asks a rank to fail; ``$STAYING/end`` ends after that step.
+"""
+
+import os
+import sys
+import time
+
+import torch
+
+from launcher import elastic
+
+PLACE = os.environ["STAYING"]
+torch.set_num_threads(1)
+
+
+def main() -> None:
+    """Train until told otherwise."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    session = elastic.join(model, optimizer)
+    out = os.open(f"{PLACE}/{os.getpid()}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    while not (os.path.exists(f"{PLACE}/end") and session.steps >= end()):
+        with session.step():
+            torch.manual_seed(session.steps)
+            session.model(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        values = torch.cat([each.detach().flatten() for each in model.parameters()])
+        told = f"{session.rank} {session.size} {session.world} {session.steps} "
+        os.write(out, (told + values.numpy().tobytes().hex() + "\n").encode())
+        time.sleep(0.02)
+        asked = f"{PLACE}/fail-{session.rank}"
+        if os.path.exists(asked):
+            os.unlink(asked)
+            sys.exit(3)
+
+
+def end() -> int:
+    """The step to end after, as told; beyond all while that is being written."""
+    with open(f"{PLACE}/end") as file:
+        return int(file.read() or 10**9)
+
+
+if __name__ == "__main__":
+    main()
