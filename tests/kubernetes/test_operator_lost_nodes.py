@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from brain.types.job import JobId
+from brain.types.world import ReplicaExit
 from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.machinery.cluster import Key
 from scaler.kubernetes.machinery.store import Change, Store
@@ -123,3 +124,14 @@ def test_a_replacement_takes_the_rank_of_what_it_replaces():
     pods = [a_pod(0, "n0"), a_pod(1, "n1")]
 
     assert (past(pods).rank, past(pods, going=[0]).rank) == (2, 0)
+
+
+def test_whether_a_failure_ends_a_job_is_said_by_the_master_that_runs_it():
+    failed = a_pod(0, "n0")
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1}}}
+    failed["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+    made = backend(heard(a_node()), failed)
+    ours = made.observe(JOB, NOW).replicas[0].exit
+    made._advised = lambda job: True
+
+    assert (ours, made.observe(JOB, NOW).replicas[0].exit) == (ReplicaExit.FAILED, ReplicaExit.LOST)

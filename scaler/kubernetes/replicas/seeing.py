@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.types.job import JobId
+from brain.types.world import ReplicaExit
 from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.pods import identity
@@ -128,6 +129,8 @@ class Replicas:
     def _seen(self, job: JobId, now: datetime) -> dict[int, ReplicaSeen]:
         """Every replica of the job by id, those of lost nodes as such."""
         seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
+        if self._advised(job):
+            seen = {id: _left_to_its_master(one) for id, one in seen.items()}
         return {id: self._where_lost(one, now) for id, one in seen.items()}
 
     def _where_lost(self, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
@@ -166,6 +169,11 @@ class Replicas:
 
     def _job(self, job: JobId) -> JobMemory:
         return self._known.setdefault(job, JobMemory())
+
+
+def _left_to_its_master(one: ReplicaSeen) -> ReplicaSeen:
+    """Whether a failure ends the job is DLRover's to say: here a replica is lost by it."""
+    return replace(one, exit=ReplicaExit.LOST) if one.exit is ReplicaExit.FAILED else one
 
 
 def _other(old: Object | None, new: Object) -> bool:
