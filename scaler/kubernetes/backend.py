@@ -130,7 +130,8 @@ class KubernetesBackend(Replicas):
             ]
             known.sent[replica] = Sent.of(pod)
         self._acts.do(
-            f"create {pod['metadata']['name']}",
+            # By uid: a job of this name may be in every namespace.
+            f"create {pod['metadata']['name']} of {wish.job}",
             partial(self._create, wish, replica, pod, environment),
             partial(self._refused, wish.job, replica, pod, now),
         )

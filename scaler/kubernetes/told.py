@@ -271,7 +271,8 @@ def feasible(never: str | None) -> Condition:
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
     """Whether fewer pods live than are wished for: else what was refused to it once is over."""
-    return view.state not in FINISHED and sum(_alive(pod) for pod in mine) < view.replicas_wished
+    runs = view.state not in FINISHED and view.intent is Intent.RUN
+    return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
 
 
 def held_up(refusal: str) -> Condition:
