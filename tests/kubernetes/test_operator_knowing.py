@@ -8,16 +8,19 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.errors import Unavailable
+from brain.errors import NotFound, Unavailable
 from brain.types.job import JobId, JobState
 from brain.types.resources import Resources
-from scaler.kubernetes.backend import reserves
+from scaler.kubernetes.backend import KubernetesBackend, reserves
 from scaler.kubernetes.brain import BrainDoor
-from scaler.kubernetes.machinery.cluster import Key
+from scaler.kubernetes.machinery.cluster import POD, Key, Kind
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods.fitting import Room
+from scaler.kubernetes.pods.orders import House
 from scaler.kubernetes.replicas.acts import Acts
+from tests.kubernetes import jobs
 from tests.kubernetes.eventually import eventually
+from tests.scaler.wished import NOW, wish
 
 
 def a_pod(name: str, cpu: int, phase: str, version: int) -> dict[str, Any]:
@@ -148,3 +151,43 @@ def test_room_is_what_all_pods_of_a_node_leave(told: list[tuple[str, str]]):
 
     there = sum(each["spec"]["nodeName"] == "n0" for each in pods)
     assert room.free() == {"n0": {"cpu": 64 - Decimal("0.5") * there, "pods": 9 - there}}
+
+
+class Slow:
+    """A cluster that creates once it is let go."""
+
+    def __init__(self) -> None:
+        self.go, self.made = threading.Event(), list[str]()
+
+    def get(self, *_: object) -> None:
+        raise NotFound("no Secret")
+
+    def create(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
+        self.go.wait(60)
+        if kind == POD:
+            self.made.append(f"{obj['metadata']['namespace']}/{obj['metadata']['name']}")
+        return obj
+
+    def merge(self, *_: object) -> None:
+        raise NotFound("no Secret")
+
+
+def test_jobs_of_one_name_in_two_namespaces_have_their_pods_at_once():
+    cluster, objects = Slow(), dict[JobId, dict[str, Any]]()
+    backend = KubernetesBackend(
+        cast(Any, cluster),
+        pods=Store(),
+        nodes=Store(),
+        find=objects.get,
+        house=House,
+        pool="pool",
+    )
+    for where in ("one", "two"):
+        made = jobs.job("brain-run", "t.py", replicas=1)
+        made["metadata"] |= {"uid": where, "namespace": where}
+        objects[JobId(where)] = made
+        backend.start(wish(1, job=JobId(where)), 0, {}, NOW)
+    cluster.go.set()
+    backend.close_down()
+
+    assert sorted(cluster.made) == ["one/digits-edljob-worker-0", "two/digits-edljob-worker-0"]
