@@ -86,9 +86,9 @@ class Shards(Generic[T]):
         other workers still have some, this waits: they might leave.
         """
         while self._more(wait=True):
-            for item in self._items:
-                self._at += 1
-                yield item
+            item = next(self._items)  # asked for anew each time: ``undo`` may have been called
+            self._at += 1
+            yield item
 
     def take(self, count: int) -> list[T]:
         """The next ``count`` examples, fewer at the end of a shard; none: there is nothing now.

@@ -71,13 +71,14 @@ class Company:
             label=worker.holder,
         )
 
-    def train(self, worker: Worker, count: int, *, lost: bool = False) -> None:
+    def train(self, worker: Worker, count: int, *, lost: bool = False, disk: bool = True) -> None:
         """Take up to ``count`` examples and train them; ``lost``: the coordinator is gone before
-        it can answer."""
+        it can answer, and the next one finds its files (``disk``) or does not."""
         if worker.span is None or worker.at == worker.span.stop:
             done = None if worker.span is None else worker.span.plain()
             worker.span = None
-            answer = self._ask(worker, do="ask", done=done, wait=False, lost=lost)
+            after = disk if lost else None
+            answer = self._ask(worker, do="ask", done=done, wait=False, lost=after)
             worker.span = Span(*answer["span"]) if "span" in answer else None
             if worker.span is None:
                 return
@@ -144,11 +145,11 @@ class Company:
 
     # --- frames ----------------------------------------------------------------------------
 
-    def _ask(self, worker: Worker, *, lost: bool = False, **body: Any) -> dict[str, Any]:
-        if lost:  # the question is heard and answered, and the answer never comes
+    def _ask(self, worker: Worker, *, lost: bool | None = None, **body: Any) -> dict[str, Any]:
+        if lost is not None:  # the question is heard and answered, and the answer never comes
             frame = worker.agent.relay.asks(worker.holder, self._next(worker), self._said(body))
             self.serving.asked(self._question(worker.agent, frame), self.now)
-            self.take_over(disk=True)
+            self.take_over(disk=lost)
             number = frame.number
         else:
             number = self._send(worker, **body)

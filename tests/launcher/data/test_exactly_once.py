@@ -43,7 +43,7 @@ def happen(company: Company, what: str, number: int) -> None:
     worker = workers[number % len(workers)]
     match what:
         case "train" | "lost":
-            company.train(worker, number + 1, lost=what == "lost")
+            company.train(worker, number + 1, lost=what == "lost", disk=number % 2 == 0)
         case "join":
             company.join()
         case "kill" if len(workers) > 1:

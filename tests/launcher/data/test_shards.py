@@ -83,6 +83,18 @@ def test_what_a_failed_step_had_is_handed_out_again() -> None:
     assert numbers.take(3) == [2, 3, 4]
 
 
+def test_a_loop_goes_back_to_where_the_last_step_was_made() -> None:
+    numbers = shards("train", 4, shard=4, shuffle=False)
+    seen = []
+    for number in numbers:
+        seen.append(number)
+        if len(seen) == 2:
+            numbers.undo()
+        else:
+            numbers.step()
+    assert seen == [0, 1, 1, 2, 3]
+
+
 def test_what_a_worker_leaves_goes_to_the_next_one() -> None:
     first, second = (Shards(shards("train", 6)._source, terms(size=6)) for _ in range(2))
     one = first.take(1)
