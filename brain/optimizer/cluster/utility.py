@@ -81,7 +81,8 @@ def ranked(terms: Terms, weights: "Weights") -> Floats:
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
     keep = _keep(terms, np.clip(ahead, weights.shortest_seconds, longest))
-    worth: Floats = terms.priority * rank**weights.crowding * speed**weights.power * keep
+    power = np.where(unknown, weights.unknown_power, weights.power)
+    worth: Floats = terms.priority * rank**weights.crowding * speed**power * keep
     return worth
 
 
@@ -124,8 +125,10 @@ class Weights:
     crowding: float = 0.5
     #: Of what a job has had when it says how long it will last; 0: it says nothing.
     looseness: float = 0.25
-    #: Of the speed-up in a job's worth.
+    #: Of the speed-up in a job's worth; where nobody knows how long it lasts the pool is shared
+    #: more evenly.
     power: float = 0.7
+    unknown_power: float = 0.5
     #: How much less a job counts per second that it has had; of ``logarithmic``.
     exponent: float = 0.25
     #: Added to attained work, so that a new job is not worth everything.
