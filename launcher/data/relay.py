@@ -15,8 +15,9 @@ from launcher import frames
 class _Opened:
     """What a worker has of one dataset."""
 
-    #: ``open``, as it was asked.
+    #: ``open``, as it was asked, and what it was told of its beginning.
     began: Mapping[str, Any]
+    era: int
     #: What it holds, and up to where it has trained that.
     span: list[int] | None = None
     at: int | None = None
@@ -106,7 +107,7 @@ def _note(
 ) -> None:
     match asked["do"]:
         case "open":
-            worker.opened[asked["name"]] = _Opened(asked)
+            worker.opened[asked["name"]] = _Opened(asked, answer["era"])
         case "close" if opened := worker.opened.get(asked["name"]):
             opened.give_up(asked["at"], version)
         case "part":
@@ -120,7 +121,7 @@ def _note(
 
 def _resume(opened: _Opened) -> dict[str, Any]:
     done = [span for _, span in opened.done]
-    said = {"do": "resume", "span": opened.span, "done": done}
+    said = {"do": "resume", "era": opened.era, "span": opened.span, "done": done}
     return {**opened.began, **said, "over": opened.over, "gone": opened.gone}
 
 

@@ -56,7 +56,7 @@ class _Holder:
 class _Dataset:
     ledger: Ledger
     #: Epochs of the world that began it, from a checkpoint or anew, and of the newest in it.
-    began: int
+    era: int
     world: int
     holders: dict[str, _Holder] = field(default_factory=dict)
     #: How often all met at a step boundary, and the state there the last time.
@@ -107,7 +107,7 @@ class Serving:
         self.version, self._datasets = version, {}
         for name, each in dumped.items():
             ledger = Ledger.load(each["ledger"], now)
-            dataset = _Dataset(ledger, each["began"], each["world"])
+            dataset = _Dataset(ledger, each["era"], each["world"])
             dataset.meetings, dataset.last = each["meetings"], each["last"]
             for holder, known in each["holders"].items():
                 dataset.holders[holder] = _Holder(**known)
@@ -118,21 +118,25 @@ class Serving:
         if self.settled:
             return []
         self.settled, queue, self._queue = True, self._queue, []
-        back = {each.holder for each in queue if _rank(each)[0] == 0}
+        told = [each for each in queue if each.body["do"] == "resume"]
+        back = {each.holder for each in told if not each.body["gone"]}
         for dataset in self._datasets.values():
             dataset.ledger = dataset.ledger.cut({})  # who is there says what it holds
             for holder in dataset.holders.keys() - back:
                 del dataset.holders[holder]
             self.version += 1
-        answers = [each for asked in sorted(queue, key=_rank) for each in self._handle(asked, now)]
-        return self._done(answers, now)
+        # The oldest world has the state that later ones joined; that somebody is gone has number 0.
+        told.sort(key=lambda each: (each.body["era"], each.body["world"]))
+        rest = [each for each in queue if each.body["do"] != "resume"]
+        asked = [*told, *sorted(rest, key=lambda each: each.number)]
+        return self._done([answer for each in asked for answer in self._handle(each, now)], now)
 
     def dump(self) -> dict[str, Any]:
         """Everything, for a successor."""
         return {
             name: {
                 "ledger": dataset.ledger.dump(),
-                "began": dataset.began,
+                "era": dataset.era,
                 "world": dataset.world,
                 "meetings": dataset.meetings,
                 "last": dataset.last,
@@ -180,25 +184,28 @@ class Serving:
         the state that it brings, once nobody of the world before is there any more: its training
         goes on from a checkpoint. While somebody is, it joins them: they go on without one.
         """
-        dataset = self._begun(question.body)
-        self._let_in(dataset, question)
-        return {"ok": True}
-
-    def _begun(self, body: Body) -> _Dataset:
+        body = question.body
         terms, world = Terms(**body["terms"]), body["world"]
         dataset = self._datasets.get(terms.name)
         if dataset is None or (world > dataset.world and not dataset.holders):
-            dataset = _Dataset(Ledger.of(terms, body["state"]), world, world)
-            self._datasets[terms.name] = dataset
+            dataset = self._begin(terms, body, era=world)
         terms.check(dataset.ledger.terms, where="as another worker has it")
-        dataset.world = max(dataset.world, world)
+        self._let_in(dataset, question)
+        return {"ok": True, "era": dataset.era}
+
+    def _begin(self, terms: Terms, body: Body, *, era: int) -> _Dataset:
+        dataset = _Dataset(Ledger.of(terms, body["state"]), era, era)
+        self._datasets[terms.name] = dataset
         return dataset
 
     def _resume(self, question: Question, now: float) -> Body:
         """An agent says what a worker holds, and did, of which these books may not know."""
         body = question.body
-        dataset = self._begun(body)
-        if body["world"] < dataset.began:  # what it did went with the world that it was in
+        terms, era = Terms(**body["terms"]), body["era"]
+        dataset = self._datasets.get(terms.name)
+        if dataset is None or era > dataset.era:
+            dataset = self._begin(terms, body, era=era)
+        if era < dataset.era:  # what it did went with the worlds that it was in
             return {"ok": True}
         done = [Span(*span) for span in body["done"]]
         held = None if body["span"] is None else Span(*body["span"])
@@ -209,7 +216,8 @@ class Serving:
         return {"ok": True}
 
     def _let_in(self, dataset: _Dataset, question: Question) -> _Holder:
-        label = question.body["label"]
+        label, world = question.body["label"], question.body["world"]
+        dataset.world = max(dataset.world, world)
         holder = _Holder(replica=question.replica, label=label, met=dataset.meetings)
         self.version += 1
         return dataset.holders.setdefault(question.holder, holder)
@@ -277,14 +285,6 @@ class Serving:
         if holder is None:
             raise BadInput(f"name: this worker has not opened {question.body['name']}; open it")
         return holder
-
-
-def _rank(question: Question) -> tuple[int, int]:
-    """Whom to hear first: who is still there, from the oldest world on; then what they ask."""
-    body = question.body
-    if body["do"] != "resume":
-        return 2, question.number
-    return int(body["gone"]), body["world"]
 
 
 def _met(dataset: _Dataset) -> list[Answer]:

@@ -54,6 +54,11 @@ class Company:
 
     # --- what happens ----------------------------------------------------------------------
 
+    def grow(self) -> None:
+        """A worker joins those that go on."""
+        self.world += 1
+        self.join()
+
     def join(self, state: Any = None, agent: Agent | None = None) -> None:
         """One more worker, of another agent unless given."""
         if agent is None:

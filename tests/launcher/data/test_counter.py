@@ -10,6 +10,8 @@ from tests.launcher.test_coordinator import Mute, coordinating, hello, run
 
 #: An agent knows of nothing that was given out.
 NOTHING = frames.Shared(version=0, books=b"{}")
+#: The answer to who opens a dataset.
+BEGUN = {"ok": True, "era": 1}
 TERMS = {"name": "train", "size": 4, "shard": 2, "shuffle": False}
 
 
@@ -36,11 +38,11 @@ def test_the_next_coordinator_on_the_machine_knows_what_was_given_out(tmp_path: 
             agent.connection.send(NOTHING)
             open_(agent)
             ask(agent, 2, do="ask", done=None, wait=False)
-            assert [await answer(agent), await answer(agent)] == [{"ok": True}, {"span": [0, 0, 2]}]
+            assert [await answer(agent), await answer(agent)] == [BEGUN, {"span": [0, 0, 2]}]
         async with coordinating(tmp_path, wish(1)) as connect:
             agent = await connect(hello(0))
             began = {"terms": TERMS, "state": None, "world": 1, "label": "rank 0"}
-            log = {"span": [0, 0, 2], "done": [], "over": False, "gone": False}
+            log = {"era": 1, "span": [0, 0, 2], "done": [], "over": False, "gone": False}
             ask(agent, -1, do="resume", **began, **log)
             agent.connection.send(NOTHING)
             ask(agent, 3, do="ask", done=[0, 0, 2], wait=False)
@@ -65,7 +67,7 @@ def test_agents_are_told_the_books_and_tell_a_coordinator_elsewhere(tmp_path: Pa
             agent.connection.send(books)
             open_(agent)
             ask(agent, 2, do="ask", done=None, wait=False)
-            assert [await answer(agent), await answer(agent)] == [{"ok": True}, {"span": [0, 2, 4]}]
+            assert [await answer(agent), await answer(agent)] == [BEGUN, {"span": [0, 2, 4]}]
 
     run(story())
 
@@ -79,7 +81,7 @@ def test_what_an_agent_that_is_gone_held_is_given_to_another(tmp_path: Path) -> 
             for agent, holder in ((first, "a"), (second, "b")):
                 open_(agent, holder)
                 ask(agent, 2, holder, do="ask", done=None, wait=True)
-                assert [await answer(agent), "span" in await answer(agent)] == [{"ok": True}, True]
+                assert [await answer(agent), "span" in await answer(agent)] == [BEGUN, True]
             ask(second, 3, "b", do="ask", done=[0, 2, 4], wait=True)
             await first.connection.close()
             assert await answer(second) == {"span": [0, 0, 2]}

@@ -18,23 +18,13 @@ TERMS = st.builds(
     shuffle=st.booleans(),
 )
 NUMBERS = st.integers(0, 5)
-#: What may happen, and a number that says to whom, or how many.
-IN_PROCESS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["train", "train", "train", "join", "kill", "leave", "tell", "over", "moved", "lost"]
-        ),
-        NUMBERS,
-    ),
-    max_size=40,
-)
-RESTARTS = st.lists(
-    st.tuples(
-        st.sampled_from(["train", "train", "train", "save", "restart", "tell", "over", "moved"]),
-        NUMBERS,
-    ),
-    max_size=40,
-)
+IN_PROCESS = ["train", "train", "train", "join", "kill", "leave", "tell", "over", "moved", "lost"]
+ANYTHING = [*IN_PROCESS, "save", "save", "restart"]
+
+
+def happens(kinds: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
+    """What may happen, each with a number that says to whom, or how many."""
+    return st.lists(st.tuples(st.sampled_from(kinds), NUMBERS), max_size=40)
 
 
 def happen(company: Company, what: str, number: int) -> None:
@@ -45,7 +35,7 @@ def happen(company: Company, what: str, number: int) -> None:
         case "train" | "lost":
             company.train(worker, number + 1, lost=what == "lost", disk=number % 2 == 0)
         case "join":
-            company.join()
+            company.grow()
         case "kill" if len(workers) > 1:
             company.kill(worker)
         case "leave" if len(workers) > 1:
@@ -77,27 +67,27 @@ def every_example_once(terms: Terms) -> Counter[tuple[int, int]]:
     return Counter((epoch, each) for epoch in range(terms.epochs) for each in range(terms.size))
 
 
-@given(TERMS, st.integers(1, 4), IN_PROCESS)
+@given(TERMS, st.integers(1, 4), happens(IN_PROCESS))
 @settings(max_examples=150, deadline=None)
 def test_while_processes_go_on_nothing_is_lost_or_repeated(
-    terms: Terms, workers: int, happens: list[tuple[str, int]]
+    terms: Terms, workers: int, story: list[tuple[str, int]]
 ) -> None:
     company = Company(terms, workers)
     company.tell_books()
-    for what, number in happens:
+    for what, number in story:
         happen(company, what, number)
     finish(company)
     assert company.trained == every_example_once(terms)
 
 
-@given(TERMS, st.integers(1, 4), RESTARTS)
+@given(TERMS, st.integers(1, 4), happens(ANYTHING))
 @settings(max_examples=150, deadline=None)
 def test_what_a_checkpoint_has_is_trained_once_and_the_rest_again(
-    terms: Terms, workers: int, happens: list[tuple[str, int]]
+    terms: Terms, workers: int, story: list[tuple[str, int]]
 ) -> None:
     company = Company(terms, workers)
     company.tell_books()
-    for what, number in happens:
+    for what, number in story:
         happen(company, what, number)
     finish(company)
     assert company.trained == every_example_once(terms)
