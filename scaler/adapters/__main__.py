@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from brain.client import AsyncBrainClient, BrainClient
-from brain.errors import BrainError
+from brain.errors import BadInput, BrainError
 from scaler.adapters.kubeflow import HPA, PYTORCHJOB
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.pytorchjob import PyTorchJobBackend
@@ -67,6 +67,11 @@ async def serve(
     given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
 ) -> int:
     """Follow until this process leads, then act until it does not, or ``stop``; the exit code."""
+    if not served(cluster, PYTORCHJOB, given.namespace):
+        raise BadInput(
+            "PyTorchJobs (kubeflow.org/v1) are not served here, or may not be listed; install "
+            "Kubeflow's operator, or grant the rights that brain doctor --cluster names"
+        )
     terms = Terms(namespace=given.own_namespace, name="brain-adapters")
     manager = Manager(cluster, terms=terms, namespaces=given.namespace, component="brain-adapters")
     autoscalers = served(cluster, HPA, given.namespace)

@@ -274,8 +274,12 @@ class Jobs:
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         waiting = self._upkeep.open_gates(job, document, mine)
+        id, now = JobId(job.metadata.uid), self._clock()
         self._upkeep.tell_places(
-            mine, self._backend.proved_gone(JobId(job.metadata.uid), self._clock())
+            mine,
+            self._backend.proved_gone(id, now),
+            self._backend.cut_off(id, now),
+            self._backend.members(id),
         )
         self._roles.keep(job, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):

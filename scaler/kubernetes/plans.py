@@ -321,7 +321,7 @@ class Plans:
             if shown == plan.generation or own == str(plan.generation):
                 return each
             # A request that was sent and not answered yet may be this very plan.
-            asked = shown is None and phase_of(each) not in CLOSED and own is None
+            asked = shown is None and phase_of(each) not in (*CLOSED, _MOVING) and own is None
             if asked and plan.proposed_by != "brain":
                 return each
         return None

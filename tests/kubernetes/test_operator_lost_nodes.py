@@ -1,5 +1,6 @@
 """Replicas of nodes that are silent, out of service or about to be drained."""
 
+import json
 from datetime import timedelta
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ import pytest
 from brain.types.job import JobId
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.beside.upkeep import endpoint_of
 from scaler.kubernetes.machinery.cluster import Key
 from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.pods import identity
@@ -135,3 +137,47 @@ def test_whether_a_failure_ends_a_job_is_said_by_the_master_that_runs_it():
     made._advised = lambda job: True
 
     assert (ours, made.observe(JOB, NOW).replicas[0].exit) == (ReplicaExit.FAILED, ReplicaExit.LOST)
+
+
+def at_home(pod: Json, told: str = "") -> Json:
+    """With an address, and what it was told of where the others are."""
+    pod["status"]["podIP"] = f"10.0.0.{pod['metadata']['name'][1:]}"
+    place = json.dumps({"endpoint": told}) if told else ""
+    return pod | {"metadata": pod["metadata"] | {"annotations": {identity.PLACE: place}}}
+
+
+FIRST, SECOND = "10.0.0.0:29399", "10.0.0.1:29399"
+
+
+@pytest.mark.parametrize(
+    ("cut_off", "members", "named"),
+    [
+        ((), (0, 1), FIRST),
+        ((0,), (0, 1), SECOND),
+        # A newcomer would form a world alone; whoever knows none is waited for.
+        ((0,), (0,), FIRST),
+        ((0,), (), FIRST),
+    ],
+)
+def test_of_a_world_that_is_cut_in_two_those_who_come_are_sent_to_a_member_that_is_reached(
+    cut_off: tuple[int, ...], members: tuple[int, ...], named: str
+) -> None:
+    pods = [at_home(a_pod(0, "n0"), FIRST), at_home(a_pod(1, "n1"), FIRST)]
+
+    assert endpoint_of(pods, cut_off, members) == named
+
+
+def test_who_is_cut_off_is_who_is_silent():
+    placed = backend(heard(a_node(False)), a_pod(0, "n0"), a_pod(1, "n1"))
+
+    assert placed.cut_off(JOB, LATER) == {0}
+    assert placed.cut_off(JOB, NOW) == frozenset()
+
+
+def test_one_that_had_ended_before_its_node_went_ended_as_it_did():
+    ended = a_pod(0, "n0", deletionTimestamp="2026-01-01T00:00:00Z")
+    ended["status"] = {"phase": "Succeeded"}
+
+    seen = backend(heard(a_node(), None), ended).observe(JOB, NOW).replicas[0]
+
+    assert (seen.phase, seen.exit) == (Phase.ENDED, ReplicaExit.SUCCEEDED)

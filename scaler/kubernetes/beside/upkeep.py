@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -80,9 +80,18 @@ class Upkeep:
             "and holds nothing until then"
         )
 
-    def tell_places(self, mine: Sequence[Object], lost: Sequence[int]) -> None:
-        """Tell each pod where the others are, and of which replicas nothing runs any more."""
-        endpoint = endpoint_of(mine)
+    def tell_places(
+        self,
+        mine: Sequence[Object],
+        lost: Sequence[int],
+        cut_off: Collection[int] = (),
+        members: Collection[int] = (),
+    ) -> None:
+        """Tell each pod where the others are, and of which replicas nothing runs any more.
+
+        ``cut_off``: replicas that nobody reaches; ``members``: those of the last world.
+        """
+        endpoint = endpoint_of(mine, cut_off, members)
         alive = [pod for pod in mine if _alive(pod)]
         for pod in alive:
             place = place_of(pod, endpoint, self._labels(pod), lost if len(alive) <= _FEW else ())
@@ -160,10 +169,14 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
         yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
 
 
-def endpoint_of(mine: Sequence[Object]) -> str:
+def endpoint_of(
+    mine: Sequence[Object], cut_off: Collection[int] = (), members: Collection[int] = ()
+) -> str:
     """Where an agent of the job answers that lives: it forms the first world, or knows who did.
 
-    Who was named once stays so while it lives: two that are named would form two worlds.
+    Who was named once stays so while it lives: two that are named would form two worlds. One that
+    is cut off may live; then another *member* of its world is named, who forms none without the
+    majority of that, and never a newcomer, who would form one alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
@@ -173,7 +186,12 @@ def endpoint_of(mine: Sequence[Object]) -> str:
             host = f"[{address}]" if ":" in address else address
             found.setdefault(f"{host}:{agent_port(pod)}", pod)
     named = (_endpoint_told(pod) for pod in alive)
-    return next((each for each in named if each in found), next(iter(found), ""))
+    told = next((each for each in named if each in found), next(iter(found), ""))
+    if told and _index(found[told]) in cut_off:
+        reached = {where: _index(pod) for where, pod in found.items()}
+        others = (w for w, id in reached.items() if id in members and id not in cut_off)
+        return next(others, told)
+    return told
 
 
 def _endpoint_told(pod: Object) -> str:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of, version_of
@@ -57,7 +57,8 @@ class _Summed:
 
     of: Callable[[Object], Any]
     by: Callable[[Object], str]
-    sums: dict[str, Any]
+    sums: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def move(self, old: Object | None, new: Object | None) -> None:
         """An object came, changed or went."""
@@ -65,11 +66,27 @@ class _Summed:
         after = (self.by(new), self.of(new)) if new is not None else None
         if before == after:
             return
+        if before is not None and after is not None and before[0] == after[0]:
+            # At once: whoever reads meanwhile takes no lock.
+            group = before[0]
+            self.sums[group] = self.sums[group] - before[1] + after[1]
+            return
         if before is not None:
-            self.sums[before[0]] = self.sums[before[0]] - before[1]
+            self._take(*before)
         if after is not None:
-            group, amount = after
-            self.sums[group] = self.sums[group] + amount if group in self.sums else amount
+            self._give(*after)
+
+    def _give(self, group: str, amount: Any) -> None:
+        self.counts[group] = self.counts.get(group, 0) + 1
+        self.sums[group] = self.sums[group] + amount if group in self.sums else amount
+
+    def _take(self, group: str, amount: Any) -> None:
+        self.counts[group] -= 1
+        if self.counts[group]:
+            self.sums[group] = self.sums[group] - amount
+        else:
+            # Nodes come and go; a group without objects is none.
+            del self.counts[group], self.sums[group]
 
 
 class Store:
@@ -139,7 +156,7 @@ class Store:
         with self._lock:
             summed = self._summed.get(name)
             if summed is None:
-                summed = self._summed[name] = _Summed(of, by, {})
+                summed = self._summed[name] = _Summed(of, by)
                 for obj in self._objects.values():
                     summed.move(None, obj)
         return summed.sums

@@ -18,6 +18,8 @@ from scaler.kubernetes.machinery.store import Change
 #: A node that is not ready for so long is taken to be lost.
 PATIENCE = timedelta(seconds=30)
 _OUT = "node.kubernetes.io/out-of-service"
+#: Nodes that are gone and are remembered.
+_REMEMBERED = 10_000
 #: Taints by which somebody tells that a node will be gone in a few minutes.
 _NOTICES = frozenset(
     {
@@ -47,18 +49,18 @@ class Losses:
         self._lock = threading.Lock()
         #: Since when each node is silent, on this process's clock: theirs are not compared.
         self._silent: dict[str, datetime] = {}
-        self._out: set[str] = set()
+        self._out: dict[str, None] = {}
         self._draining: set[str] = set()
 
     def changed(self, change: Change, now: datetime) -> None:
         """A node came, changed or went."""
         name, node = change.key.name, change.new
         with self._lock:
-            self._out.discard(name)
+            self._out.pop(name, None)
             self._draining.discard(name)
             if node is None:
                 # It was there and is deleted: one that was never seen is not yet known.
-                self._out.add(name)
+                self._mark_out(name)
                 self._silent.pop(name, None)
                 return
             if ready(node):
@@ -67,9 +69,15 @@ class Losses:
                 self._silent.setdefault(name, now)
             taints = {each.get("key") for each in (node.get("spec") or {}).get("taints") or ()}
             if _OUT in taints:
-                self._out.add(name)
+                self._mark_out(name)
             if taints & _NOTICES or "deletionTimestamp" in node["metadata"]:
                 self._draining.add(name)
+
+    def _mark_out(self, name: str) -> None:
+        self._out[name] = None
+        if len(self._out) > _REMEMBERED:
+            # Names of clusters that make and delete nodes all day are never used again.
+            del self._out[next(iter(self._out))]
 
     def of(self, node: str | None, now: datetime) -> Loss | None:
         """How a node is lost; None where it is not, or there is none."""

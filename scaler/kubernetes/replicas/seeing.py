@@ -111,6 +111,18 @@ class Replicas:
             seen = self._seen(job, now)
         return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
 
+    def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
+        """Replicas whose node is silent: nobody may be sent to them to meet the others."""
+        with self._lock:
+            seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
+        lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is Loss.SILENT)
+        return frozenset(lost)
+
+    def members(self, job: JobId) -> frozenset[int]:
+        """Replicas that its world has, as Brain last said; none where nobody knows."""
+        known = self._known.get(job)
+        return (known.named if known is not None else None) or frozenset()
+
     def refusal(self, job: JobId) -> str | None:
         """What the API server last said against a pod of the job; None once it took one."""
         known = self._known.get(job)
@@ -134,7 +146,8 @@ class Replicas:
         return {id: self._where_lost(one, now) for id, one in seen.items()}
 
     def _where_lost(self, one: ReplicaSeen, now: datetime) -> ReplicaSeen:
-        loss = self._losses.of(one.node, now) if one.alive or one.leaving else None
+        over = one.phase in (Phase.GONE, Phase.ENDED)
+        loss = None if over else self._losses.of(one.node, now)
         match loss:
             case Loss.OUT:
                 detail = f"{loss}: {one.node}"
