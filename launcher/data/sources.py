@@ -109,7 +109,14 @@ class TextFile:
 
         Raises:
             Unavailable: the file cannot be read.
+            BadInput: lines do not end with one byte in this encoding.
         """
+        if "\n".encode(encoding) != b"\n":
+            raise BadInput(
+                f"encoding: {encoding} has no byte of its own for the end of a line; convert the "
+                "file to utf-8",
+                field="encoding",
+            )
         self._path, self._encoding = Path(os.path.abspath(path)), encoding
         self._index = self._find_index()
 

@@ -137,6 +137,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         TextFile(tmp_path / "nowhere")
 
 
+def test_an_encoding_whose_lines_cannot_be_found_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="encoding: utf-16 has no byte of its own"):
+        TextFile(text(tmp_path / "a", 3), encoding="utf-16")
+
+
 def test_a_state_that_comes_too_late_is_refused() -> None:
     numbers = shards("train", 10)
     numbers.take(1)
