@@ -39,6 +39,11 @@ def test_all_indices_come_once_an_epoch() -> None:
     assert sorted(shards("train", 10, shard=3, epochs=2)) == sorted(list(range(10)) * 2)
 
 
+def test_datasets_of_two_names_know_nothing_of_each_other() -> None:
+    one, other = shards("one", 3, shuffle=False), shards("other", 3, shuffle=False)
+    assert [one.take(1), other.take(1), one.take(1)] == [[0], [0], [1]]
+
+
 def test_epochs_have_orders_of_their_own_and_seeds_too() -> None:
     orders = [tuple(shards(f"{seed}", 100, shard=1, epochs=2, seed=seed)) for seed in (0, 1)]
     assert len({order[at : at + 100] for order in orders for at in (0, 100)}) == 4
@@ -103,6 +108,11 @@ def test_what_a_worker_leaves_goes_to_the_next_one() -> None:
 
 
 # --- errors --------------------------------------------------------------------------------
+
+
+def test_an_empty_range_is_refused() -> None:
+    with pytest.raises(BadInput, match="train: there is no example in it"):
+        shards("train", 0)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
