@@ -25,6 +25,7 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import Change, Cluster, Manager, Object, Terms, connect
 from scaler.kubernetes.machinery.cluster import LEASE, NODE, POD, key_of
 from scaler.kubernetes.machinery.cluster.door import Limits
+from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.plans import Plans
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.manifest import Injection
@@ -114,20 +115,7 @@ class Operator:
         jobs = manager.store(JOB, indexes={"uid": _uid})
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
         self._jobs_store = jobs
-        losses = Losses(timedelta(seconds=options.lost_node_seconds))
-        manager.listen(NODE, lambda change: losses.changed(change, _now()))
-        self.backend = KubernetesBackend(
-            manager.cluster,
-            pods=pods,
-            nodes=nodes,
-            find=lambda job: next(iter(jobs.by("uid", job)), None),
-            house=lambda: self._house,
-            pool=options.pool,
-            creators=options.in_flight,
-            host_ports=options.host_ports,
-            losses=losses,
-        )
-        manager.listen(POD, lambda change: self.backend.changed(change, _now()))
+        self.backend = self._replicas(jobs, pods, nodes)
         self.jobs = Jobs(
             manager.cluster,
             jobs=jobs,
@@ -164,6 +152,25 @@ class Operator:
         self._plan_queue = plan.queue
         self.brain.told = self._told
         self.backend.held_up = self._look_at
+
+    def _replicas(self, jobs: Store, pods: Store, nodes: Store) -> KubernetesBackend:
+        """The backend, told of every change of pods and nodes."""
+        options, manager = self._options, self.manager
+        losses = Losses(timedelta(seconds=options.lost_node_seconds))
+        manager.listen(NODE, lambda change: losses.changed(change, _now()))
+        backend = KubernetesBackend(
+            manager.cluster,
+            pods=pods,
+            nodes=nodes,
+            find=lambda job: next(iter(jobs.by("uid", job)), None),
+            house=lambda: self._house,
+            pool=options.pool,
+            creators=options.in_flight,
+            host_ports=options.host_ports,
+            losses=losses,
+        )
+        manager.listen(POD, lambda change: backend.changed(change, _now()))
+        return backend
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; agents go on. The exit code says whether to start again.
