@@ -68,7 +68,7 @@ def every_example_once(terms: Terms) -> Counter[tuple[int, int]]:
 
 
 @given(TERMS, st.integers(1, 4), happens(IN_PROCESS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_while_processes_go_on_nothing_is_lost_or_repeated(
     terms: Terms, workers: int, story: list[tuple[str, int]]
 ) -> None:
@@ -81,7 +81,7 @@ def test_while_processes_go_on_nothing_is_lost_or_repeated(
 
 
 @given(TERMS, st.integers(1, 4), happens(ANYTHING))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_a_checkpoint_has_is_trained_once_and_the_rest_again(
     terms: Terms, workers: int, story: list[tuple[str, int]]
 ) -> None:
