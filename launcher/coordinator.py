@@ -258,7 +258,7 @@ class Coordinator:
                 return True
             case frames.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
                 self._it.say(f"replica {replica} cannot reach its peers: {reason}")
-                watch.torn(unbuilt=unbuilt, now=self._it.clock())
+                watch.torn(reason, unbuilt=unbuilt, now=self._it.clock())
                 return True
             case frames.Failing(epoch=at) if at == epoch:
                 watch.fails(replica)

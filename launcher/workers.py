@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +79,8 @@ class Workers:
         self._directory = process.private_directory()
         #: Where they ask for shards of data.
         self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
+        #: Epoch that they went over from last, and that they may still speak of; 0: none.
+        self._left = 0
         #: They are started into a world that trains already, and that they join.
         self.joining = False
         #: The lines to those of them that can go over into another world; None: none can.
@@ -182,6 +185,7 @@ class Workers:
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
         """From here on they are those of another world."""
+        self._left = self._world.epoch
         self._world, self._group_rank = world, group_rank
         for worker in self._started:
             worker.rank = world.first_rank(group_rank) + worker.local_rank
@@ -392,6 +396,8 @@ class Workers:
                 event = msgspec.json.decode(datagram, type=ProbeEvent)
             except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
                 continue
+            if event.epoch == self._left and event.event in ("saved", "loaded"):
+                event = replace(event, epoch=self._world.epoch)
             ours = self._nursery is not None and self._nursery.heard(event)
             if event.epoch == self._world.epoch and not ours:
                 self._on_event(event)

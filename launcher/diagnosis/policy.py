@@ -41,6 +41,10 @@ class Occurrence:
     step: int | None = None
 
 
+#: What the others do.
+GO_BACK, GO_ON = "the others go on from the last checkpoint", "the others go on at once"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequence:
     """What is done."""
@@ -64,12 +68,15 @@ def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
     )
 
 
-def consequence(history: Sequence[Occurrence], *, spare: bool) -> Consequence:
+def consequence(
+    history: Sequence[Occurrence], *, spare: bool, staying: bool = False
+) -> Consequence:
     """What follows from the newest failure of a history, oldest first.
 
     Args:
         history: failures of this job; the last one is to be answered.
         spare: whether a world can be formed without the node of the last one.
+        staying: the other workers went on without being ended.
     """
     last = history[-1]
     if _repeats(history):
@@ -79,7 +86,7 @@ def consequence(history: Sequence[Occurrence], *, spare: bool) -> Consequence:
             told="the job ends: the same error came twice at the same step",
         )
     if last.kind is FailureKind.NODE:
-        return Consequence(told="the others go on from the last checkpoint")
+        return Consequence(told=GO_ON if staying else GO_BACK)
     sick = _sick(history)
     if sick and spare and last.replica is not None:
         return Consequence(
@@ -87,6 +94,8 @@ def consequence(history: Sequence[Occurrence], *, spare: bool) -> Consequence:
         )
     if sick:
         return Consequence(told=f"{sick}, but the world cannot do without it: it restarts in place")
+    if staying:
+        return Consequence(told=f"{GO_ON}, it restarts in place and joins them")
     return Consequence(told="it restarts in place, from the last checkpoint")
 
 

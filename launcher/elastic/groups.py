@@ -23,8 +23,13 @@ from launcher.elastic.board import Board
 
 #: Nothing waits by time here: who waits for a peer that is gone is told so.
 _FOREVER = timedelta(hours=24)
+#: Seconds in which a connection is made, doubled at each attempt of all members together.
+_CONNECT_SECONDS, _ATTEMPTS = 0.2, 8
 #: A group's threads have let go of everything so long after its last use (launcher/inject/parting).
 STILL_SECONDS = 10.0
+
+#: Read as a group is made: errors are cleaned up after, nobody watches for a standstill but we.
+_NCCL = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
 Address = tuple[str, int]
 _building = threading.Lock()
@@ -33,11 +38,10 @@ _building = threading.Lock()
 class Group:
     """The members of one world, connected."""
 
-    def __init__(self, rank: int, size: int, group: Any, backend: Any, ends: set[Address]) -> None:
+    def __init__(self, group: Any, backend: Any, ends: set[Address], *, cuda: bool) -> None:
         """Use ``build``."""
-        self.rank, self.size, self.group = rank, size, group
-        self._backend, self._ends = backend, ends
-        cuda = hasattr(backend, "abort") and not ends and size > 1
+        self.rank, self.size, self.group = group.rank(), group.size(), group
+        self._backend, self._ends, self._cuda = backend, ends, cuda
         self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
         self.ended = False
 
@@ -62,10 +66,10 @@ class Group:
     def end(self) -> None:
         """Let whoever waits for a member of it raise, here and there, now and ever after."""
         self.ended = True
-        if self._ends:
-            _shut(self._ends)
-        elif self.size > 1:
+        if self._cuda:
             self._backend.abort()
+        else:
+            _shut(self._ends)
 
 
 def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group:
@@ -79,23 +83,48 @@ def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group
     kind, backend, ends = make(board, rank, size, host)
     group._set_default_backend(kind)
     group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
-    return Group(rank, size, group, backend, ends)
+    return Group(group, backend, ends, cuda=cuda)
 
 
 def _gloo(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+    for attempt in range(_ATTEMPTS):
+        backend, ends = _connect(board, rank, size, host, attempt)
+        if backend is not None:
+            return dist.ProcessGroup.BackendType.GLOO, backend, ends if size > 1 else set()
+    raise RuntimeError(f"members could not be connected in {_ATTEMPTS} attempts")
+
+
+def _connect(
+    board: Board, rank: int, size: int, host: str, attempt: int
+) -> tuple[Any, set[Address]]:
+    """Connect to all once all listen; no backend where one of them could not.
+
+    A connection may be lost, over loopback too, and gloo waits for it as long as for an exchange.
+    """
     options = dist.ProcessGroupGloo._Options()
-    options._timeout = _FOREVER
+    options._timeout = timedelta(seconds=_CONNECT_SECONDS * 2**attempt)
     with _building:
         before = {port for _, port in _listening()}
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
         mine = [end for end in _listening() if end[1] not in before]
-    board.set(f"ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
-    backend = dist.ProcessGroupGloo(board, rank, size, options)
-    ends = {end for each in range(size) for end in _ends(board.get(f"ends/{each}"))}
-    return dist.ProcessGroup.BackendType.GLOO, backend, ends if size > 1 else set()
+    board.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
+    ends = {end for each in range(size) for end in _ends(board.get(f"{attempt}/ends/{each}"))}
+    try:
+        backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", board), rank, size, options)
+    except (RuntimeError, TimeoutError):
+        backend = None
+    board.set(f"{attempt}/met/{rank}", "no" if backend is None else "yes")
+    if any(board.get(f"{attempt}/met/{each}") != b"yes" for each in range(size)):
+        if backend is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))  # it may hang where it goes early
+        return None, set()
+    backend._set_default_timeout(_FOREVER)
+    return backend, ends
 
 
 def _nccl(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+    # An exchange that is aborted ends here; by torchrun's setting its process would.
+    os.environ.update(_NCCL)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = _FOREVER
     backend = dist.ProcessGroupNCCL(board, rank, size, options)

@@ -22,7 +22,13 @@ def _told() -> dict[str, Any] | None:
 def member(steps: Callable[[], int], cuda: bool) -> Member | None:
     """The way to the agent; None where there is none, or the script meets its peers by itself."""
     told = _told()
-    if told is None or dist.is_initialized():
+    if told is None:
+        return None
+    if dist.is_initialized():
+        sys.stderr.write(
+            "brain: this world changes by restarts alone: the script made a process group itself; "
+            "leave init_process_group out, elastic.join meets the others\n"
+        )
         return None
     _wait_at_gate()
     try:
@@ -65,7 +71,10 @@ def count(steps: int) -> None:
 
 
 def moved(plan: Plan) -> None:
-    """Tell the probe which world its samples are of."""
+    """Tell the probe which world its samples are of, and ``launcher.checkpoint`` what it asks."""
+    memory = sys.modules.get("_brain_memory")
+    if memory is not None:
+        memory.config.update(plan.place)
     probe = _probe()
     if probe is not None:
         probe.moved(plan.rank, plan.size, plan.place)

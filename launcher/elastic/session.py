@@ -163,6 +163,8 @@ class Session:
     def _begin(self, member: Member) -> None:
         for optimizer in self.optimizers[-1:]:
             optimizer.register_step_post_hook(self._made)
+        if self._cuda:
+            self.optimizers[0].register_step_pre_hook(self._arrived)
         self._whole = not guests.joining()
         for optimizer in self.optimizers if guests.joining() else ():
             # What its first call imports and compiles, nobody shall wait for.
@@ -173,6 +175,12 @@ class Session:
 
     def _made(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._applied = True
+
+    def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """NCCL exchanges fail on the device, unseen: no optimizer may use what one of them left."""
+        torch.cuda.current_stream().synchronize()
+        if self._member is not None and self._member.ended:
+            raise RuntimeError("NCCL: the group was ended, its gradients are not complete")
 
     def _count(self) -> None:
         self.steps += 1
@@ -194,7 +202,9 @@ class Session:
     def _recover(self, error: BaseException) -> bool:
         """A step failed; whether that was a peer's end, and this process is in the next world."""
         member = self._member
-        if member is None or not (of_communication(error) or member.ended):
+        if member is None or not isinstance(error, RuntimeError):
+            return False
+        if not (of_communication(error) or member.ended):
             return False
         if self._applied:
             self._count()

@@ -42,6 +42,8 @@ def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action
         return None
     there = world.preparing
     if there is None:
+        if now < sight.build_after:
+            return Wait("members did not meet; they try again", sight.build_after)
         waits = preparing.gathering(sight, form, now)
         return waits or (Prepare(form, in_process=True) if sight.rules.prepare_seconds else None)
     if there.failed is not None:

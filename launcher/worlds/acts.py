@@ -17,6 +17,8 @@ from launcher.worlds.peers import Peer
 from launcher.worlds.preparation import Preparation
 from launcher.worlds.standing import Standing
 
+#: Seconds until a world that could not be built in process is tried again.
+_BUILD_AGAIN_SECONDS = 30.0
 #: Seconds until a checkpoint that could not be put back is tried again.
 _RETRY_SECONDS = 1.0
 #: Seconds beyond their grace that the last workers of a job may take, and between looks at them.
@@ -99,6 +101,8 @@ def hold(it: Standing, reason: str) -> None:
     watch, wish = it.running, it.wish
     assert wish is not None
     park(it, Mode.RUN)
+    if it.preparation is not None and it.preparation.in_process:
+        it.build_after = it.clock() + _BUILD_AGAIN_SECONDS
     discard(it, None)
     held = sight.Held(generation=wish.generation, saves=watch.seen().saves.count)
     it.books.note(held=held)

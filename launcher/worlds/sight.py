@@ -235,6 +235,8 @@ class Sight:
     #: Why the failure that ended the last world would only come again; empty: it may not.
     hopeless: str = ""
     held: Held | None = None
+    #: Until when no world is built in process: one could not be.
+    build_after: float = -math.inf
     rules: Rules = Rules()
 
 

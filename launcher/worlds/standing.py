@@ -10,7 +10,7 @@ from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
 from launcher.diagnosis.first import diagnose, first, then
-from launcher.diagnosis.policy import REMEMBERED, consequence, occurrence
+from launcher.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, occurrence
 from launcher.hang.terms import HangTerms
 from launcher.network_check.rules import CheckTerms
 from launcher.topology import choose, layout
@@ -72,6 +72,8 @@ class Standing:
         self.wished_since = clock()
         self.watch: Watch | None = None
         self.preparation: Preparation | None = None
+        #: Until when no world is built in process: one could not be.
+        self.build_after = -math.inf
         #: Epoch of the last world that was prepared; whatever became of it, it is used up.
         self.prepared_epoch = 0
         #: Agents that have still to tell of a later world, and its epoch.
@@ -210,7 +212,7 @@ class Standing:
         if self.fallen is not None:
             self.tell_lost(self.fallen)
         self.fallen, self.fallen_until = watch, self.clock() + _FALLEN_SECONDS
-        watch.gone = frozenset(self.gone)
+        watch.gone, watch.left_behind = frozenset(self.gone), True
         self._observe_fallen()
 
     def _observe_fallen(self) -> None:
@@ -228,7 +230,7 @@ class Standing:
         if found is not None and cause is Cause.FAILURE:
             found = self.follow(found, watch)
         elif found is not None:
-            found = then(found, "the others go on from the last checkpoint")
+            found = then(found, GO_ON if watch.left_behind else GO_BACK)
         if not self.books.ledger.hopeless:  # else the job's end is told, with the same
             epoch = watch.document.epoch
             self.books.tell(
@@ -239,8 +241,8 @@ class Standing:
         wish, rules, members = self.wish, self.terms.rules, watch.document.members
         stay = rules.spares or (wish is not None and len(members) < wish.replicas)
         agents = [peer.seen() for peer in self.peers] if stay else []
-        how = "in process; " if watch.in_process else ""
-        return how + layout(members, agents, 1 if wish is None else wish.unit, rules)
+        said = layout(members, agents, 1 if wish is None else wish.unit, rules)
+        return "; ".join(filter(None, ("in process" if watch.in_process else "", said)))
 
     def confirm(self) -> None:
         """The change is behind us, one way or the other."""
@@ -269,6 +271,7 @@ class Standing:
             barren=self._barren(world),
             hopeless=self.books.ledger.hopeless,
             held=self.books.ledger.held,
+            build_after=self.build_after,
             rules=self.terms.rules,
         )
 
@@ -289,6 +292,10 @@ class Standing:
         found = self.found(cause, watch)
         if found is not None:
             return found.sentence
+        if watch.torn_because:
+            return f"workers could not reach each other: {watch.torn_because}"
+        if watch.in_process and not watch.formed:
+            return "members did not go over into it in time"
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
     def found(self, cause: Cause, watch: Watch | None = None) -> Diagnosis | None:
@@ -308,7 +315,8 @@ class Standing:
         root = first(watch.failed()) if found.kind is not FailureKind.HANG else None
         signature = root[1].signature if root is not None else ""
         history = (*ledger.failed, occurrence(found, signature))[-REMEMBERED:]
-        what = consequence(history, spare=self._can_spare(found.replica))
+        spare = self._can_spare(found.replica)
+        what = consequence(history, spare=spare, staying=watch.left_behind)
         self.books.note(failed=history, hopeless=what.give_up)
         for replica in what.leave:
             if peer := self.peers.get(replica):

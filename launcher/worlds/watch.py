@@ -108,12 +108,14 @@ class Watch:
         self.in_process = False
         #: Replica -> world of its workers, which have no place here and are to end.
         self.parting: dict[int, int] = {}
-        #: Its members that were gone when others went on from it.
+        #: Its members that were gone when others went on from it in process, as they did.
         self.gone: frozenset[int] = frozenset()
+        self.left_behind = False
         #: Members of which a worker has failed and may not have ended yet.
         self.failing: set[int] = set()
         #: Since when workers cannot reach each other, and whether they have ever met.
         self.torn_at: float | None = None
+        self.torn_because = ""
         self.unbuilt = False
         self._since, self._declared, self._blind = since, declared, blind
         self._dispersed = False
@@ -174,8 +176,9 @@ class Watch:
         """Whether the end of a worker that failed is still to be heard."""
         return bool(self.failing - {replica for replica, _ in self._exits})
 
-    def torn(self, *, unbuilt: bool, now: float) -> None:
+    def torn(self, reason: str, *, unbuilt: bool, now: float) -> None:
         """Workers cannot reach each other."""
+        self.torn_because = self.torn_because or reason
         self.torn_at = now if self.torn_at is None else self.torn_at
         self.unbuilt |= unbuilt
 

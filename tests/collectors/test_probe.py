@@ -100,6 +100,21 @@ def test_the_agent_hears_of_start_and_first_step(tmp_path: Path) -> None:
         assert {(event["rank"], event["epoch"]) for event in job.events} == {(1, 2)}
 
 
+def test_samples_are_of_the_world_that_a_process_went_over_into(tmp_path: Path) -> None:
+    script = """
+    for index, (x,) in enumerate(data(examples=160)):
+        if index == 12:
+            sys.modules["_brain_probe"]._probe.moved(0, 3, {"epoch": 4, "replicas": 3})
+        learn(x); optimizer.step()
+    """
+    with worker(tmp_path) as job:
+        job.run(NETWORK + _plain(script))
+        worlds = [(w.place.epoch, w.place.rank, w.processes, w.replicas) for w in job.windows]
+        assert list(dict.fromkeys(worlds)) == [(2, 1, 2, 2), (4, 0, 3, 3)]
+        assert sum(w.steps for w in job.windows if w.place.epoch == 2) == 12
+        assert [event["epoch"] for event in job.told("stepping")] == [2, 4]
+
+
 def test_the_control_file_shows_steps_and_saves(tmp_path: Path) -> None:
     script = """
     for index, (x,) in enumerate(data()):

@@ -178,6 +178,11 @@ def test_another_bug_or_another_step_is_tried_again(before: Occurrence) -> None:
     assert consequence([before, bug(12)], spare=True).give_up == ""
 
 
+def test_others_that_stayed_are_not_said_to_go_back() -> None:
+    told = consequence([bug(3)], spare=True, staying=True).told
+    assert told == "the others go on at once, it restarts in place and joins them"
+
+
 def test_what_never_stepped_is_tried_as_often_as_is_allowed() -> None:
     assert consequence([bug(None)] * 5, spare=True).give_up == ""
 

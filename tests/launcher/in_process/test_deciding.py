@@ -140,5 +140,11 @@ def test_workers_that_cannot_reach_each_other_meet_anew_when_no_cause_is_seen() 
     )
 
 
+def test_growth_that_could_not_be_built_is_tried_again_after_a_while() -> None:
+    rests = seen(3, (0, 1, 2), elastic(0, 1, goal=3), build_after=101.0)
+    assert decide(rests, 100.0) == Wait("members did not meet; they try again", 101.0)
+    assert decide(rests, 101.0) == Prepare(grown(0, 1, 2), in_process=True)
+
+
 def test_a_failure_that_would_only_come_again_ends_what_had_gone_on() -> None:
     assert decide(seen(2, (0, 1), elastic(0, 1), hopeless="twice"), 100.0) == Stop(Cause.FAILURE)
