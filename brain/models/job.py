@@ -315,7 +315,8 @@ class JobModel:
                 if point.nodes != self._nodes(size) or not self._same_batch(point):
                     continue
                 error = observation(point, self.present, self.terms).relative_error
-                known, seen = spread[at] ** -2, (REPEAT**2 + error**2) ** -1
+                known = spread[at] ** -2
+                seen = 1 / ((REPEAT**2 + error**2) * self.widening**2)
                 center[at] = (known * center[at] + seen * math.log(point.rate)) / (known + seen)
                 spread[at] = (known + seen) ** -0.5
         return center, spread

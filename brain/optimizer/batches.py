@@ -53,7 +53,8 @@ def choose_batch(
     if best is None:
         return None
     wish, found = best
-    now = situation.useful(situation.replicas)
+    now = situation.predict(situation.replicas).examples_per_second
+    now *= _worth(model, present, present.examples_per_step, situation)
     gain = found.prediction.examples_per_second / now - 1
     if trying:
         return BatchChoice(wish=wish, reason=f"{_told(wish, present)} again: the trial is over")
@@ -89,11 +90,11 @@ def _best(
     except Undetermined:
         return None
     chosen, first = found.configuration, model.first_batch or found.configuration.batch
-    noise = present.noise_scale if most is not None else None
-    worth = float(efficiency(chosen.batch, first_batch=first, noise=noise))
-    scale = 1.0 if noise is None else max(1.0, chosen.batch / first * worth)
+    free = present.noise_scale is not None and most is not None
+    gained = chosen.batch / first * _worth(model, present, chosen.batch, situation)
+    scale = max(1.0, gained) if free else 1.0
     local, whole = round(chosen.local_batch), round(chosen.batch)
-    if noise is not None and local >= 2 * _EVEN:
+    if free and local >= 2 * _EVEN:
         local -= local % _EVEN
         whole = local * chosen.replicas * chosen.accumulation
     wish = BatchWish(
@@ -102,6 +103,14 @@ def _best(
         learning_rate_scale=round(scale, 3),
     )
     return wish, found
+
+
+def _worth(model: JobModel, present: Point, batch: float, situation: Situation) -> float:
+    """What an example of a batch is worth, in examples of the first one; 1 where that is fixed."""
+    first, most = model.first_batch, situation.job.document.batch.global_max
+    if first is None or most is None:
+        return 1.0
+    return float(efficiency(batch, first_batch=first, noise=present.noise_scale))
 
 
 def _trial(situation: Situation, model: JobModel, standing: BatchWish) -> BatchChoice | None:

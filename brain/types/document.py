@@ -155,7 +155,9 @@ class JobDocument:
     def tunes(self) -> bool:
         """Whether the script takes its batch from us. Data-parallel ones can."""
         whole = self.parallelism == Parallelism()
-        return whole and (self.batch.tune or "--auto_tunning" in self.command)
+        # Words of a command may stand in one text behind a shell's -c.
+        flags = {flag for word in self.command for flag in word.split()}
+        return whole and (self.batch.tune or "--auto_tunning" in flags)
 
     def sized(self, replicas: int) -> Allocation:
         """This job's allocation at ``replicas``."""

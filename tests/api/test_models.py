@@ -110,3 +110,14 @@ def test_the_best_batch_is_told_where_it_may_be_chosen_and_noise_is_measured(api
     assert 0.9 < best.efficiency < 1
     assert best_batch(fitted, None) is None
     assert best_batch(laptop.sight.model, 1024) is None
+
+
+def test_what_a_script_is_told_stands_beside_what_it_makes(api: Api) -> None:
+    batch = Batch(global_size=64, local_max=32, tune=True)
+    laptop = Laptop(scaling_by(0.9), stores=api.stores, batch=batch).start().train(20)
+    api.now = laptop.now
+    with api.client() as admin:
+        told = admin.send(calls.model(laptop.id)).told_batch
+    assert told is not None
+    assert (told.examples, told.local_batch, told.accumulation) == (64, 32, 2)
+    assert told.taken is False

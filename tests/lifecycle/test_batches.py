@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from brain.lifecycle.wishes import AskedBatch, asked_batch
 from brain.types.allocation import Bounds
 from brain.types.batch import BatchWish
@@ -80,8 +82,15 @@ def test_a_script_that_does_not_ask_is_told_nothing():
     assert (here.wish().batch, here.asked) == (None, None)
 
 
-def test_the_flag_of_dlrover_run_asks_too():
-    here = script(tune=False, command=("dlrover-run", "--auto_tunning", "train.py"))
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dlrover-run", "--auto_tunning", "train.py"),
+        ("sh", "-c", "dlrover-run --auto_tunning train.py"),
+    ],
+)
+def test_the_flag_of_dlrover_run_asks_too(command: tuple[str, ...]):
+    here = script(tune=False, command=command)
 
     assert here.wish().batch == BatchWish(global_size=64, local_most=32)
 
