@@ -193,6 +193,9 @@ class Plans:
             "explanation": wire.plain(answer.plan.explanation),
         }
         self._events.record(obj, "Normal", "Accepted", answer.plan.explanation.reason)
+        for each in said:
+            if each.message:
+                self._events.record(obj, "Warning", each.reason, each.message)
         self._shown.show(obj, answer.plan, now, said=said, extra=extra)
         self._shown.belong(obj, read)
         return Result(requeue_after_seconds=SOON_SECONDS)

@@ -78,6 +78,7 @@ def test_a_malformed_quantity_is_named(place: Place):
     made = place.apply(made)
 
     place.says(made, "Accepted", "False", "Invalid", "3 gigs")
+    place.told("Invalid", "3 gigs")
 
 
 def test_another_controllers_job_is_left_alone(place: Place):
@@ -134,6 +135,7 @@ def test_a_plan_beyond_the_bounds_is_clamped_with_the_reason(place: Place):
     asked = place.apply(plan(9))
 
     place.says(asked, "Clamped", "True", "OutOfBounds", "1 to 4")
+    place.told("OutOfBounds", "1 to 4")
     assert place.status(asked)["target"]["roles"]["worker"] == {"replicas": 4}
 
 
@@ -147,6 +149,7 @@ def test_a_plan_beyond_the_jobs_quota_is_clamped_with_the_reason(place: Place):
     asked = place.apply(plan(4))
 
     place.says(asked, "Clamped", "True", "QuotaExceeded", "resourceLimits.cpu")
+    place.told("QuotaExceeded", "resourceLimits.cpu")
 
 
 def test_what_a_plan_cannot_change_is_said(place: Place):
@@ -172,6 +175,7 @@ def test_a_plan_of_a_passed_generation_is_refused(place: Place):
     stale = place.apply(plan(3, annotations={"elastic.iml.github.io/generation": "0"}))
 
     place.says(stale, "Accepted", "False", "StaleGeneration")
+    place.told("StaleGeneration", "create a plan without that annotation")
 
 
 def test_of_two_plans_the_newer_supersedes_the_other(place: Place):
