@@ -110,6 +110,8 @@ def _connect(
     board.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
     ends = {end for each in range(size) for end in _ends(board.get(f"{attempt}/ends/{each}"))}
     try:
+        if not mine:  # then nobody could end what is connected to it
+            raise RuntimeError("the device of gloo was not seen to listen")
         backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", board), rank, size, options)
     except (RuntimeError, TimeoutError):
         backend = None
