@@ -26,7 +26,9 @@ class Board(dist.Store):  # type: ignore[misc]  # torch has no types here
     def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:
         """``post`` takes what is set to all other members."""
         super().__init__()
-        self._post, self._patience_seconds = post, patience_seconds
+        self._post = post
+        #: How long whoever waits here does so at most.
+        self.patience_seconds = patience_seconds
         self._values: dict[str, bytes] = {}
         self._over = False
         self._changed = threading.Condition()
@@ -65,8 +67,8 @@ class Board(dist.Store):  # type: ignore[misc]  # torch has no types here
             Over: the world does not come.
             TimeoutError: they do not come.
         """
-        seconds = self._patience_seconds if timeout is None else timeout.total_seconds()
-        until = time.monotonic() + min(seconds, self._patience_seconds)
+        seconds = self.patience_seconds if timeout is None else timeout.total_seconds()
+        until = time.monotonic() + min(seconds, self.patience_seconds)
         with self._changed:
             while not self.check(keys):
                 if self._over:

@@ -17,30 +17,32 @@ import torch
 
 from launcher.elastic.groups import Group
 
+#: How far a member is: steps completed, and what optimizers have made of the next one.
+Place = tuple[int, int]
 #: What a member says that has no state, or only a part of one.
-NOTHING = -1
+NOTHING: Place = (-1, 0)
 
 
-def givers(steps: Sequence[int]) -> dict[int, int]:
+def givers(places: Sequence[Place]) -> dict[int, int]:
     """Who gives the state to whom: the most advanced to all others, and they share the work.
 
     Args:
-        steps: steps completed, by rank; ``NOTHING`` where there is no state.
+        places: how far each is, by rank; ``NOTHING`` where there is no state.
 
     Returns:
         rank that receives -> rank that gives.
 
-    >>> givers([7, 7, -1, -1, 6])
+    >>> givers([(7, 0), (7, 0), NOTHING, NOTHING, (6, 1)])
     {2: 0, 3: 1, 4: 0}
 
     Raises:
         RuntimeError: nobody has a state.
     """
-    most = max(steps)
+    most = max(places)
     if most == NOTHING:
         raise RuntimeError("no member of the new world has a complete state")
-    ahead = [rank for rank, each in enumerate(steps) if each == most]
-    behind = [rank for rank, each in enumerate(steps) if each != most]
+    ahead = [rank for rank, each in enumerate(places) if each == most]
+    behind = [rank for rank, each in enumerate(places) if each != most]
     return {rank: ahead[at % len(ahead)] for at, rank in enumerate(behind)}
 
 

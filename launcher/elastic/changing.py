@@ -96,6 +96,12 @@ class Coming:
         old = self.plan is None or (epoch != 0 and not self.about(epoch))
         return self if old or self.committed else Coming()
 
+    def relief(self) -> Due:
+        """What to do where a step failed."""
+        if self.plan is not None and self.plan.parting and self.committed:
+            return Due.PART
+        return Due.MOVE if self.certain and self.now else Due.WAIT
+
     def due(self, steps: int) -> Due:
         """What to do after so many steps."""
         plan = self.plan

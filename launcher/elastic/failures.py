@@ -26,5 +26,4 @@ def of_communication(error: BaseException) -> bool:
     """
     if not isinstance(error, RuntimeError):
         return False
-    known = isinstance(error, dist.DistError | TimeoutError)
-    return known or any(sign in str(error) for sign in _SIGNS)
+    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in _SIGNS)

@@ -105,7 +105,7 @@ def _connect(
     options._timeout = timedelta(seconds=_CONNECT_SECONDS * 2**attempt)
     with _building:
         before = {port for _, port in _listening()}
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+        options._devices = _devices(host)
         mine = [end for end in _listening() if end[1] not in before]
     board.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
     ends = {end for each in range(size) for end in _ends(board.get(f"{attempt}/ends/{each}"))}
@@ -122,6 +122,18 @@ def _connect(
         return None, set()
     backend._set_default_timeout(_FOREVER)
     return backend, ends
+
+
+def _devices(host: str) -> list[Any]:
+    """Where gloo listens: the interfaces that torch is told, else where peers reach this machine,
+    else, where that is no address of its own, under the machine's name as torch does."""
+    if named := os.environ.get("GLOO_SOCKET_IFNAME"):
+        names = named.split(",")
+        return [dist.ProcessGroupGloo.create_device(interface=each) for each in names]
+    try:
+        return [dist.ProcessGroupGloo.create_device(hostname=host)]
+    except RuntimeError:
+        return [dist.ProcessGroupGloo.create_default_device()]
 
 
 def _nccl(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
@@ -181,8 +193,13 @@ def _plain(address: Any) -> Address:
 def _with_socket(fd: int, act: Any) -> Any:
     """What ``act`` says of a descriptor's socket; None where it went meanwhile."""
     try:
-        copy = socket.socket(fileno=os.dup(fd))
+        own = os.dup(fd)
     except OSError:
+        return None
+    try:
+        copy = socket.socket(fileno=own)
+    except OSError:  # it is another file by now
+        os.close(own)
         return None
     try:
         return act(copy)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from brain.errors import BadInput
 from launcher.elastic.changing import Plan
 from launcher.elastic.member import Member
 
@@ -20,10 +21,20 @@ def _told() -> dict[str, Any] | None:
 
 
 def member(steps: Callable[[], int], cuda: bool) -> Member | None:
-    """The way to the agent; None where there is none, or the script meets its peers by itself."""
+    """The way to the agent; None where there is none, or the script meets its peers by itself.
+
+    Raises:
+        BadInput: this process has one already.
+    """
     told = _told()
     if told is None:
         return None
+    if hasattr(sys.modules["_brain_elastic"], "failing"):
+        raise BadInput(
+            "join: this process has a session already; join once, with all networks in one "
+            "torch.nn.ModuleList and all optimizers in one list",
+            field="join",
+        )
     if dist.is_initialized():
         sys.stderr.write(
             "brain: this world changes by restarts alone: the script made a process group itself; "

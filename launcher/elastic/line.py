@@ -6,6 +6,7 @@ What is said stands in docs/reference/protocols.md.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ class Line:
 
     def __init__(self, path: str, hear: Callable[[dict[str, Any]], None]) -> None:
         """Raises OSError where nobody listens at ``path``."""
-        self._hear = hear
+        self._hear, self._pid = hear, os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(path)
         self._thread = threading.Thread(target=self._listen, name="brain-elastic", daemon=True)
@@ -29,7 +30,9 @@ class Line:
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Tell the agent; where that is gone, this process is about to end."""
+        """Tell the agent; where that is gone, this process is about to end. Forks have no say."""
+        if os.getpid() != self._pid:
+            return
         try:
             self._socket.send(json.dumps({"say": what, **fields}).encode())
         except OSError:

@@ -18,8 +18,10 @@ from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
 from launcher.elastic.groups import Group, Keeping, build
 from launcher.elastic.line import Line
 
-#: Seconds that members of a new world may take to meet; then their agents are told so.
+#: Seconds that members who train may take to meet in another world; then agents are told so.
 BUILD_SECONDS = 60.0
+#: The same where somebody comes whose script has still to get to ``join``, as torch has it.
+JOIN_SECONDS = 1800.0
 #: Seconds after which a process that waits for its agent's word gives up; the launcher ends it
 #: long before, unless it is the launcher that fails.
 PATIENCE_SECONDS = 300.0
@@ -73,11 +75,11 @@ class Member:
 
     def begun(self) -> None:
         """The same before the first world: waits until that is there."""
-        self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT)
+        self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
-    def relieved(self) -> None:
+    def relieved(self) -> Due:
         """The same where a step failed: waits for a world without those that are gone."""
-        self._wait(lambda: Due.MOVE if self._coming.certain and self._coming.now else Due.WAIT)
+        return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, Group]:
         """The next world becomes the present one."""
@@ -110,12 +112,12 @@ class Member:
         with self._changed:
             self._changed.wait_for(lambda: self._may_go, _PARTING_SECONDS)
 
-    def _wait(self, look: Callable[[], Due]) -> Due:
+    def _wait(self, look: Callable[[], Due], seconds: float = PATIENCE_SECONDS) -> Due:
         with self._changed:
-            until = time.monotonic() + PATIENCE_SECONDS
+            until = time.monotonic() + seconds
             while (due := look()) is Due.WAIT:
                 if not self._changed.wait(until - time.monotonic()):
-                    raise TimeoutError(f"no next world came within {PATIENCE_SECONDS:.0f} s")
+                    raise TimeoutError(f"no next world came within {seconds:.0f} s")
             return due
 
     # --- for the thread that hears ----------------------------------------------------------
@@ -191,10 +193,11 @@ class Member:
     # --- for threads that build -------------------------------------------------------------
 
     def _build(self, plan: Plan) -> None:
+        board = self._board(plan.epoch)
+        if plan.now and self.world:
+            board.patience_seconds = BUILD_SECONDS
         try:
-            group = build(
-                self._board(plan.epoch), plan.rank, plan.size, host=plan.host, cuda=self._cuda
-            )
+            group = build(board, plan.rank, plan.size, host=plan.host, cuda=self._cuda)
         except Exception as failed:  # noqa: BLE001 - whatever it is, the agent has to know of it
             if self._coming.about(plan.epoch):
                 self._line.say("failed", epoch=plan.epoch, why=str(failed)[:500])
@@ -215,6 +218,6 @@ class Member:
                     lambda key, value: self._line.say(
                         "post", epoch=epoch, key=key, value=base64.b64encode(value).decode()
                     ),
-                    BUILD_SECONDS,
+                    JOIN_SECONDS,
                 )
             return self._boards[epoch]

@@ -39,9 +39,11 @@ def join(
     Random numbers are each process's own: a newcomer's are those that the script seeded.
 
     Raises:
-        BadInput: the model is sharded over processes, or parallel already.
+        BadInput: the model is sharded over processes, or parallel already; what ``state`` names
+            has no state; this process has a session.
     """
     _whole(model)
+    _stateful(state or {})
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     return Session(model, optimizers, sampler, dict(state or {}), steps, parallel)
 
@@ -62,6 +64,17 @@ def _whole(model: torch.nn.Module) -> None:
         raise BadInput(
             "model: give the network itself, elastic.join makes it parallel", field="model"
         )
+
+
+def _stateful(state: Mapping[str, Any]) -> None:
+    """Refuse now what could not be given to newcomers later."""
+    for name, each in state.items():
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise BadInput(
+                f"state: {name} is a {type(each).__name__} without state_dict and "
+                "load_state_dict; give an object that has both",
+                field="state",
+            )
 
 
 class Session:
@@ -90,9 +103,11 @@ class Session:
         self._parallel = parallel
         others = state if sampler is None else {**state, "the sampler": sampler}
         self._held = carrying.Held(module=module, optimizers=optimizers, others=others)
-        #: What of the present step the ``with`` is, and whether an optimizer has made it.
+        #: What of the present step the ``with`` is, and whether the sampler dealt it out.
         self._part: Part = WHOLE
-        self._applied = False
+        self._deals = False
+        #: How many steps of optimizers the present one has, and whether one is being made.
+        self._applied, self._applies = 0, False
         #: Whether the state is complete, and whether it has ever trained.
         self._whole, self._fresh = True, True
         self._step = Step(self)
@@ -117,7 +132,8 @@ class Session:
 
         What the block raises because a peer is gone is swallowed, once this process is in the next
         world; then the step has not been counted, and is done again. One that leaves the job
-        leaves it here, by SystemExit.
+        leaves it here, by SystemExit. The world changes as a step begins, so what stands behind
+        the block is done in the world of the step.
         """
         return self._step
 
@@ -125,9 +141,7 @@ class Session:
         """The rest of this epoch: by the sampler where there is one, else what ``loader`` gives,
         where a batch whose step failed comes again."""
         if self.sampler is not None:
-            for batch, part in self.sampler.over(loader):
-                self._part = part
-                yield batch
+            yield from self._dealt(loader)
             return
         for batch in loader:
             while True:
@@ -136,11 +150,27 @@ class Session:
                 if not self._failures or self.steps > steps:
                     break
 
+    def _dealt(self, loader: Iterable[B]) -> Iterator[B]:
+        """What the sampler deals out for the world of each step."""
+        epoch, dealt, self._deals = self.epoch, self.sampler.over(loader), True
+        try:
+            while True:
+                # After the last batch the script may have more to do for this epoch.
+                if self._part.last and self.epoch == epoch:
+                    self._settle()
+                found = next(dealt, None)
+                if found is None:
+                    return
+                batch, self._part = found
+                yield batch
+        finally:
+            self._part, self._deals = WHOLE, False
+
     def epochs(self, count: int) -> Iterator[int]:
         """Number the epochs up to ``count``, from the one that the job is in."""
-        while self.epoch < count:
-            yield self.epoch
-            self._epoch += 1
+        while (epoch := self.epoch) < count:
+            yield epoch
+            self._epoch = max(self._epoch, epoch + 1)
 
     # --- worlds -----------------------------------------------------------------------------
 
@@ -161,10 +191,11 @@ class Session:
             self.sampler.reshard(self.rank, self.size)
 
     def _begin(self, member: Member) -> None:
-        for optimizer in self.optimizers[-1:]:
+        for optimizer in self.optimizers:
+            if self._cuda:
+                optimizer.register_step_pre_hook(self._arrived)
+            optimizer.register_step_pre_hook(self._makes)
             optimizer.register_step_post_hook(self._made)
-        if self._cuda:
-            self.optimizers[0].register_step_pre_hook(self._arrived)
         self._whole = not guests.joining()
         for optimizer in self.optimizers if guests.joining() else ():
             # What its first call imports and compiles, nobody shall wait for.
@@ -173,8 +204,11 @@ class Session:
         member.begun()
         self._move(member)
 
+    def _makes(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._applies = True
+
     def _made(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._applied = True
+        self._applied, self._applies = self._applied + 1, False
 
     def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """NCCL exchanges fail on the device, unseen: no optimizer may use what one of them left."""
@@ -184,15 +218,19 @@ class Session:
 
     def _count(self) -> None:
         self.steps += 1
-        self._applied = self._fresh = False
+        self._applied, self._fresh = 0, False
         if self.sampler is not None:
             self.sampler.step()
 
     def _settle(self) -> None:
         """Between two steps: change the world where that is due."""
         member = self._member
-        assert member is not None
-        match member.due():
+        if member is not None and member.watched:
+            self._applied = 0
+            self._follow(member, member.due())
+
+    def _follow(self, member: Member, due: Due) -> None:
+        match due:
             case Due.MOVE:
                 self._move(member)
             case Due.PART:
@@ -206,50 +244,46 @@ class Session:
             return False
         if not (of_communication(error) or member.ended):
             return False
-        if self._applied:
-            self._count()
+        self._whole = self._whole and not self._applies
         self._failures += 1
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         member.broken(str(error))
         try:
-            member.relieved()
+            due = member.relieved()
         except TimeoutError as late:
             sys.stderr.write(f"brain: the session ends: {late}\n")
             return False
-        self._move(member)
+        self._follow(member, due)
         return True
 
     def _move(self, member: Member) -> None:
         """Be in the next world; where its members cannot be reached either, in the one after."""
-        while True:
-            plan, group = member.take()
-            try:
-                self._enter(plan, group)
-            except RuntimeError as error:
-                if not (of_communication(error) or member.ended):
-                    raise
-                member.broken(str(error))
-                member.relieved()
-                continue
-            member.moved(self.steps)
+        plan, group = member.take()
+        try:
+            self._enter(plan, group)
+        except RuntimeError as error:
+            if not (of_communication(error) or member.ended):
+                raise
+            member.broken(str(error))
+            self._follow(member, member.relieved())
             return
+        member.moved(self.steps)
 
     def _enter(self, plan: Plan, group: Group) -> None:
         if plan.now:
-            mine = self.steps if self._whole else carrying.NOTHING
-            said = group.gather([mine, self._fresh])
-            givers = carrying.givers([steps for steps, _ in said])
-            fresh = all(each[1] for each in said)
+            mine = (self.steps, self._applied) if self._whole else carrying.NOTHING
+            said = group.gather([*mine, self._fresh])
+            givers = carrying.givers([(steps, applied) for steps, applied, _ in said])
+            fresh = all(fresh for _, _, fresh in said)
         else:  # who stays is at the step that all agreed to: nobody has to be asked, or waited for
             newcomers = set(plan.newcomers)
-            steps = [carrying.NOTHING if r in newcomers else 0 for r in range(plan.size)]
-            givers, fresh = carrying.givers(steps), False
+            places = [carrying.NOTHING if r in newcomers else (0, 0) for r in range(plan.size)]
+            givers, fresh = carrying.givers(places), False
         with torch.no_grad():
             for rank, giver in sorted(givers.items()):
                 if plan.rank == giver:
-                    loop = {"steps": self.steps, "epoch": self._epoch, "counted": guests.counted()}
-                    carrying.give(group, rank, self._held, loop)
+                    carrying.give(group, rank, self._held, self._loop())
                 elif plan.rank == rank:
                     self._take(group, giver)
         self.rank, self.size, self.world = plan.rank, plan.size, plan.epoch
@@ -258,13 +292,25 @@ class Session:
         self._wrap(group, init_sync=fresh)
         if self.sampler is not None:
             self.sampler.reshard(self.rank, self.size)
+        if 0 < len(self.optimizers) <= self._applied:
+            self._count()  # all have made it; what failed came after
+        self._applied = 0  # else all make it again
+
+    def _loop(self) -> dict[str, int]:
+        """What of the loop newcomers need, beside what the script named."""
+        return {
+            "steps": self.steps,
+            "applied": self._applied,
+            "epoch": self._epoch,
+            "counted": guests.counted(),
+        }
 
     def _take(self, group: Group, giver: int) -> None:
         self._whole = False
         loop = carrying.take(group, giver, self._held)
-        self.steps, self._epoch = loop["steps"], loop["epoch"]
+        self.steps, self._applied, self._epoch = loop["steps"], loop["applied"], loop["epoch"]
         guests.count(loop["counted"])
-        self._whole, self._fresh = True, False
+        self._whole, self._fresh, self._applies = True, False, False
 
     def _wrap(self, group: Group, *, init_sync: bool) -> None:
         old = self.model
@@ -284,18 +330,18 @@ class Step:
         self._quiet: Any = None
 
     def __enter__(self) -> Part:
-        session = self._session
-        member, part = session._member, session._part
-        # A batch that a sampler gave is of the present world, whatever comes now.
-        if member is not None and member.watched and session.sampler is None:
+        session, part = self._session, self._session._part
+        # A batch that the sampler dealt out is of the present world, whatever comes now.
+        if not session._deals:
             session._settle()
+        session._applied, session._applies = 0, False
         if not part.last and isinstance(session.model, DistributedDataParallel):
             self._quiet = session.model.no_sync()
             self._quiet.__enter__()
         return part
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        session, member = self._session, self._session._member
+        session = self._session
         if self._quiet is not None:
             quiet, self._quiet = self._quiet, None
             quiet.__exit__(kind, error, trace)
@@ -303,6 +349,4 @@ class Step:
             return session._recover(error)
         if session._part.last:
             session._count()
-            if member is not None and member.watched:
-                session._settle()
         return False

@@ -56,3 +56,14 @@ def test_words_about_another_world_are_old() -> None:
 
 def test_steps_shorter_than_a_word_takes_leave_it_the_time() -> None:
     assert step_to_change_at(10, 0.001, told_seconds=0.02) == 32
+
+
+def test_one_that_leaves_does_not_wait_for_another_world_when_its_last_step_fails() -> None:
+    plan = Plan(epoch=5, rank=0, size=2, parting=True)
+    leaves = Coming().planned(plan, 4).agreed(5, 12)
+    assert (leaves.relief(), leaves.decided(5).relief()) == (Due.WAIT, Due.PART)
+
+
+def test_who_stays_goes_on_from_a_failed_step_in_a_world_that_comes_now_only() -> None:
+    decided = BUILT.agreed(5, 12).decided(5)
+    assert (decided.relief(), OVER.ready(5).relief()) == (Due.WAIT, Due.MOVE)

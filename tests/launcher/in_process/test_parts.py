@@ -124,7 +124,7 @@ def test_a_newcomer_has_all_that_the_giver_had_to_the_bit(
 
 def test_without_a_complete_state_anywhere_nobody_goes_on() -> None:
     with pytest.raises(RuntimeError, match="no member"):
-        carrying.givers([-1, -1])
+        carrying.givers([carrying.NOTHING] * 2)
 
 
 def test_words_of_workers_count_once_all_have_said_them(tmp_path: Path) -> None:

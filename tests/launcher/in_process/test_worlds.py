@@ -16,11 +16,13 @@ def undisturbed(steps: int) -> dict[int, torch.Tensor]:
     torch.manual_seed(0)
     model = torch.nn.Linear(6, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     found = {}
     for step in range(steps):
         torch.manual_seed(step)
         model(torch.randn(4, 6)).square().mean().backward()
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
         found[step + 1] = torch.cat([each.detach().flatten() for each in model.parameters()])
     return found

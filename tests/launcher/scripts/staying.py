@@ -21,13 +21,15 @@ def main() -> None:
     torch.manual_seed(0)
     model = torch.nn.Linear(6, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    session = elastic.join(model, optimizer)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    session = elastic.join(model, optimizer, state={"schedule": schedule})
     out = os.open(f"{PLACE}/{os.getpid()}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     while not (os.path.exists(f"{PLACE}/end") and session.steps >= end()):
         with session.step():
             torch.manual_seed(session.steps)
             session.model(torch.randn(4, 6)).square().mean().backward()
             optimizer.step()
+            schedule.step()
             optimizer.zero_grad()
         values = torch.cat([each.detach().flatten() for each in model.parameters()])
         told = f"{session.rank} {session.size} {session.world} {session.steps} "

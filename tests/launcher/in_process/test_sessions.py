@@ -1,0 +1,143 @@
+"""What a session does between two steps, and after one that failed, with its agent played."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+import torch
+
+from brain.errors import BadInput
+from launcher import elastic
+from launcher.data import Sampler
+from launcher.elastic.board import Board
+from launcher.elastic.changing import Due, Plan
+from launcher.elastic.groups import Group, Keeping, build
+from launcher.elastic.session import Session
+
+
+def networks(seed: int, count: int = 1) -> tuple[Session, list[torch.optim.Optimizer]]:
+    """A session of so many networks, each with its optimizer."""
+    torch.manual_seed(seed)
+    model = torch.nn.ModuleList(torch.nn.Linear(2, 1) for _ in range(count))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in model]
+    return elastic.join(model, cast(Any, optimizers)), cast(Any, optimizers)
+
+
+@dataclass
+class Leaver:
+    """The way to an agent that lets this process go as soon as it is asked."""
+
+    watched: bool = False
+
+    def due(self) -> Due:
+        return Due.PART
+
+    def part(self) -> None:
+        pass
+
+
+def test_what_stands_behind_the_block_is_done_before_the_world_changes() -> None:
+    session, _ = networks(0)
+    agent = Leaver()
+    session._member = cast(Any, agent)
+    behind = []
+
+    def train() -> None:
+        for _ in range(3):
+            with session.step():
+                agent.watched = session.steps == 1
+            behind.append(session.steps)
+
+    with pytest.raises(SystemExit):
+        train()
+    assert behind == [1, 2]
+
+
+def test_the_world_does_not_change_between_micro_batches_nor_before_an_epoch_is_closed() -> None:
+    sampler = Sampler(4, global_batch=4, most_per_replica=2, shuffle=False)
+    model = torch.nn.Linear(2, 1)
+    session = elastic.join(model, torch.optim.SGD(model.parameters(), lr=0.1), sampler=sampler)
+    agent = Leaver(watched=True)
+    closed, lasts = [], []
+
+    def train() -> None:
+        for epoch in session.epochs(2):
+            for _ in session.batches(cast(Any, sampler)):
+                session._member = cast(Any, agent)
+                with session.step() as part:
+                    lasts.append(part.last)
+            closed.append(epoch)
+
+    with pytest.raises(SystemExit):
+        train()
+    assert (lasts, closed) == ([False, True], [0])
+
+
+def test_a_state_that_nobody_could_give_is_refused_as_the_script_begins() -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(BadInput, match="best is a float"):
+        elastic.join(model, optimizer, state={"best": 0.5})
+
+
+def meet(size: int) -> list[Group]:
+    """Groups of all ranks of one world, in one process."""
+    boards: list[Board] = []
+
+    def post_from(rank: int) -> Callable[[str, bytes], None]:
+        def post(key: str, value: bytes) -> None:
+            for each in boards[:rank] + boards[rank + 1 :]:
+                each.posted(key, value)
+
+        return post
+
+    boards += [Board(post_from(rank), 60.0) for rank in range(size)]
+
+    def meets(rank: int) -> Group:
+        host = "127.0.0.1"
+        group = build(boards[rank], rank, size, host=host, cuda=False)
+        Keeping.hold(group)
+        return group
+
+    return together([lambda rank=rank: meets(rank) for rank in range(size)])  # type: ignore[misc]
+
+
+def together(acts: list[Callable[[], Any]]) -> list[Any]:
+    """What each returns; all act at once, as ranks do."""
+    found: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda n=n, act=act: found.update({n: act()}))  # type: ignore[misc]
+        for n, act in enumerate(acts)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    return [found[number] for number in range(len(acts))]
+
+
+def values(session: Session) -> list[float]:
+    """All parameters."""
+    return [float(x) for each in session.module.parameters() for x in each.detach().flatten()]
+
+
+@pytest.mark.parametrize("made", [1, 2])
+def test_ranks_of_which_one_optimizer_has_stepped_and_others_not_are_one_again(made: int) -> None:
+    ranks = [networks(0, 2) for _ in range(2)]
+    groups = meet(2)
+    (ahead, optimizers), (behind, _) = ranks
+    for optimizer, network in list(zip(optimizers, ahead.module.children(), strict=True))[:made]:
+        network(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    ahead._applied, ahead._fresh, behind._fresh = made, False, False
+    enters = [
+        lambda rank=rank: ranks[rank][0]._enter(  # type: ignore[misc]
+            Plan(epoch=2, rank=rank, size=2, now=True), groups[rank]
+        )
+        for rank in range(2)
+    ]
+    together(enters)
+    assert values(ahead) == values(behind)
+    assert ahead.steps == behind.steps == (1 if made == 2 else 0)  # else both make it again
