@@ -38,6 +38,8 @@ def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
             if now >= sight.lease_until
             else Wait(f"replicas {names(missing)} have not come back", sight.lease_until)
         )
+    if world.unbuilt and not world.in_process:
+        return _unmet(sight, world, now)
     return Revert("it stepped without loading the checkpoint") if world.unloaded else None
 
 
@@ -101,6 +103,18 @@ def _failed(sight: Sight, world: WorldSeen, code: int, now: float) -> Action:
     if world.change is not None and not world.stepping:
         return Revert(f"a worker ended with {code} before the first step")
     return _go_on(sight, world, now, Cause.FAILURE)
+
+
+def _unmet(sight: Sight, world: WorldSeen, now: float) -> Action:
+    """Workers that were started and could not meet: that may come again, so it is counted; unless
+    a member is lost, which is seen first."""
+    until = (world.torn_since or now) + in_process.CAUSE_SECONDS
+    if now < until:
+        return Wait("workers cannot reach each other", until)
+    if sight.wish is not None and sight.failures > sight.wish.restart_limit:
+        reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
+        return End(ReplicaExit.FAILED, 1, reason)
+    return Stop(Cause.FAILURE)
 
 
 def _abandoned(sight: Sight) -> bool:

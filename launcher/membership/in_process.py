@@ -30,7 +30,12 @@ from launcher.worlds.sight import (
 )
 
 #: Seconds in which the cause is seen of workers that cannot reach each other.
-_CAUSE_SECONDS = 1.0
+CAUSE_SECONDS = 1.0
+#: Seconds that newcomers may take to ``join``: nobody waits for them.
+_JOIN_SECONDS = 600.0
+#: Seconds that members may take to where their next step begins: they may be in a long one, or in
+#: an evaluation.
+_GO_OVER_SECONDS = 300.0
 
 
 def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
@@ -40,6 +45,8 @@ def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action
     form = preparing.after(sight, world, action)
     if not isinstance(form, Form) or not _stays(world, form.members):
         return None
+    if world.broken:  # with 0, or it would not have come to this: the training is over
+        return Wait("some workers have ended, the others are about to")
     there = world.preparing
     if there is None:
         if now < sight.build_after:
@@ -48,13 +55,13 @@ def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action
         return waits or (Prepare(form, in_process=True) if sight.rules.prepare_seconds else None)
     if there.failed is not None:
         return None
-    if not _serves(sight, there, form):
+    if not there.in_process or not _serves(sight, there, form):
         return Discard(None)
     if there.ready:
         return Switch(there.form)
-    until = there.since + sight.rules.prepare_seconds
+    until = there.since + _JOIN_SECONDS
     if now >= until:
-        return Discard(f"its members did not meet in {sight.rules.prepare_seconds:.0f} s")
+        return Discard(f"its members did not meet in {_JOIN_SECONDS:.0f} s")
     return Wait(f"a world of {len(there.form.members)} replicas is built beside this one", until)
 
 
@@ -86,14 +93,14 @@ def settling(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     if world.unbuilt:
         return Stop(Cause.MEMBERSHIP)
     if world.torn_since is not None:
-        until = world.torn_since + _CAUSE_SECONDS
+        until = world.torn_since + CAUSE_SECONDS
         if now < until:
             return Wait("workers cannot reach each other", until)
         first = world.stepping and heal(sight, world, now, Cause.MEMBERSHIP)
         return first or Stop(Cause.MEMBERSHIP)
     if not world.in_process or world.formed:
         return None
-    until = world.since + max(sight.rules.prepare_seconds, _CAUSE_SECONDS)
+    until = world.since + _GO_OVER_SECONDS
     late = Stop(Cause.MEMBERSHIP)
     return Wait("members go over into the next world", until) if now < until else late
 

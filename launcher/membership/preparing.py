@@ -17,6 +17,7 @@ from launcher.worlds.sight import (
     Form,
     Phase,
     Prepare,
+    Preparing,
     Sight,
     Swap,
     Wait,
@@ -32,7 +33,7 @@ def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action 
     if not isinstance(action, Swap) or not isinstance(form := after(sight, world, action), Form):
         return None
     preparing = world.preparing
-    if preparing is not None and preparing.form != form:
+    if preparing is not None and (preparing.form != form or _of_another_kind(preparing)):
         return Discard(None)
     if preparing is None and (waits := gathering(sight, form, now)):
         return waits
@@ -46,6 +47,11 @@ def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action 
     if now >= until:
         return Discard(f"its workers were not at the gate in {sight.rules.prepare_seconds:.0f} s")
     return Wait(f"workers of a world of {len(form.members)} replicas get ready", until)
+
+
+def _of_another_kind(preparing: Preparing) -> bool:
+    """Whether it was begun while workers could go over, and not all can any more."""
+    return preparing.in_process and preparing.failed is None
 
 
 def after(sight: Sight, world: WorldSeen, swap: Swap) -> Action:

@@ -285,9 +285,10 @@ def revert(it: Standing, reason: str) -> None:
 async def end(it: Standing, ended: sight.End) -> None:
     """The job is over; from here on there is nothing to decide."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
-    failed = event is WorldEvent.LOST
+    failed, code = event is WorldEvent.LOST, ended.exit_code
     if failed:
         await _all_ended(it)
+        code = _code(it, code)
     lost = it.loss(Cause.FAILURE) if failed else ""
     found = it.found(Cause.FAILURE) if failed else None
     reason = "; ".join(filter(None, (lost, ended.reason)))
@@ -295,12 +296,17 @@ async def end(it: Standing, ended: sight.End) -> None:
         event,
         it.watch,
         cause=Cause.FAILURE if event is WorldEvent.LOST else None,
-        exit_code=ended.exit_code,
+        exit_code=code,
         final=ended.exit is not ReplicaExit.LEFT,
         detail=reason,
         diagnosis=None if found is None else then(found, f"the job ends: {ended.reason}"),
     )
     it.confirm()
-    it.books.note(
-        over=ended.exit, exit_code=ended.exit_code, reason=reason, ended=True, ended_by=None
-    )
+    it.books.note(over=ended.exit, exit_code=code, reason=reason, ended=True, ended_by=None)
+
+
+def _code(it: Standing, code: int) -> int:
+    """What the job ends with: of a worker that only said that it fails, the end is heard by now."""
+    watch = it.watch
+    known = None if watch is None or not watch.failing else watch.seen().failed
+    return code if known is None else known

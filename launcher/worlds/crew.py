@@ -374,6 +374,7 @@ class Crew:
         workers.joining = False
         workers.go_over(world, group_rank)
         self._memory.goes_on(world)
+        self._tell_batch(world)
         self.staying.over(world.epoch)
         self._phase("running")
         for exit in workers.exits:  # it was said of the world before
@@ -453,6 +454,7 @@ class Crew:
         """Say to another coordinator what probes said once: nobody may have been there to hear."""
         for event in self._said:
             self._tell(frames.Said(event=event))
+        self.staying.tell_again()
         self.door.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:

@@ -81,4 +81,10 @@ class Preparation:
 
     def seen(self) -> Preparing:
         """The facts as ``membership.decide`` wants them."""
-        return Preparing(form=self.form, since=self._since, ready=self.ready, failed=self.failed)
+        return Preparing(
+            form=self.form,
+            since=self._since,
+            ready=self.ready,
+            failed=self.failed,
+            in_process=self.in_process,
+        )

@@ -93,6 +93,8 @@ class Preparing:
     ready: bool = False
     #: Why it cannot be; the change takes the ordinary way.
     failed: str | None = None
+    #: Its workers wait at no gate: those that train build its group.
+    in_process: bool = False
 
 
 class Phase(StrEnum):

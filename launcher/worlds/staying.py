@@ -29,6 +29,8 @@ class Staying:
         self.failing = 0
         #: Epoch -> what members of that world told each other.
         self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+        #: What workers here told, for a coordinator that may not have heard it.
+        self._own: list[frames.Post] = []
 
     def heard(self, workers: Workers, what: str, message: Message) -> None:
         """Take what one worker said, or all of them."""
@@ -37,7 +39,9 @@ class Staying:
                 self._introduce(workers, int(message["local_rank"]))
             case "post":
                 value = base64.b64decode(message["value"])
-                self._tell(frames.Post(epoch=message["epoch"], key=message["key"], value=value))
+                post = frames.Post(epoch=message["epoch"], key=message["key"], value=value)
+                self._own.append(post)
+                self._tell(post)
             case "at":
                 self._tell(frames.Appointed(epoch=message["epoch"], step=message["step"]))
             case "agreed":
@@ -67,10 +71,16 @@ class Staying:
             if workers is not None and workers.sessions is not None:
                 workers.sessions.tell("posted", **_said(post.epoch, post.key, post.value))
 
+    def tell_again(self) -> None:
+        """Say to another coordinator what members may wait for."""
+        for post in self._own:
+            self._tell(post)
+
     def over(self, epoch: int) -> None:
         """Forget what was told before this world."""
         for known in [each for each in self._posts if each < epoch]:
             del self._posts[known]
+        self._own = [post for post in self._own if post.epoch >= epoch]
 
     def _newcomers(self, world: WorldDocument) -> list[int]:
         """Ranks of those that receive the state."""

@@ -106,6 +106,8 @@ class Watch:
         #: Replicas whose workers all have a session, and whether they came over in process.
         self.elastic: set[int] = set()
         self.in_process = False
+        #: Those of its members that had the state as they came over.
+        self._stayed: frozenset[int] = frozenset()
         #: Replica -> world of its workers, which have no place here and are to end.
         self.parting: dict[int, int] = {}
         #: Its members that were gone when others went on from it in process, as they did.
@@ -162,14 +164,14 @@ class Watch:
     def follow(self, before: "Watch") -> None:
         """Its workers are those of the world before, went over, and have saved what they saved."""
         self.in_process, self.elastic = True, set(self._members)
+        self._stayed = self._members & before.replicas
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
         self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
 
     def fails(self, replica: int) -> None:
-        """A worker of a member is about to end of a failure."""
+        """A worker of a member is about to end of a failure, with a code that comes later."""
         self.failing.add(replica)
-        self._failed = 1 if self._failed is None else self._failed
 
     @property
     def awaited(self) -> bool:
@@ -249,8 +251,17 @@ class Watch:
 
     @property
     def finished(self) -> bool:
-        """Whether all workers ended with 0."""
-        return self._done == self.processes
+        """Whether all workers ended with 0; or all that had the state did, and nobody is left who
+        could give it to newcomers."""
+        return self._done == self.processes or (not self.formed and self._ended_before_it)
+
+    @property
+    def _ended_before_it(self) -> bool:
+        """Whether the training was over before its workers went over into this world."""
+        members = [m for m in self.document.members if m.replica in self._stayed]
+        well = [r for r, exit in self._exits if exit.code == 0 and not exit.stopped]
+        ended = sum(replica in self._stayed for replica in well)
+        return bool(members) and ended == sum(member.processes for member in members)
 
     def stopped(self, replica: int) -> bool:
         """No worker of a member runs any more (or its agent is proved gone); returns whether that
@@ -376,7 +387,7 @@ class Watch:
             since=self._since,
             formed=self.formed,
             stepping=self.stepping,
-            failed=self._failed,
+            failed=1 if self._failed is None and self.failing else self._failed,
             sessions=frozenset(self.elastic),
             was_elastic=self.document.elastic,
             in_process=self.in_process,

@@ -7,6 +7,7 @@ from brain.types.world import Cause
 from launcher.membership import decide
 from launcher.worlds.sight import (
     Discard,
+    End,
     Form,
     Heal,
     Park,
@@ -50,13 +51,13 @@ def test_a_world_with_one_worker_that_has_no_session_takes_the_ordinary_way() ->
 
 
 def test_once_all_agreed_to_a_step_the_next_world_is_decided() -> None:
-    ready = Preparing(form=grown(0, 1, 2), since=99.0, ready=True)
+    ready = Preparing(form=grown(0, 1, 2), since=99.0, ready=True, in_process=True)
     found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3, preparing=ready)), 100.0)
     assert found == Switch(grown(0, 1, 2))
 
 
 def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() -> None:
-    late = Preparing(form=grown(0, 1, 2), since=39.0)
+    late = Preparing(form=grown(0, 1, 2), since=-500.0, in_process=True)
     saved = world(0, 1, goal=3, sessions=frozenset({0, 1}), preparing=late)
     assert isinstance(decide(seen(3, (0, 1, 2), saved), 100.0), Discard)
     given_up = replace(saved, preparing=replace(late, failed="its members did not meet"))
@@ -64,13 +65,15 @@ def test_what_is_not_built_in_its_time_is_given_up_and_takes_the_ordinary_way() 
 
 
 def test_who_comes_while_a_world_is_built_waits_for_the_next_one() -> None:
-    built = Preparing(form=replace(grown(0, 1, 2), goal=4), since=99.0)
+    form = replace(grown(0, 1, 2), goal=4)
+    built = Preparing(form=form, since=99.0, in_process=True)
     found = decide(seen(4, (0, 1, 2, 3), elastic(0, 1, goal=4, preparing=built)), 100.0)
     assert isinstance(found, Wait)
 
 
 def test_what_is_built_without_somebody_who_is_gone_is_built_anew() -> None:
-    built = Preparing(form=Form(members((0, 1, 2, 3)), Cause.MEMBERSHIP, 0, 4), since=99.0)
+    form = Form(members((0, 1, 2, 3)), Cause.MEMBERSHIP, 0, 4)
+    built = Preparing(form=form, since=99.0, in_process=True)
     found = decide(seen(4, (0, 1, 2), elastic(0, 1, goal=4, preparing=built)), 100.0)
     assert found == Discard(None)
 
@@ -127,9 +130,11 @@ def test_nothing_is_changed_before_all_have_gone_over() -> None:
 
 
 def test_members_that_do_not_go_over_in_time_are_ended() -> None:
-    stuck = elastic(0, 1, in_process=True, formed=False, since=30.0)
+    stuck = elastic(0, 1, in_process=True, formed=False, since=-201.0)
     assert decide(seen(2, (0, 1), stuck), 100.0) == Stop(Cause.MEMBERSHIP)
-    assert decide(seen(2, (0, 1), elastic(0, 1, unbuilt=True)), 100.0) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen(2, (0, 1), elastic(0, 1, in_process=True, unbuilt=True)), 100.0) == Stop(
+        Cause.MEMBERSHIP
+    )
 
 
 def test_workers_that_cannot_reach_each_other_meet_anew_when_no_cause_is_seen() -> None:
@@ -148,3 +153,28 @@ def test_growth_that_could_not_be_built_is_tried_again_after_a_while() -> None:
 
 def test_a_failure_that_would_only_come_again_ends_what_had_gone_on() -> None:
     assert decide(seen(2, (0, 1), elastic(0, 1), hopeless="twice"), 100.0) == Stop(Cause.FAILURE)
+
+
+def test_workers_that_were_started_and_never_met_have_failed_unless_a_cause_is_seen() -> None:
+    unmet = elastic(0, 1, unbuilt=True, torn_since=99.5)
+    assert isinstance(decide(seen(2, (0, 1), unmet), 100.0), Wait)
+    assert decide(seen(2, (0, 1), unmet), 100.5) == Stop(Cause.FAILURE)
+    too_often = decide(seen(2, (0, 1), unmet, failures=1000), 100.5)
+    assert isinstance(too_often, End)
+
+
+def test_workers_that_wait_at_a_gate_are_none_to_switch_to() -> None:
+    gated = Preparing(form=grown(0, 1, 2), since=99.0, ready=True)
+    found = decide(seen(3, (0, 1, 2), elastic(0, 1, goal=3, preparing=gated)), 100.0)
+    assert found == Discard(None)
+
+
+def test_a_group_that_was_built_in_process_holds_nobody_at_a_gate() -> None:
+    built = Preparing(form=grown(0, 1, 2), since=99.0, in_process=True)
+    saved = world(0, 1, goal=3, preparing=built)
+    assert decide(seen(3, (0, 1, 2), saved), 100.0) == Discard(None)
+
+
+def test_nobody_joins_a_training_that_is_over() -> None:
+    over = elastic(0, 1, goal=3, broken=frozenset({1}))
+    assert isinstance(decide(seen(3, (0, 1, 2), over), 100.0), Wait)

@@ -1,0 +1,59 @@
+"""What is known of a world that was formed in process: when it is complete, how it failed."""
+
+import base64
+from typing import Any, cast
+
+from launcher import frames
+from launcher.worlds.staying import Staying
+from launcher.worlds.watch import Watch
+from tests.launcher.building import a_world
+from tests.launcher.test_coordinator import an_exit
+
+
+def grown() -> Watch:
+    """A world of replicas 10, 11 and 12, of which 12 has still to receive the state."""
+    before, watch = (
+        Watch(a_world(*[1] * size), goal=size, since=0.0, declared=False, blind=False)
+        for size in (2, 3)
+    )
+    watch.follow(before)
+    return watch
+
+
+def test_a_training_that_is_over_before_newcomers_have_its_state_is_complete() -> None:
+    watch = grown()
+    watch.exited(10, an_exit(0, 0))
+    assert not watch.finished
+    watch.exited(11, an_exit(0, 1))
+    assert watch.finished
+
+
+def test_newcomers_that_have_the_state_have_to_end_well_too() -> None:
+    watch = grown()
+    for replica in (10, 11, 12):
+        watch.started(replica)
+    for rank, replica in enumerate((10, 11)):
+        watch.exited(replica, an_exit(0, rank))
+    assert not watch.finished
+    watch.exited(12, an_exit(0, 2))
+    assert watch.finished
+
+
+def test_a_worker_that_said_that_it_fails_has_failed_with_the_code_that_comes_later() -> None:
+    watch = grown()
+    watch.fails(11)
+    assert watch.seen().failed == 1
+    watch.exited(11, an_exit(3, 1))
+    assert watch.seen().failed == 3
+
+
+def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> None:
+    told: list[frames.Frame] = []
+    staying = Staying("h", lambda: 0, told.append)
+    for epoch in (4, 5):
+        said = {"epoch": epoch, "key": "ends/0", "value": base64.b64encode(b"h 1").decode()}
+        staying.heard(cast(Any, None), "post", said)
+    told.clear()
+    staying.over(5)
+    staying.tell_again()
+    assert told == [frames.Post(epoch=5, key="ends/0", value=b"h 1")]
