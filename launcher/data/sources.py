@@ -111,10 +111,10 @@ class TextFile:
             Unavailable: the file cannot be read.
             BadInput: lines do not end with one byte in this encoding.
         """
-        if "\n".encode(encoding) != b"\n":
+        if not _ends_lines(encoding):
             raise BadInput(
-                f"encoding: {encoding} has no byte of its own for the end of a line; convert the "
-                "file to utf-8",
+                f"encoding: {encoding} has no byte of its own for the end of a line, or is not "
+                "known; convert the file to utf-8",
                 field="encoding",
             )
         self._path, self._encoding = Path(os.path.abspath(path)), encoding
@@ -182,6 +182,14 @@ def _read_index(file: BinaryIO) -> _Index:
     lines += bool(last) and not last.endswith(b"\n")
     known = tuple(offsets[: -(-lines // _STRIDE)])
     return _Index(size, changed_ns, lines, digest.digest(), known)
+
+
+def _ends_lines(encoding: str) -> bool:
+    """Whether a line ends with one byte, the same as in ASCII."""
+    try:
+        return b"\n".decode(encoding) == "\n"
+    except (LookupError, UnicodeError):
+        return False
 
 
 def _state(fd: int) -> tuple[int, int]:

@@ -350,3 +350,14 @@ def test_an_unknown_dataset_is_an_error_that_names_those_there_are() -> None:
 def test_alone_it_is_the_same_ledger() -> None:
     with pytest.raises(BadInput, match="there is no dataset train; there is none"):
         Alone().ask(do="ask", name="train", done=None, wait=False)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("\ufeffone\r\ntwo".encode())
+    assert list(TextFile(tmp_path / "a", encoding="utf-8-sig").read(0, 2)) == ["one", "two"]
+
+
+def test_an_encoding_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    with pytest.raises(BadInput, match="encoding: utf-9"):
+        TextFile(tmp_path / "a", encoding="utf-9")
