@@ -44,6 +44,8 @@ class Group:
         self._backend, self._ends, self._cuda = backend, ends, cuda
         self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
         self.ended = False
+        #: gloo's send and receive know no other time-out than that of its connections.
+        self._patience = () if cuda else (_FOREVER,)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         """What every member gives, by rank."""
@@ -54,12 +56,12 @@ class Group:
 
     def send(self, tensor: torch.Tensor, rank: int) -> None:
         """Give a tensor to one member."""
-        self.group.send([tensor.contiguous()], rank, 0).wait()
+        self.group.send([tensor.contiguous()], rank, 0).wait(*self._patience)
 
     def receive(self, tensor: torch.Tensor, rank: int) -> None:
         """Take a tensor from one member, into this one."""
         into = tensor if tensor.is_contiguous() else torch.empty_like(tensor).contiguous()
-        self.group.recv([into], rank, 0).wait()
+        self.group.recv([into], rank, 0).wait(*self._patience)
         if into is not tensor:
             tensor.copy_(into)
 

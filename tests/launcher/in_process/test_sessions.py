@@ -1,6 +1,7 @@
 """What a session does between two steps, and after one that failed, with its agent played."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -141,3 +142,20 @@ def test_ranks_of_which_one_optimizer_has_stepped_and_others_not_are_one_again(m
     together(enters)
     assert values(ahead) == values(behind)
     assert ahead.steps == behind.steps == (1 if made == 2 else 0)  # else both make it again
+
+
+def test_members_wait_for_each_other_for_longer_than_connections_may_take() -> None:
+    one, other = meet(2)
+    into, gathered = torch.zeros(1), []
+
+    def waits() -> None:
+        gathered.append(one.gather([1]))
+        one.receive(into, 1)
+
+    def takes_its_time() -> None:
+        for act in (lambda: other.gather([2]), lambda: other.send(torch.ones(1), 0)):
+            time.sleep(0.5)
+            act()
+
+    together([waits, takes_its_time])
+    assert (gathered, into.item()) == ([[[1], [2]]], 1.0)
