@@ -3,6 +3,8 @@
 gloo opens one connection per pair of members, each to the listening port of one of both. Those
 ports are told on the board, so that a group's own connections are known among all of a process's,
 and ``end`` can shut them down: ``abort`` of torch 2.13 does not wake who waits in a gloo exchange.
+Nor does gloo wake who waits to have sent what was half written when a connection failed; so the
+script waits for futures of ours, which ``end`` completes, and gloo's thread may stay behind.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 
 from launcher.elastic.board import Board
 
@@ -31,8 +34,83 @@ STILL_SECONDS = 10.0
 #: Read as a group is made: errors are cleaned up after, nobody watches for a standstill but we.
 _NCCL = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
+#: What is raised where a group is used that was ended.
+_OVER = "Connection closed by peer: this process group was ended"
+
 Address = tuple[str, int]
 _building = threading.Lock()
+
+
+class _Exchange(Work):
+    """An exchange whose end is a future of ours."""
+
+    def __init__(self, future: torch.futures.Future[Any]) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta = _FOREVER) -> bool:
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self._future
+
+
+class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
+    """A gloo group whose exchanges can be ended, whatever gloo's threads wait for."""
+
+    def __init__(self, rank: int, size: int, backend: Any) -> None:
+        super().__init__(rank, size)
+        self._backend = backend
+        self._over = False
+        self._lock = threading.Lock()
+        self._waiting: set[torch.futures.Future[Any]] = set()
+        #: Exchanges that gloo has not ended.
+        self.open = 0
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> _Exchange:
+        return self._followed(self._backend.allreduce(tensors, opts))
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> _Exchange:
+        return self._followed(self._backend.broadcast(tensors, opts))
+
+    def end(self) -> None:
+        """Let whoever waits raise."""
+        with self._lock:
+            self._over = True
+            waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            future.set_result(RuntimeError(_OVER))
+
+    def _followed(self, work: Any) -> _Exchange:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        with self._lock:
+            if self._over:
+                raise RuntimeError(_OVER)
+            self._waiting.add(future)
+            self.open += 1
+        # An error that ``set_exception`` sets would be a result to torch's own code.
+        result = future.then(_result)
+        work.get_future().add_done_callback(lambda done: self._ended(future, done))
+        return _Exchange(result)
+
+    def _ended(self, future: torch.futures.Future[Any], done: torch.futures.Future[Any]) -> None:
+        with self._lock:
+            self.open -= 1
+            if future not in self._waiting:
+                return
+            self._waiting.remove(future)
+        try:
+            future.set_result(done.value())
+        except RuntimeError as failed:
+            future.set_result(failed)
+
+
+def _result(future: torch.futures.Future[Any]) -> Any:
+    value = future.value()
+    if isinstance(value, RuntimeError):
+        raise value
+    return value
 
 
 class Group:
@@ -72,6 +150,12 @@ class Group:
             self._backend.abort()
         else:
             _shut(self._ends)
+            self.group.end()
+
+    @property
+    def still(self) -> bool:
+        """Whether none of its threads waits for anything."""
+        return self._cuda or self.group.open == 0
 
 
 def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group:
@@ -80,9 +164,10 @@ def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group
     Raises:
         RuntimeError: they do not meet.
     """
-    group = dist.ProcessGroup(board, rank, size)
     make = _nccl if cuda else _gloo
     kind, backend, ends = make(board, rank, size, host)
+    nccl = dist.ProcessGroup(board, rank, size) if cuda else None
+    group = nccl or Exchanges(rank, size, backend)
     group._set_default_backend(kind)
     group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
     return Group(group, backend, ends, cuda=cuda)
@@ -158,9 +243,16 @@ def _listening() -> list[Address]:
 
 def _shut(ends: set[Address]) -> None:
     """Shut down connections of which one side is among ``ends``."""
-    for fd, own, peer in _connections():
+
+    def shut(found: socket.socket) -> None:
+        # Asked anew: the descriptor may be another socket's by now, which listens.
+        own, peer = _addresses(found) or (None, None)
         if peer is not None and (own in ends or peer in ends):
-            _with_socket(fd, lambda found: found.shutdown(socket.SHUT_RDWR))
+            found.shutdown(socket.SHUT_RDWR)
+
+    for fd, _, peer in _connections():
+        if peer is not None:
+            _with_socket(fd, shut)
 
 
 def _connections() -> list[tuple[int, Address, Address | None]]:
@@ -221,7 +313,7 @@ class Keeping:
         """Take an old group, and let go of those that have been still for long."""
         now = time.monotonic()
         for at, old in list(self._kept):
-            if now - at > STILL_SECONDS:
+            if now - at > STILL_SECONDS and old.still:
                 self._kept.remove((at, old))
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(old.group))
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(old._backend))

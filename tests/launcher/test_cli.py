@@ -211,7 +211,10 @@ def test_events_are_told_in_torchruns_words(tmp_path: Path) -> None:
 
 def test_flags_without_effect_are_said(tmp_path: Path) -> None:
     ran = brain_run(tmp_path, "--auto_tunning", a_script(tmp_path, ""))
-    assert (ran.returncode, ran.stderr.count("--auto_tunning has effect in jobs that Brain runs")) == (0, 1)
+    assert (
+        ran.returncode,
+        ran.stderr.count("--auto_tunning has effect in jobs that Brain runs"),
+    ) == (0, 1)
 
 
 def test_whose_flags_were_guessed_is_told_once_where_it_is_seen(tmp_path: Path) -> None:

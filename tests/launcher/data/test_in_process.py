@@ -39,13 +39,12 @@ sampler = elastic.Sampler(EXAMPLES, global_batch=BATCH, most_per_replica=2, seed
 loader = DataLoader(range(EXAMPLES), batch_sampler=sampler)
 shards = elastic.shards("counted", EXAMPLES, shard=7, epochs=9 * EPOCHS)
 session = elastic.join(model, optimizer, sampler=sampler)
-sizes = []
+size = 0
 for epoch in session.epochs(EPOCHS):
     for examples in session.batches(loader):
         steps = session.steps
-        if sizes[-1:] != [session.size]:
-            sizes.append(session.size)
-            begun = steps
+        if size != session.size:
+            size, begun = session.size, steps
         with session.step() as part:
             loss = session.model(0, epoch, examples) / len(examples) * part.weight
             if part.last:
@@ -54,7 +53,9 @@ for epoch in session.epochs(EPOCHS):
                 loss = loss + one * session.size / BATCH
             dies = part.last and session.rank == 1 and steps == begun + 5
             if dies and not os.path.exists("died"):
-                open("died", "w").close()
+                with open("dying", "w") as died:
+                    died.write(str(session.world))
+                os.replace("dying", "died")
                 os.kill(os.getpid(), signal.SIGKILL)
             loss.backward()
             if part.last:
@@ -65,11 +66,13 @@ for epoch in session.epochs(EPOCHS):
         elif part.last:
             shards.undo()
         # Until the world has changed there must be steps to change it at.
-        if sizes[-3:] == [2, 1, 2]:
-            open("hurry", "w").close()
+        if session.size == 2 and os.path.exists("died"):
+            with open("died") as died:
+                if session.world > int(died.read()):
+                    open("hurry", "w").close()
         if not os.path.exists("hurry"):
             time.sleep(2.0 if epoch else 0.1)
-state = {"sizes": sizes, "shards": shards.state_dict()}
+state = {"shards": shards.state_dict()}
 state["used"] = model.used.detach().round(decimals=3)
 if session.rank == 0:
     torch.save(state, "counted.pt.tmp")
@@ -87,7 +90,7 @@ def test_a_kill_and_a_join_in_process_lose_and_repeat_no_example(tmp_path: Path)
         state = torch.load(it.work / "counted.pt")
 
     assert ends == [ReplicaExit.SUCCEEDED] * 2
-    assert state["sizes"][-3:] == [2, 1, 2]
+    assert (it.work / "died").exists()
     dealt, taken = state["used"].tolist()
     assert dealt[:EPOCHS] == [[1.0] * EXAMPLES] * EPOCHS
     assert taken == done_by(state["shards"])

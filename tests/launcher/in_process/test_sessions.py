@@ -14,7 +14,7 @@ from launcher import elastic
 from launcher.data import Sampler
 from launcher.elastic.board import Board
 from launcher.elastic.changing import Due, Plan
-from launcher.elastic.groups import Group, Keeping, build
+from launcher.elastic.groups import Exchanges, Group, Keeping, build
 from launcher.elastic.session import Session
 
 
@@ -142,6 +142,26 @@ def test_ranks_of_which_one_optimizer_has_stepped_and_others_not_are_one_again(m
     together(enters)
     assert values(ahead) == values(behind)
     assert ahead.steps == behind.steps == (1 if made == 2 else 0)  # else both make it again
+
+
+class Stuck:
+    """A gloo group that never ends an exchange, as one does that had half sent something."""
+
+    def allreduce(self, tensors: Any, opts: Any) -> Any:
+        return self
+
+    def get_future(self) -> Any:
+        return torch.futures.Future()
+
+
+def test_a_group_that_is_ended_lets_go_of_who_waits_although_gloo_does_not() -> None:
+    group = Exchanges(0, 2, Stuck())
+    work = group.allreduce([torch.ones(1)], None)
+    group.end()
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        work.wait()
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        group.allreduce([torch.ones(1)], None)
 
 
 def test_members_wait_for_each_other_for_longer_than_connections_may_take() -> None:
