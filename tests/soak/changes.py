@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launcher.diagnosis.policy import SAME_NODE
 from tests.hosts.machines import Host, Hosts, hosts
 from tests.hosts.worlds import HandJob, eventually
 
@@ -93,9 +94,10 @@ def run(
         records = Records(job.records)
         job.start(them[0], them[1])
         settled(job, records, 0, change_seconds)
+        crashed: list[str] = []
         for index in range(changes):
             before = newest(records.look())
-            what = _change(rng, job, them)
+            what = _change(rng, job, them, crashed)
             settled(job, records, before, change_seconds)
             assert disagreements(records.found) == [], job.logs()
             say(f"change {index + 1}: {what}; epoch {newest(records.found)}")
@@ -203,12 +205,15 @@ def _job(directory: Path, them: Hosts, most: int, script: Path, flags: Sequence[
     return HandJob(hosts=them, work=work, nnodes=f"1:{most}", flags=flags, script=command)
 
 
-def _change(rng: random.Random, job: HandJob, them: Hosts) -> str:
-    """Do one thing that changes the world; returns what."""
+def _change(rng: random.Random, job: HandJob, them: Hosts, crashed: list[str]) -> str:
+    """Do one thing that changes the world; returns what. ``crashed``: where workers did, in order;
+    a host that fails again and again would be left as sick."""
     # The first host holds the rendezvous endpoint: it stays, so that others can join.
     there = [host for host in them.all[1:] if job.alive(host)]
     away = [host for host in them.all[1:] if not job.alive(host)]
-    kinds = ["crash", *["join"] * 2 * bool(away), *["leave", "kill"] * bool(there)]
+    row = crashed[-SAME_NODE + 1 :]
+    well = [host for host in (them[0], *there) if row != [host.name] * (SAME_NODE - 1)]
+    kinds = [*["crash"] * bool(well), *["join"] * 2 * bool(away), *["leave", "kill"] * bool(there)]
     match rng.choice(kinds):
         case "join":
             host = rng.choice(away)
@@ -225,7 +230,8 @@ def _change(rng: random.Random, job: HandJob, them: Hosts) -> str:
             job.agent(host).wait()
             return f"the agent of {host.name} is killed"
         case _:
-            host = rng.choice([them[0], *there])
+            host = rng.choice(well)
+            crashed.append(host.name)
             _crash(job, host)
             return f"a worker of {host.name} crashes"
 
