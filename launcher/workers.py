@@ -88,7 +88,7 @@ class Workers:
         if on_session is not None:
             said = partial(on_session, self)
             count = world.member(group_rank).processes
-            self.sessions = Sessions(self._directory / "elastic", count, said)
+            self.sessions = Sessions(self._directory / "line", count, said)
         self._before = evidence.baseline()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
@@ -333,7 +333,7 @@ class Workers:
     def _elastic(self) -> dict[str, object] | None:
         if self.sessions is None:
             return None
-        return {"socket": str(self._directory / "elastic"), "joining": self.joining}
+        return {"socket": str(self._directory / "line"), "joining": self.joining}
 
     def _gate(self) -> dict[str, object]:
         if not self._held or self._nursery is None:
