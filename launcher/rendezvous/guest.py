@@ -25,6 +25,7 @@ from typing import Any
 from brain.types.world import ReplicaExit
 from launcher import agent
 from launcher.config import WorldDocument
+from launcher.hang.dumps import Target
 from launcher.processes.values import LEASE_EXIT, Park, Progress, WorkerExit
 from launcher.rendezvous.settings import Settings
 from launcher.worlds.crew import Crew
@@ -75,6 +76,12 @@ class Turn:
         self._back.set()
 
     # --- what Crew asks of workers ---------------------------------------------------------
+
+    #: torchrun ends them at every change of the world.
+    elastic = False
+    joining = False
+    sessions: None = None
+    targets: tuple[Target, ...] = ()
 
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
