@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,15 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "staying.py"
 #: Longer than any change takes on a busy machine.
 _PATIENCE_SECONDS = 90.0
 T = TypeVar("T")
+
+
+def _unused_port() -> int:
+    """Below those that the kernel gives out, so that nothing takes it before its agent does."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 30_000)
+        with socket.socket() as asking, suppress(OSError):
+            asking.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Stage:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.agents: list[subprocess.Popen[bytes]] = []
-        self._port = random.SystemRandom().randrange(15_000, 30_000)
+        self._port = _unused_port()
 
     def start(self) -> "subprocess.Popen[bytes]":
         """Start one more agent."""
