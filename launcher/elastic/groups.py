@@ -3,8 +3,8 @@
 gloo opens one connection per pair of members, each to the listening port of one of both. Those
 ports are told on the board, so that a group's own connections are known among all of a process's,
 and ``end`` can shut them down: ``abort`` of torch 2.13 does not wake who waits in a gloo exchange.
-Nor does gloo wake who waits to have sent what was half written when a connection failed; so the
-script waits for futures of ours, which ``end`` completes, and gloo's thread may stay behind.
+Even so a thread of gloo was seen, in an all-reduce, to wait for ever to have sent (``waitSend``);
+so the script waits for futures of ours, which ``end`` completes, and that thread stays behind.
 """
 
 from __future__ import annotations
