@@ -33,13 +33,18 @@ def written(text: str, place: Path) -> Path:
 
 
 def environment(place: Path) -> dict[str, str]:
-    """A shell's, in which ``brain-run`` is ours."""
+    """A shell's, in which ``brain-run`` is ours.
+
+    Lines are whole in it: where ``PYTHONUNBUFFERED`` is set, ``print`` writes a line and its end apart,
+    and two workers that share a terminal come in between.
+    """
     ours = place / "bin"
     ours.mkdir()
     (ours / "brain-run").write_text(f'#!/bin/sh\nexec {sys.executable} -m launcher.cli "$@"\n')
     (ours / "brain-run").chmod(0o755)
     path = f"{ours}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return dict(os.environ) | {"HOME": str(place), "PATH": path}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return inherited | {"HOME": str(place), "PATH": path}
 
 
 def walk(text: str, place: Path, given: dict[str, str]) -> None:
