@@ -35,8 +35,8 @@ def written(text: str, place: Path) -> Path:
 def environment(place: Path) -> dict[str, str]:
     """A shell's, in which ``brain-run`` is ours.
 
-    Lines are whole in it: where ``PYTHONUNBUFFERED`` is set, ``print`` writes a line and its end apart,
-    and two workers that share a terminal come in between.
+    Lines are whole in it: where ``PYTHONUNBUFFERED`` is set, ``print`` writes a line and its end
+    apart, and two workers that share a terminal come in between.
     """
     ours = place / "bin"
     ours.mkdir()
