@@ -15,9 +15,9 @@ from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
 from brain.lifecycle.work import earlier_runs, limits, still_to_come
 from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
-from brain.models.job import Size
 from brain.models.resources.gpu_memory import safe_batch
 from brain.models.restart import restart_cost
+from brain.models.sizes import Size
 from brain.models.terms import local_batch
 from brain.optimizer import Situation
 from brain.optimizer.guards import RETURNED

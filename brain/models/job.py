@@ -12,9 +12,6 @@ Brain decides as before) and remembered: the same points are fitted once.
         .goodput(Size(…))                 useful examples per second and the batch that makes them
         .trial(Size(…))                   the free trial that would tell most about a size
         .report, .basis, .calibration     what it rests on and how its promises came out
-
-A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
-copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients.
 """
 
 import math
@@ -30,6 +27,7 @@ from brain.models.calibration import Calibration, calibration, scores, surprised
 from brain.models.efficiency import efficiency
 from brain.models.fitting import REPEAT, Z90, Point
 from brain.models.goodput import Batches, Goodput, best
+from brain.models.sizes import Size, configurations, copies_of, largest_local, nodes_of, same_batch
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Floats, Observation, rows
@@ -51,20 +49,7 @@ from brain.typeset import count
 
 #: Newest points that are fitted, of a hundred worlds.
 _NEWEST = 40
-#: Global batches that differ by less are the same: whole micro-batches round them up.
-_SAME = 0.1
 _REMEMBERED = 2500  # Fits, one per job of a large pool.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """How large a job might be, and where."""
-
-    replicas: int
-    #: None: as few as would hold them, judged by what was seen.
-    nodes: int | None = None
-    #: None: the kind that the job runs on.
-    accelerator: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,22 +178,16 @@ class JobModel:
         first = self.first_batch
         if first is None:
             raise Undetermined("no batch size was seen; declare batch.globalSize", code="no-batch")
-        copies, nodes = self._copies(size.replicas), self._nodes(size)
+        copies, nodes = copies_of(size.replicas, self.terms), nodes_of(size, self.points)
         kind = size.accelerator or self.present.accelerator
         batches = Batches(
             first=first,
             largest=max(first, most_examples or 0.0),
             smallest_local=self.terms.smallest_local,
-            largest_local=self._largest_local(),
+            largest_local=largest_local(self.points, self.terms),
             noise=self.present.noise_scale,
         )
         return best(self.times.on(kind), min(nodes, copies), copies, batches)
-
-    def _largest_local(self) -> float:
-        """Most examples of a micro-batch: declared, else as many as a worker was seen to hold."""
-        if math.isfinite(self.terms.largest_local):
-            return self.terms.largest_local
-        return max(local_batch(point) for point in self.points)
 
     @property
     def first_batch(self) -> float | None:
@@ -227,17 +206,15 @@ class JobModel:
         if first is None or noise is None or self.batching is not Batching.LOCAL:
             return 1.0
         local = local_batch(self.present) * self.present.accumulation
-        batch = local * self._copies(replicas)
+        batch = local * copies_of(replicas, self.terms)
         return float(efficiency(batch, first_batch=first, noise=noise))
 
     def local_batch(self, replicas: int) -> float | None:
         """Examples of a worker's micro-batch at a size; None where nobody knows how it follows."""
         if self.batching is Batching.UNKNOWN or self.present.examples_per_step is None:
             return None
-        asked = self._configurations(
-            self.present.accelerator, [Size(replicas=replicas)], self.batching
-        )
-        return asked[0].local_batch
+        asked = Size(replicas=replicas)
+        return self._asked(self.present.accelerator, [asked], self.batching)[0].local_batch
 
     def trial(self, size: Size) -> Trial | None:
         """The micro-batch at the present size that would tell most about ``size``.
@@ -248,13 +225,13 @@ class JobModel:
             return None
         kind = size.accelerator or self.present.accelerator
         here = configuration(self.present, self.terms)
-        free = free_trials(here, self._largest_local())
+        free = free_trials(here, largest_local(self.points, self.terms))
         free = [one for one in free if one.local_batch >= self.terms.smallest_local]
-        question = self._configurations(kind, [size], self._rules()[0])[0]
+        question = self._asked(kind, [size], self._rules()[0])[0]
         return next_trial(self.times.models[kind], question, free)
 
     def _refusal(self, size: Size) -> Undetermined | None:
-        if size.replicas < 1 or self._copies(size.replicas) < 1:
+        if size.replicas < 1 or copies_of(size.replicas, self.terms) < 1:
             return Undetermined(
                 f"{count(size.replicas, 'replica')} hold no whole copy of the network; "
                 f"take {-(-self.terms.shared // self.terms.processes_per_replica)} or more"
@@ -281,7 +258,7 @@ class JobModel:
         """Throughput of sizes on one kind, rules of batching mixed evenly where it is unknown."""
         means, variances = [], []
         for rule in self._rules():
-            asked = self._configurations(kind, sizes, rule)
+            asked = self._asked(kind, sizes, rule)
             mean, spread = self.times.on(kind).predict(rows(asked), return_std=True)
             means.append(np.log(self._examples(asked)) - mean)
             variances.append(spread**2)
@@ -312,7 +289,9 @@ class JobModel:
             for point in self.points:
                 if (point.accelerator, point.replicas) != (kind, size.replicas):
                     continue
-                if point.nodes != self._nodes(size) or not self._same_batch(point):
+                if point.nodes != nodes_of(size, self.points):
+                    continue
+                if not same_batch(point, self.present, self.batching):
                     continue
                 error = observation(point, self.present, self.terms).relative_error
                 known = spread[at] ** -2
@@ -320,14 +299,6 @@ class JobModel:
                 center[at] = (known * center[at] + seen * math.log(point.rate)) / (known + seen)
                 spread[at] = (known + seen) ** -0.5
         return center, spread
-
-    def _same_batch(self, point: Point) -> bool:
-        """Whether a point's batch is the one that its size would have now."""
-        if self.present.examples_per_step is None or point.examples_per_step is None:
-            return True
-        share = point.processes / self.present.processes
-        grown = share if self.batching is Batching.LOCAL else 1.0
-        return abs(point.examples_per_step / (self.present.examples_per_step * grown) - 1) <= _SAME
 
     def _rules(self) -> tuple[Batching, ...]:
         if self.batching is Batching.UNKNOWN:
@@ -340,37 +311,8 @@ class JobModel:
             return np.ones(len(asked))
         return np.array([one.batch * self.terms.shared for one in asked])
 
-    def _configurations(
-        self, kind: str, sizes: Sequence[Size], rule: Batching
-    ) -> list[Configuration]:
-        """What the script would run at each size if its batch followed ``rule``."""
-        of_kind = [point for point in self.points if point.accelerator == kind]
-        like = configuration((of_kind or self.points)[-1], self.terms)
-        found = []
-        for size in sizes:
-            copies = self._copies(size.replicas)
-            share = like.replicas / copies if rule is Batching.GLOBAL else 1.0
-            found.append(
-                replace(
-                    like,
-                    nodes=min(self._nodes(size), copies),
-                    replicas=copies,
-                    local_batch=like.local_batch * share,
-                )
-            )
-        return found
-
-    def _copies(self, replicas: int) -> int:
-        """Data-parallel copies of the network in so many replicas."""
-        return replicas * self.terms.processes_per_replica // self.terms.shared
-
-    def _nodes(self, size: Size) -> int:
-        if size.nodes is not None:
-            return min(size.nodes, size.replicas)
-        if all(point.nodes == 1 for point in self.points):
-            return 1
-        packed = max(-(-point.replicas // point.nodes) for point in self.points)
-        return -(-size.replicas // packed)
+    def _asked(self, kind: str, sizes: Sequence[Size], rule: Batching) -> list[Configuration]:
+        return configurations(kind, sizes, rule, points=self.points, terms=self.terms)
 
 
 def fit(

@@ -10,7 +10,8 @@ from brain.errors import Undetermined
 from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
 from brain.models.goodput import Goodput
-from brain.models.job import JobModel, Size
+from brain.models.job import JobModel
+from brain.models.sizes import Size
 from brain.models.terms import SAME_BATCH, local_batch
 from brain.optimizer.situation import Situation
 from brain.optimizer.worth import blocking_trial

@@ -10,7 +10,7 @@ regret.) With the exponent 0.5 a doubling must bring 1.41 times the goodput.
 import math
 from collections.abc import Iterable
 
-from brain.models.job import Size
+from brain.models.sizes import Size
 from brain.models.step_time.trials import Trial
 from brain.optimizer.situation import Situation, deviation
 from brain.typeset import count, percent

@@ -11,7 +11,8 @@ from brain.lifecycle.wishes import asked_batch, wished_batch
 from brain.models.calibration import calibration
 from brain.models.efficiency import NoiseScale, efficiency
 from brain.models.fitting import Point
-from brain.models.job import JobModel, Size
+from brain.models.job import JobModel
+from brain.models.sizes import Size
 from brain.optimizer.batches import taken
 from brain.ports import Transaction
 from brain.settings import Settings

@@ -13,7 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from brain.errors import Undetermined
-from brain.models.job import Size
+from brain.models.sizes import Size
 from brain.optimizer.cluster import (
     Grant,
     JobView,

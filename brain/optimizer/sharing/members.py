@@ -7,7 +7,8 @@ from itertools import accumulate
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point, made
-from brain.models.job import JobModel, Size
+from brain.models.job import JobModel
+from brain.models.sizes import Size
 from brain.optimizer import guards
 from brain.optimizer.cluster import Curve, Placement
 from brain.optimizer.guards import Hold

@@ -1,0 +1,80 @@
+"""Sizes that a job may never have had, and what its script would run there.
+
+A *size* counts replicas as everywhere in Brain; underneath, step times are those of data-parallel
+copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. What
+nobody said is judged by the points of the worlds that there were.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from brain.models.fitting import Point
+from brain.models.step_time.columns import Configuration
+from brain.models.terms import Batching, Terms, configuration, local_batch
+
+#: Global batches that differ by less are the same: whole micro-batches round them up.
+_SAME = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a job might be, and where."""
+
+    replicas: int
+    #: None: as few as would hold them, judged by what was seen.
+    nodes: int | None = None
+    #: None: the kind that the job runs on.
+    accelerator: str | None = None
+
+
+def copies_of(replicas: int, terms: Terms) -> int:
+    """Data-parallel copies of the network in so many replicas."""
+    return replicas * terms.processes_per_replica // terms.shared
+
+
+def nodes_of(size: Size, points: Sequence[Point]) -> int:
+    """Nodes of a size, packed as tightly as any world was."""
+    if size.nodes is not None:
+        return min(size.nodes, size.replicas)
+    if all(point.nodes == 1 for point in points):
+        return 1
+    packed = max(-(-point.replicas // point.nodes) for point in points)
+    return -(-size.replicas // packed)
+
+
+def configurations(
+    kind: str, sizes: Sequence[Size], rule: Batching, *, points: Sequence[Point], terms: Terms
+) -> list[Configuration]:
+    """What the script would run at each size of one kind if its batch followed ``rule``."""
+    of_kind = [point for point in points if point.accelerator == kind]
+    like = configuration((of_kind or points)[-1], terms)
+    found = []
+    for size in sizes:
+        copies = copies_of(size.replicas, terms)
+        share = like.replicas / copies if rule is Batching.GLOBAL else 1.0
+        found.append(
+            replace(
+                like,
+                nodes=min(nodes_of(size, points), copies),
+                replicas=copies,
+                local_batch=like.local_batch * share,
+            )
+        )
+    return found
+
+
+def largest_local(points: Sequence[Point], terms: Terms) -> float:
+    """Most examples of a micro-batch: declared, else as many as a worker was seen to hold."""
+    if math.isfinite(terms.largest_local):
+        return terms.largest_local
+    return max(local_batch(point) for point in points)
+
+
+def same_batch(point: Point, present: Point, rule: Batching) -> bool:
+    """Whether a point's batch is the one that its size would have now."""
+    if present.examples_per_step is None or point.examples_per_step is None:
+        return True
+    share = point.processes / present.processes
+    grown = share if rule is Batching.LOCAL else 1.0
+    return abs(point.examples_per_step / (present.examples_per_step * grown) - 1) <= _SAME
