@@ -20,7 +20,7 @@ from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
 from launcher.extras import events
-from launcher.extras.console import Discreet, say
+from launcher.extras.console import Discreet, say, write
 from launcher.following import addresses
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--replica-dir", required=True, type=Path, metavar="DIR")
     place = ReplicaPlace(parser.parse_args(argv).replica_dir.resolve())
     if not place.lock.take():
-        sys.stderr.write(f"brain: another agent runs {place.directory}\n")
+        say(f"another agent runs {place.directory}")
         return BUSY
     try:
         intent = place.intent()
@@ -211,8 +211,8 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
         # The report is of this node's workers; who failed first may have been another's.
-        sys.stderr.write(f"{report}\n" if report else "")
-        sys.stderr.write(f"brain: {ended.detail}\n")
+        write(f"{report}\n" if report else "")
+        say(ended.detail)
         try:
             hand_on_error(participant.exits, os.environ)
         except OSError as cannot:  # who started us reads less, the exit code is the same

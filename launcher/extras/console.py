@@ -1,6 +1,7 @@
 """What an agent says on standard error: by hand only what a person waits for."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -12,8 +13,15 @@ _WAITING = "waiting: "
 
 def say(text: str) -> None:
     """Write one line of ours."""
-    sys.stderr.write(f"brain: {text}\n")
-    sys.stderr.flush()
+    write(f"brain: {text}\n")
+
+
+def write(text: str) -> None:
+    """Write to standard error; a full disk behind it, or a terminal that is gone, costs what was to
+    be said, never the agent."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class Discreet:

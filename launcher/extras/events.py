@@ -7,17 +7,16 @@ as they happen.
 import functools
 import json
 import socket
-import sys
 from typing import Any
 
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.extras.console import write
 from launcher.processes.values import WorkerExit
 
 
 def tell(event: dict[str, Any]) -> None:
     """One line on standard error, in one piece."""
-    sys.stderr.write(json.dumps(event) + "\n")
-    sys.stderr.flush()
+    write(json.dumps(event) + "\n")
 
 
 @functools.cache

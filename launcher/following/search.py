@@ -53,6 +53,8 @@ class Search:
         self._silent: dict[str, float] = {}
         #: Others may follow somebody whose turn it was not.
         self._strayed = False
+        #: Why the seat could not be taken.
+        self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
         """Ask who may coordinate; ``own``: this agent does, and follows itself."""
@@ -75,7 +77,14 @@ class Search:
         last = self._last()
         since = min(self._silent.values(), default=math.inf)
         hung = time.monotonic() - since >= 2 * self._lease_seconds
-        return self.seat.claim(self._address, 0 if last is None else last.epoch, hung=hung)
+        epoch = 0 if last is None else last.epoch
+        try:
+            return self.seat.claim(self._address, epoch, hung=hung)
+        except Unavailable as cannot:
+            if self._unseated != str(cannot):  # it is tried again at every look
+                self._unseated = str(cannot)
+                self._say(f"nobody can coordinate this job now: {cannot}")
+            return False
 
     def arrived(self) -> None:
         """A coordinator is followed: what was before is forgotten."""

@@ -6,6 +6,7 @@ world.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 import os
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from brain.errors import Unavailable
 from brain.types.world import Member
 from launcher.config import WorldDocument
 from launcher.replica import Coordinating, JobPlace, Lock, started_ticks
@@ -43,6 +45,9 @@ class Seat(Protocol):
         """Become the coordinator, answering at ``address``; False where somebody else is.
 
         ``hung``: whoever holds it has not answered for so long that nothing of it lives on.
+
+        Raises:
+            Unavailable: nobody could learn of it; the seat is free for whoever can say so.
         """
         ...
 
@@ -102,23 +107,27 @@ class LocalSeat:
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
         """Take the lock; or the next term from one that hangs, or whose lock another one has."""
-        if not self._claiming.take():
-            return False
         try:
-            found = self._find()
-            free = self._place.lock.take() and (found is None or not _lives(found))
-            if not free and not hung:
-                return False
-            term = 1 if found is None else found.term + 1
-            pid = os.getpid()
-            self._mine = Coordinating(
-                pid=pid, address=address, epoch=epoch, term=term, ticks=started_ticks(pid)
-            )
-            self._place.keep("coordinator", self._mine, durable=False)
-            self._seen = _identity(self._file)
-            return True
+            return self._claiming.take() and self._claim(address, epoch, hung=hung)
+        except OSError as full:
+            self._place.lock.release()
+            raise Unavailable(f"{self._file} cannot be written: {full}") from full
         finally:
             self._claiming.release()
+
+    def _claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        found = self._find()
+        free = self._place.lock.take() and (found is None or not _lives(found))
+        if not free and not hung:
+            return False
+        term = 1 if found is None else found.term + 1
+        pid = os.getpid()
+        mine = Coordinating(
+            pid=pid, address=address, epoch=epoch, term=term, ticks=started_ticks(pid)
+        )
+        self._place.keep("coordinator", mine, durable=False)
+        self._mine, self._seen = mine, _identity(self._file)
+        return True
 
     def holds(self) -> bool:
         """Whether the file is still the one that this agent wrote."""
@@ -153,7 +162,8 @@ class LocalSeat:
         """Let go of the lock, and say so: this process may live on for a while."""
         if self._mine is not None and self.holds():
             left = replace(self._mine, pid=0, ticks=0)
-            self._place.keep("coordinator", left, durable=False)
+            with contextlib.suppress(OSError):  # a full disk: who waits sees that we hang, or end
+                self._place.keep("coordinator", left, durable=False)
         self._mine = self._seen = None
         self._place.lock.release()
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -14,6 +13,7 @@ from brain.errors import BadInput, Unavailable
 from brain.types.world import Member, MemoryCheckpoint
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.extras.console import say
 from launcher.frames import Connection
 from launcher.memory import parts
 from launcher.memory.hold import Hold, free_root, words
@@ -147,7 +147,7 @@ class MemoryPart:
             async with asyncio.timeout(_BREAKPOINT_SECONDS):
                 await self.hold.persisted()
         except TimeoutError:
-            _say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
+            say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
 
     async def drain(self, *, hurry: bool) -> None:
         """Before the agent leaves: everything on storage, memory given back.
@@ -174,10 +174,10 @@ class MemoryPart:
         if self.off:
             return
         try:
-            self.hold = Hold.open(root, Path(config.home) / REGISTRY, _say, self._news)
+            self.hold = Hold.open(root, Path(config.home) / REGISTRY, say, self._news)
         except Unavailable as without:
             self.off = str(without)
-            _say(f"{without}; checkpoints are saved as always")
+            say(f"{without}; checkpoints are saved as always")
             return
         self._sharing = Sharing(self.hold.root / "steps", config.job, self._token_sha256)
 
@@ -195,7 +195,7 @@ class MemoryPart:
         try:
             found = await sharing.fetch([other.address for other in others], key, name)
         except BadInput as bad:
-            _say(str(bad))
+            say(str(bad))
             return
         if not found and self.hold is not None:
             directory = self.hold.root / "steps" / key
@@ -235,9 +235,3 @@ class MemoryPart:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _say(text: str) -> None:
-    """On the console, whoever started the agent: it is about the job's checkpoints."""
-    sys.stderr.write(f"brain: {text}\n")
-    sys.stderr.flush()

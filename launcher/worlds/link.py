@@ -4,7 +4,6 @@ Both survive a Brain that is away: the last wish is on disk, reports wait there 
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from brain.errors import (
 from brain.types.job import Intent
 from brain.types.world import WorldReport, WorldWish
 from launcher import replica
+from launcher.extras.console import say
 from launcher.replica import JobPlace
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class BrainWish:
                 said = await self._ask(wish)
             except BrainError as silent:
                 if pause == _FIRST_RETRY_SECONDS:
-                    _note(f"{silent}; the last wish stands")
+                    say(f"{silent}; the last wish stands")
                     wish = wish or self._remembered(tell)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
@@ -121,9 +121,16 @@ class BrainWish:
             if said is not None and said != wish:
                 wish = said
                 tell(wish)  # first: nobody waits for the disk
-                await asyncio.to_thread(self._place.keep, "wish", wish)
+                await asyncio.to_thread(self._keep, wish)
             elif said is not None:  # the service does not know our ETag: never ask in a hurry
                 await asyncio.sleep(1.0)
+
+    def _keep(self, wish: WorldWish) -> None:
+        """A full disk costs what a successor would read while Brain is away, never this one."""
+        try:
+            self._place.keep("wish", wish)
+        except OSError as full:
+            say(f"wish.json cannot be written, a successor would miss it: {full}")
 
     def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
         """The wish on disk, unless it was one to stop: an agent was started since."""
@@ -201,7 +208,7 @@ class Reports:
         except _LATER:
             raise
         except BrainError as refused:
-            _note(f"Brain refused a report, {path.name}: {refused}")
+            say(f"Brain refused a report, {path.name}: {refused}")
 
     def _note_empty(self) -> None:
         if self._waiting and self._brain is not None:
@@ -218,7 +225,3 @@ def read_token(path: str | None) -> str:
         return Path(path).read_text().strip()
     except OSError as cannot:
         raise NotSignedIn(f"the token {path} cannot be read: {cannot.strerror}") from cannot
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"brain: {text}\n")

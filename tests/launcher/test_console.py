@@ -1,10 +1,13 @@
 """By hand the console belongs to the script, but nobody waits for long without knowing for what."""
 
 import asyncio
+import contextlib
+from pathlib import Path
 
 import pytest
 
-from launcher.extras.console import Discreet
+from launcher.extras.console import Discreet, say
+from tests.disks import full_disk
 
 
 async def _told(*texts: str, patience_seconds: float = 0.0) -> list[str]:
@@ -37,3 +40,12 @@ def test_a_debugger_is_told_everything_at_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("BRAIN_DEBUG", "1")
 
     assert told("world 1 begins", patience_seconds=60.0) == ["world 1 begins"]
+
+
+def test_a_full_disk_behind_standard_error_costs_what_was_to_be_said_only(tmp_path: Path) -> None:
+    log = (tmp_path / "output.log").open("w")
+    with contextlib.redirect_stderr(log), full_disk():
+        say("world 1 begins")
+    with contextlib.suppress(OSError):
+        log.close()
+    assert (tmp_path / "output.log").read_text() in ("", "brain: world 1 begins\n")

@@ -1,14 +1,17 @@
 """How an agent finds who coordinates, where that is not who it knew."""
 
 import asyncio
+from pathlib import Path
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.following.search import Answer, Found, Search
-from launcher.following.seats import EndpointSeat
+from launcher.following.seats import EndpointSeat, LocalSeat
 from launcher.frames import Connection
+from launcher.replica import JobPlace
+from tests.disks import full_disk
 from tests.launcher.sights import members
 
 US = "127.0.0.1:9"
@@ -85,3 +88,19 @@ def test_who_has_lost_its_number_is_let_in_under_another_at_once() -> None:
 
     assert isinstance(found, Found)
     assert full.heard == [83, -1]
+
+
+def test_who_cannot_take_the_seat_because_the_disk_is_full_looks_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    search = Search(
+        LocalSeat(JobPlace(tmp_path)),
+        US,
+        lease_seconds=3.0,
+        hello=lambda: hello(0),
+        last=lambda: None,
+        say=said.append,
+    )
+    with full_disk():
+        assert (search.claim(), search.claim(), len(said)) == (False, False, 1)
+
+    assert search.claim()

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from brain.errors import Unavailable
 from brain.types.world import Cause
 from launcher.following.seats import EndpointSeat, LocalSeat
 from launcher.membership import decide, may_form, quorum_at
 from launcher.replica import Coordinating, JobPlace, read, started_ticks
 from launcher.worlds.sight import Form, Stop, Wait
+from tests.disks import full_disk
 from tests.launcher.sights import ended, members, sight, world
 
 NOW = 1000.0
@@ -185,6 +187,23 @@ def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Pat
         seat.holds()
 
         assert not JobPlace(tmp_path).lock.take()
+
+
+def test_a_seat_that_a_full_disk_keeps_from_being_told_stays_free(tmp_path: Path) -> None:
+    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    with full_disk(), pytest.raises(Unavailable, match=r"coordinator\.json"):
+        first.claim("127.0.0.1:1", 1, hung=False)
+
+    assert second.claim("127.0.0.1:2", 1, hung=False)
+
+
+def test_a_seat_can_be_given_up_on_a_full_disk(tmp_path: Path) -> None:
+    seat = LocalSeat(JobPlace(tmp_path))
+    seat.claim("127.0.0.1:1", 1, hung=False)
+    with full_disk():
+        seat.leave()
+
+    assert JobPlace(tmp_path).lock.take()
 
 
 def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> None:

@@ -1,0 +1,47 @@
+"""Words with Brain that a full disk does not end."""
+
+import asyncio
+from pathlib import Path
+
+from brain.client import Call
+from brain.types.world import WorldWish
+from launcher.replica import JobPlace
+from launcher.worlds.link import Brain, BrainWish
+from tests.disks import full_disk
+from tests.launcher.elastic import JOB, wish
+
+
+class Wishing(Brain):
+    """A Brain that wishes for more replicas each time it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: "http://127.0.0.1:1", None)
+        self.asked = 0
+
+    async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
+        self.asked += 1
+        return wish(replicas=self.asked)
+
+
+def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
+    tmp_path: Path,
+) -> None:
+    heard: list[int] = []
+
+    async def follow() -> None:
+        enough = asyncio.Event()
+
+        def tell(said: WorldWish) -> None:
+            heard.append(said.replicas)
+            if len(heard) == 2:
+                enough.set()
+
+        wishes = BrainWish(Wishing(), JOB, JobPlace(tmp_path))
+        tasks = [asyncio.create_task(wishes.follow(tell)), asyncio.create_task(enough.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[0].cancel()
+
+    with full_disk():
+        asyncio.run(follow())
+
+    assert heard == [1, 2]
