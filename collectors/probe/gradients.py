@@ -9,8 +9,9 @@ import time
 import weakref
 
 from . import fields
+from .comparable import Odd, Unavailable, network_of, trained_by
 from .measures import WARMUP_STEPS
-from .norms import Odd, Unavailable, foreign_hooks, norm_of, norms_of, squares_of
+from .norms import norm_of, norms_of, squares_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,22 +197,11 @@ class Gradients:
         optimizer = probe.main_alive() if probe.main_alive is not None else None
         if optimizer is None:
             raise Unavailable("the optimizer is gone")
-        own = [each for group in optimizer.param_groups for each in group["params"]]
-        own = [each for each in own if each.requires_grad]
-        for each in own:
-            if hasattr(each, "device_mesh") or getattr(each, "_fsdp_flattened", False):
-                raise Unavailable("parameters are sharded (FSDP or tensor parallelism)")
-            if hasattr(each, "ds_id"):
-                raise Unavailable("parameters are sharded (DeepSpeed ZeRO)")
-        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-        if getattr(compiled, "compiled_autograd_enabled", False):
-            raise Unavailable("compiled autograd calls no hooks of single steps")
-        network = self._network({id(each) for each in own})
+        own = trained_by(optimizer)
+        network = network_of(own, self.networks, probe.processes)
         self.network = None if network is None else weakref.ref(network)
         if network is not None:
             own = [each for each in network.parameters() if each.requires_grad]
-        elif probe.processes > 1:
-            raise Unavailable("no DistributedDataParallel around the optimizer's parameters")
         if len(own) != len(self.parameters) or any(
             known() is not each
             for known, each in zip(self.parameters, own)  # noqa: B905
@@ -219,23 +209,6 @@ class Gradients:
             self.parameters, self.last = [weakref.ref(each) for each in own], -1
         wide = [index for index, each in enumerate(own) if each.dim() > 1]
         self.watched = wide[0] if wide else 0
-
-    def _network(self, wanted: set[int]) -> Any:
-        """The DistributedDataParallel that holds all of these parameters; None where none does."""
-        for network in list(self.networks):
-            if not wanted <= {id(each) for each in network.parameters()}:
-                continue
-            if network.process_group.size() != self.probe.processes:
-                raise Unavailable("DistributedDataParallel spans a part of the world only")
-            if getattr(network, "mixed_precision", None) is not None:
-                raise Unavailable("DistributedDataParallel with mixed_precision")
-            if getattr(network, "parameters_to_ignore", None):
-                raise Unavailable("DistributedDataParallel ignores some parameters")
-            foreign = foreign_hooks(network)
-            if foreign:
-                raise Unavailable("the script's communication hook %s" % foreign[0])
-            return network
-        return None
 
     def _arrived(self, index: int, gradient: Any) -> None:
         """A gradient comes to a parameter, in a backward pass."""

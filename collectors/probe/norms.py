@@ -1,29 +1,12 @@
-"""Norms of gradients, and why those of a job cannot be compared."""
+"""Norms of gradients, as tensors where the gradients lie: nobody waits for a device."""
 
 from __future__ import annotations
+
+from .comparable import Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-#: Communication hooks after which every worker has the mean gradient, but for rounding.
-AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
-
-
-class Unavailable(Exception):
-    """Why gradients of this job cannot be compared."""
-
-
-class Odd(Unavailable):
-    """Why those of one step cannot; unless all steps are alike it is of no interest."""
-
-
-def foreign_hooks(network: Any) -> list[str]:
-    """Communication hooks that a script registered with DistributedDataParallel and that may not
-    average; builtin ones all do."""
-    hooks = [hook for hook, _ in getattr(network, "_comm_hooks", ())]
-    names = [getattr(hook, "__qualname__", "?") for hook in hooks]
-    return [name for name in names if name not in AVERAGING]
 
 
 def norm_of(torch: Any, gradient: Any) -> Any:

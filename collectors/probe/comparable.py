@@ -1,0 +1,65 @@
+"""Whose gradients can be compared, and why those of other jobs cannot."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+#: Communication hooks after which every worker has the mean gradient, but for rounding.
+AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
+
+
+class Unavailable(Exception):
+    """Why gradients of this job cannot be compared."""
+
+
+class Odd(Unavailable):
+    """Why those of one step cannot; unless all steps are alike it is of no interest."""
+
+
+def trained_by(optimizer: Any) -> list[Any]:
+    """The parameters that an optimizer trains, of which each worker has the whole."""
+    own = [each for group in optimizer.param_groups for each in group["params"]]
+    own = [each for each in own if each.requires_grad]
+    for each in own:
+        if hasattr(each, "device_mesh") or getattr(each, "_fsdp_flattened", False):
+            raise Unavailable("parameters are sharded (FSDP or tensor parallelism)")
+        if hasattr(each, "ds_id"):
+            raise Unavailable("parameters are sharded (DeepSpeed ZeRO)")
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if getattr(compiled, "compiled_autograd_enabled", False):
+        raise Unavailable("compiled autograd calls no hooks of single steps")
+    return own
+
+
+def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
+    """The DistributedDataParallel that holds all of these parameters and makes gradients the mean
+    of all workers'; None for one worker without any."""
+    wanted = {id(each) for each in own}
+    for network in list(networks):
+        if not wanted <= {id(each) for each in network.parameters()}:
+            continue
+        if network.process_group.size() != processes:
+            raise Unavailable("DistributedDataParallel spans a part of the world only")
+        if getattr(network, "mixed_precision", None) is not None:
+            raise Unavailable("DistributedDataParallel with mixed_precision")
+        if getattr(network, "parameters_to_ignore", None):
+            raise Unavailable("DistributedDataParallel ignores some parameters")
+        foreign = _foreign_hooks(network)
+        if foreign:
+            raise Unavailable("the script's communication hook %s" % foreign[0])
+        return network
+    if processes > 1:
+        raise Unavailable("no DistributedDataParallel around the optimizer's parameters")
+    return None
+
+
+def _foreign_hooks(network: Any) -> list[str]:
+    """Communication hooks that a script registered with DistributedDataParallel and that may not
+    average; builtin ones all do."""
+    hooks = [hook for hook, _ in getattr(network, "_comm_hooks", ())]
+    names = [getattr(hook, "__qualname__", "?") for hook in hooks]
+    return [name for name in names if name not in AVERAGING]
