@@ -118,14 +118,14 @@ class Coming:
         return Due.MOVE if self.built else Due.WAIT
 
 
-def step_to_change_at(steps: int, step_seconds: float, told_seconds: float = 0.02) -> int:
+def step_to_change_at(steps: int, step_seconds: float, told_seconds: float) -> int:
     """How many steps will be complete when all change, for a worker that has completed ``steps``.
 
     Everybody shall hear of it before, which takes ``told_seconds``; who would have to be told
     later waits.
 
-    >>> step_to_change_at(100, 0.05), step_to_change_at(100, 0.001), step_to_change_at(100, 0.0)
-    (102, 122, 102)
+    >>> [step_to_change_at(100, step_seconds, 0.02) for step_seconds in (0.05, 0.001, 0.0)]
+    [102, 122, 102]
     """
     meanwhile = told_seconds / step_seconds if step_seconds > 0 else 0.0
     return steps + 2 + (int(meanwhile) if meanwhile >= 1 else 0)

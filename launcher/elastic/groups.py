@@ -65,8 +65,8 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         self._over = False
         self._lock = threading.Lock()
         self._waiting: set[torch.futures.Future[Any]] = set()
-        #: Exchanges that gloo has not ended.
-        self.open = 0
+        #: Exchanges that gloo has not ended, and whether one of them failed.
+        self.open, self.failed = 0, False
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> _Exchange:
         return self._followed(self._backend.allreduce(tensors, opts))
@@ -103,6 +103,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         try:
             future.set_result(done.value())
         except RuntimeError as failed:
+            self.failed = True  # before anybody is told
             future.set_result(failed)
 
 
@@ -151,6 +152,11 @@ class Group:
         else:
             _shut(self._ends)
             self.group.end()
+
+    @property
+    def broken(self) -> bool:
+        """Whether an exchange failed; one of NCCL is only known to once the group is ended."""
+        return self.ended or (not self._cuda and self.group.failed)
 
     @property
     def still(self) -> bool:

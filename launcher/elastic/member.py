@@ -25,6 +25,9 @@ JOIN_SECONDS = 1800.0
 #: Seconds after which a process that waits for its agent's word gives up; the launcher ends it
 #: long before, unless it is the launcher that fails.
 PATIENCE_SECONDS = 300.0
+#: Seconds in which all hear of the step that they change after; doubled each time that some did
+#: not, so often at most.
+_TOLD_SECONDS, _DOUBLED = 0.02, 8
 #: Seconds that one that leaves waits until all others have left its last world behind.
 _PARTING_SECONDS = 30.0
 
@@ -48,6 +51,8 @@ class Member:
         self._next: Group | None = None
         self._boards: dict[int, Board] = {}
         self._began = 0, 0.0
+        #: How often a step was asked for since: each time some had made it before they were told.
+        self._asked = 0
         self._may_go = False
         self._changed = threading.Condition()
         self._keeping = Keeping()
@@ -57,6 +62,11 @@ class Member:
     def ended(self) -> bool:
         """Whether the present world's group was ended, so that whatever used it has failed."""
         return self.group is not None and self.group.ended
+
+    @property
+    def bereft(self) -> bool:
+        """Whether exchanges of the present world have failed, the script may say what it likes."""
+        return self.group is not None and self.group.broken
 
     def open(self) -> None:
         """Say hello; the agent answers with the world to be in."""
@@ -132,7 +142,7 @@ class Member:
             if coming is self._coming:
                 return
             self._forget()
-            self._began = self._steps(), time.monotonic()
+            self._began, self._asked = (self._steps(), time.monotonic()), 0
             self._come(coming)
             current = self.group
         if plan_.now and current is not None:
@@ -145,7 +155,9 @@ class Member:
     def _do_at(self, epoch: int) -> None:
         steps, (before, at) = self._steps(), self._began
         seconds = (time.monotonic() - at) / (steps - before) if steps > before else 0.0
-        self._line.say("at", epoch=epoch, step=step_to_change_at(steps, seconds))
+        told_seconds = _TOLD_SECONDS * 2 ** min(self._asked, _DOUBLED)
+        self._asked += 1
+        self._line.say("at", epoch=epoch, step=step_to_change_at(steps, seconds, told_seconds))
 
     def _do_propose(self, epoch: int, step: int) -> None:
         with self._changed:

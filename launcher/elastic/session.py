@@ -108,6 +108,8 @@ class Session:
         self._deals = False
         #: How many steps of optimizers the present one has, and whether one is being made.
         self._applied, self._applies = 0, False
+        #: Whether steps are seen at all: a script may update by its own means.
+        self._seen = False
         #: Whether the state is complete, and whether it has ever trained.
         self._whole, self._fresh = True, True
         self._step = Step(self)
@@ -131,7 +133,8 @@ class Session:
         """One optimizer step, or with accumulation one micro-batch of it: ``with session.step()``.
 
         What the block raises because a peer is gone is swallowed, once this process is in the next
-        world; then the step has not been counted, and is done again. One that leaves the job
+        world; then the step has not been counted, and is done again; so is one whose block
+        swallowed that itself. One that leaves the job
         leaves it here, by SystemExit. The world changes as a step begins, so what stands behind
         the block is done in the world of the step.
         """
@@ -208,7 +211,7 @@ class Session:
         self._applies = True
 
     def _made(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._applied, self._applies = self._applied + 1, False
+        self._applied, self._applies, self._seen = self._applied + 1, False, True
 
     def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """NCCL exchanges fail on the device, unseen: no optimizer may use what one of them left."""
@@ -236,6 +239,13 @@ class Session:
             case Due.PART:
                 member.part()
                 raise SystemExit(0)
+
+    @property
+    def _hollow(self) -> bool:
+        """Whether a step ends well that nobody has made: its script keeps a loss to itself."""
+        member = self._member
+        unmade = self._part.last and self._seen and self._applied == 0
+        return member is not None and unmade and member.bereft
 
     def _recover(self, error: BaseException) -> bool:
         """A step failed; whether that was a peer's end, and this process is in the next world."""
@@ -347,6 +357,10 @@ class Step:
             quiet.__exit__(kind, error, trace)
         if error is not None:
             return session._recover(error)
-        if session._part.last:
+        if session._hollow:
+            lost = RuntimeError("Connection closed by peer: the script went on without its peers")
+            if not session._recover(lost):
+                raise lost
+        elif session._part.last:
             session._count()
         return False

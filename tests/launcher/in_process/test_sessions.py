@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,6 +38,50 @@ class Leaver:
 
     def part(self) -> None:
         pass
+
+
+@dataclass
+class Mourner:
+    """The way to an agent whose world has lost a member, and who finds the next one."""
+
+    bereft: bool = True
+    ended: bool = False
+    watched: bool = False
+    told: int = 0
+
+    def broken(self, why: str) -> None:
+        self.told += 1
+
+    def relieved(self) -> Due:
+        self.bereft = False
+        return Due.GO_ON
+
+
+def mourning() -> tuple[Session, Mourner, torch.optim.Optimizer]:
+    """A session that has made one step, and has lost a peer since."""
+    session, (optimizer,) = networks(0)
+    optimizer.register_step_post_hook(session._made)
+    with session.step():
+        optimizer.step()
+    session._member = agent = cast(Any, Mourner())
+    return session, agent, optimizer
+
+
+def test_a_script_that_swallows_the_loss_of_a_peer_has_made_no_step() -> None:
+    session, agent, optimizer = mourning()
+    for _ in range(2):
+        with session.step(), suppress(RuntimeError):
+            if agent.bereft:
+                raise RuntimeError("Connection closed by peer")
+            optimizer.step()
+    assert (session.steps, agent.told) == (2, 1)
+
+
+def test_a_step_that_was_made_before_a_peer_was_lost_counts() -> None:
+    session, agent, optimizer = mourning()
+    with session.step():
+        optimizer.step()
+    assert (session.steps, agent.told) == (2, 0)
 
 
 def test_what_stands_behind_the_block_is_done_before_the_world_changes() -> None:
@@ -162,6 +207,22 @@ def test_a_group_that_is_ended_lets_go_of_who_waits_although_gloo_does_not() -> 
         work.wait()
     with pytest.raises(RuntimeError, match="Connection closed by peer"):
         group.allreduce([torch.ones(1)], None)
+
+
+class Lost(Stuck):
+    """A gloo group whose peers are gone."""
+
+    def get_future(self) -> Any:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_exception(RuntimeError("Connection closed by peer"))
+        return future
+
+
+def test_a_group_remembers_that_an_exchange_failed_whoever_heard_of_it() -> None:
+    group = Exchanges(0, 2, Lost())
+    before = group.failed
+    group.allreduce([torch.ones(1)], None)
+    assert (before, group.failed) == (False, True)
 
 
 def test_members_wait_for_each_other_for_longer_than_connections_may_take() -> None:
