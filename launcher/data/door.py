@@ -17,6 +17,10 @@ from launcher.data.relay import Relay
 
 #: A longer line is not ours; states with many started shards are long.
 _LINE_BYTES = frames.LIMIT_BYTES // 2
+#: What a worker may ask; the rest is for agents to say.
+_ASKED = frozenset({"open", "ask", "cut", "close"})
+#: Questions that it may count up to.
+_NUMBERS = 1 << 62
 
 
 class Doorway:
@@ -48,7 +52,7 @@ class Doorway:
         self._door.came(holder, writer)
         try:
             # A line that is none comes from nobody of ours; a reset is the end of a worker.
-            with contextlib.suppress(ValueError, OSError, KeyError):
+            with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
                 while line := await reader.readline():
                     self._door.said(holder, json.loads(line))
         finally:
@@ -76,11 +80,18 @@ class Door:
         self._writers[holder] = writer
 
     def said(self, holder: str, said: dict[str, Any]) -> None:
-        """A worker says something."""
-        if said["do"] == "at":
-            self._relay.trained(holder, said["name"], said["at"])
+        """A worker says something.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is nothing that a worker of ours says.
+        """
+        do = said["do"]
+        if do == "at":
+            self._relay.trained(holder, said["name"], int(said["at"]))
+        elif do in _ASKED and 0 < (number := int(said.pop("n"))) < _NUMBERS:
+            self._tell(self._relay.asks(holder, number, said))
         else:
-            self._tell(self._relay.asks(holder, said.pop("n"), said))
+            raise ValueError(f"a worker does not say {do}")
 
     def parted(self, holder: str) -> None:
         """A worker is gone."""

@@ -155,6 +155,11 @@ class Serving:
             body = self._answer(question, now)
         except (BadInput, Conflict) as wrong:
             body = {"error": type(wrong).__name__, "text": str(wrong)}
+        except (KeyError, TypeError, ValueError) as odd:  # of another shape: the asker's own error
+            body = {
+                "error": "BadInput",
+                "text": f"{question.body['do']}: it cannot be read: {odd!r}",
+            }
         return [] if body is None else [Answer(question, body)]
 
     def _answer(self, question: Question, now: float) -> Body | None:

@@ -347,6 +347,16 @@ def test_an_unknown_dataset_is_an_error_that_names_those_there_are() -> None:
     assert answer.body["text"] == "name: there is no dataset test; there is train. Open it first"
 
 
+@pytest.mark.parametrize("odd", [{}, {"done": "x", "wait": True}])
+def test_a_question_of_another_shape_is_the_askers_own_error(odd: dict[str, object]) -> None:
+    office = Office("0", "1")
+    office.said()
+    office.ask("0", "ask", **odd)
+    office.ask("1", "ask", done=None, wait=False)
+    (_, wrong), (_, right) = office.said()
+    assert (wrong["error"], right["span"]) == ("BadInput", [0, 0, 2])
+
+
 def test_alone_it_is_the_same_ledger() -> None:
     with pytest.raises(BadInput, match="there is no dataset train; there is none"):
         Alone().ask(do="ask", name="train", done=None, wait=False)
