@@ -12,8 +12,10 @@ from launcher.config import WorldDocument
 from launcher.following.seats import Seat
 from launcher.frames import Connection
 
-#: Seconds for one that does not answer, and for one that was silent already.
+#: Seconds to be connected to one that does not answer, and to one that was silent already.
 _ANSWER_SECONDS, _SUSPECT_SECONDS = 2.0, 0.25
+#: Seconds from then on until it answers. Whoever takes over waits for a suspect once.
+_WELCOME_SECONDS, _SUSPECT_WELCOME_SECONDS = 4.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ class Search:
         answer = await self._ask([a for a in self._candidates() if a not in self._silent])
         if answer is not False or not self._strayed:
             return answer
-        found = await self._ask(self.seat.others(self._last()))
-        if isinstance(found, bool) and self.leader:  # somebody there knew who
+        others = self.seat.others(self._last())
+        found = await self._ask(others)
+        # Somebody there knew who else; or had not yet found out who is silent, and was just asked.
+        if isinstance(found, bool) and self.leader not in ("", *others):
             found = await self._ask([self.leader])
         return False if isinstance(found, bool) else found
 
@@ -131,7 +135,8 @@ class Search:
     async def _introduce(self, address: str) -> Answer:
         """Say hello; returns also whether anybody of the job answered."""
         asked_at = time.monotonic()
-        patience = _SUSPECT_SECONDS if address in self._silent else _ANSWER_SECONDS
+        suspect = address in self._silent
+        patience = _SUSPECT_SECONDS if suspect else _ANSWER_SECONDS
         try:
             # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with its answer.
             async with asyncio.timeout(patience):
@@ -143,7 +148,7 @@ class Search:
             return False
         connection.send(self._hello())
         try:
-            async with asyncio.timeout(2 * patience):
+            async with asyncio.timeout(_SUSPECT_WELCOME_SECONDS if suspect else _WELCOME_SECONDS):
                 said = await connection.receive(frames.Frame)
         except (BadInput, TimeoutError):
             said = None

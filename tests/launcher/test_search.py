@@ -1,6 +1,8 @@
 """How an agent finds who coordinates, where that is not who it knew."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from brain.types.resources import NodeName
@@ -88,6 +90,55 @@ def test_who_has_lost_its_number_is_let_in_under_another_at_once() -> None:
 
     assert isinstance(found, Found)
     assert full.heard == [83, -1]
+
+
+class Hung:
+    """The coordinator's host, stopped: its kernel takes connections in, and nobody answers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked += 1
+        await reader.read()
+        writer.close()
+
+
+async def _named(follows: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A member that has not yet found out that whom it follows is silent."""
+    connection = Connection(reader, writer)
+    await connection.receive(frames.Frame)
+    connection.send(frames.Elsewhere(coordinator=follows, epoch=1))
+    await connection.close()
+
+
+async def _turned_away(hung: Hung) -> Answer:
+    silent = await asyncio.start_server(hung.answer, "127.0.0.1", 0)
+    endpoint = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    member = await asyncio.start_server(partial(_named, endpoint), "127.0.0.1", 0)
+    theirs = f"127.0.0.1:{member.sockets[0].getsockname()[1]}"
+    first, ours, last = members([0, 1, 2])
+    there = (replace(first, address=endpoint), replace(ours, address=US))
+    world = replace(LAST, coordinator=endpoint, members=(*there, replace(last, address=theirs)))
+    search = Search(
+        EndpointSeat(endpoint, US, bound=False),
+        US,
+        lease_seconds=3.0,
+        hello=lambda: hello(1),
+        last=lambda: world,
+        say=lambda _: None,
+    )
+    search.following = endpoint
+    search.turned_away(0.0)
+    async with silent, member:
+        return await search.look(own=False)
+
+
+def test_who_is_silent_is_asked_once_more_though_others_still_follow_it() -> None:
+    hung = Hung()
+
+    assert asyncio.run(_turned_away(hung)) is False
+    assert hung.asked == 1
 
 
 def test_who_cannot_take_the_seat_because_the_disk_is_full_looks_again(tmp_path: Path) -> None:
