@@ -9,25 +9,21 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
-from brain.errors import BadInput, Unavailable
+from brain.errors import BadInput
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.data.door import Door, Doorway
-from launcher.extras import specs
 from launcher.hang.dumps import Target
 from launcher.nursery.channel import Child
-from launcher.processes import evidence, output, process, stopping
-from launcher.processes.control import Control
-from launcher.processes.environment import Injection, worker_arguments, worker_environment
+from launcher.processes import output, process, stopping
 from launcher.processes.failures import failure_report, hand_on_error, root_cause
+from launcher.processes.making import Making
 from launcher.processes.nursery import Nursery
 from launcher.processes.process import free_port
 from launcher.processes.sessions import Message, Sessions
@@ -66,6 +62,9 @@ class Workers:
         on_exit: Callable[[WorkerExit], None],
         door: Door | None = None,
         on_session: Callable[["Workers", str, Message], None] | None = None,
+        *,
+        held: bool = False,
+        joining: bool = False,
     ) -> None:
         """Use ``start``."""
         self._config = config
@@ -73,7 +72,7 @@ class Workers:
         self._group_rank = group_rank
         self._nursery = nursery
         #: Prepared, and not let go yet.
-        self._held = False
+        self._held = held
         self._on_event = on_event
         self._on_exit = on_exit
         self._directory = process.private_directory()
@@ -82,26 +81,31 @@ class Workers:
         #: Epoch that they went over from last, and that they may still speak of; 0: none.
         self._left = 0
         #: They are started into a world that trains already, and that they join.
-        self.joining = False
+        self.joining = joining
         #: The lines to those of them that can go over into another world; None: none can.
         self.sessions: Sessions | None = None
         if on_session is not None:
             said = partial(on_session, self)
             count = world.member(group_rank).processes
             self.sessions = Sessions(self._directory / "line", count, said)
-        self._before = evidence.baseline()
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
-        #: Error files, by which stray children are found.
-        self._marks: set[bytes] = set()
-        #: What a plug-in says of each worker (``--logs-specs``).
-        self._places: list[specs.Place] = []
         self._ended = asyncio.Event()
         self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._guard = nursery.guard if nursery is not None else process.Guard()
         self._guard.watch(self._directory)
+        self._making = Making(
+            config,
+            world,
+            group_rank,
+            directory=self._directory,
+            nursery=nursery,
+            guard=self._guard,
+            held=held,
+            elastic=self._elastic(),
+        )
         self._socket = process.listen(self._directory / "agent")
         self._loop.add_reader(self._socket.fileno(), self._hear)
 
@@ -129,9 +133,8 @@ class Workers:
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door, on_session)
-        workers.joining = joining
-        return await workers._begin()
+        told = on_event, on_exit, door, on_session
+        return await cls(config, world, group_rank, nursery, *told, joining=joining)._begin()
 
     @classmethod
     async def prepare(
@@ -155,9 +158,8 @@ class Workers:
         """
         if nursery is None or not nursery.holds:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
-        workers = cls(config, world, group_rank, nursery, on_event, on_exit, door, on_session)
-        workers._held = True
-        return await workers._begin()
+        told = on_event, on_exit, door, on_session
+        return await cls(config, world, group_rank, nursery, *told, held=True)._begin()
 
     @property
     def gated(self) -> bool:
@@ -274,116 +276,15 @@ class Workers:
             raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
         lease_ns = int(self._world.lease_seconds * 1e9)
         for local_rank in range(member.processes):
-            worker = await self._start_one(local_rank)
+            worker = await self._making.make(local_rank)
             worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
             self._started.append(worker)
             self._loop.add_reader(worker.pidfd, self._ended_one, worker)
-
-    async def _start_one(self, local_rank: int) -> process.Worker:
-        config, world = self._config, self._world
-        rank = world.first_rank(self._group_rank) + local_rank
-        control = Control(self._directory / f"control-{rank}")
-        control.gate(self._held)
-        attempt = self._attempt()
-        error_file = attempt / str(local_rank) / "error.json"
-        error_file.parent.mkdir(parents=True, exist_ok=True)
-        environment = worker_environment(
-            config,
-            world,
-            self._group_rank,
-            local_rank,
-            injection=Injection(
-                inject=str(Path(__file__).parent / "inject" / "path"),
-                probe=process.probe_path() if config.probe else None,
-                control=str(control.path),
-                agent=str(self._directory / "agent"),
-                gate=self._gate(),
-                elastic=self._elastic(),
-                learn=self._learn(local_rank),
-            ),
-            error_file=str(error_file),
-        )
-        ways = output.routes(
-            config.logs, attempt, role=config.role, rank=rank, local_rank=local_rank
-        )
-        if config.logs.specs is not None:
-            if local_rank == 0:
-                count = world.member(self._group_rank).processes
-                self._places = specs.places(config, environment, rank, count)
-            place = self._places[local_rank]
-            environment |= place.environment
-            ways, error_file = place.ways, place.error_file
-        streams = [output.Stream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
-        started = await self._launch(worker_arguments(config, local_rank), environment, streams)
-        if config.bindings:
-            process.bind(started.pid, config.bindings[local_rank])
-        self._guard.add(self._directory, started.pid, mark := os.fsencode(error_file))
-        self._marks.add(mark)
-        for stream in streams:
-            stream.given()
-            if not self._held:
-                stream.read()
-        return process.Worker(rank, local_rank, started, control, streams, error_file, self._before)
-
-    def _learn(self, local_rank: int) -> str | None:
-        if local_rank or self._nursery is None or not self._nursery.learns:
-            return None
-        return str(self._directory / "imports")
 
     def _elastic(self) -> dict[str, object] | None:
         if self.sessions is None:
             return None
         return {"socket": str(self._directory / "line"), "joining": self.joining}
-
-    def _gate(self) -> dict[str, object]:
-        if not self._held or self._nursery is None:
-            return {}
-        known = sorted(self._nursery.checkpoints)
-        return {"gate": True, "since": self._nursery.since, "checkpoints": known}
-
-    async def _launch(
-        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
-    ) -> process.Running:
-        """A process that runs the command: a fork where there is one to be had."""
-        if self._nursery is not None:
-            stdin = os.open(os.devnull, os.O_RDONLY) if self._config.replica_directory else 0
-            fds = [stdin, *(n if s.fd is None else s.fd for n, s in enumerate(streams, 1))]
-            try:
-                return await self._nursery.fork(arguments, environment, fds)
-            except Unavailable as cannot:  # the nursery has said so, too
-                if self._held:
-                    raise BadInput(f"not prepared: {cannot}", field="entrypoint") from cannot
-            finally:
-                if stdin:
-                    os.close(stdin)
-        return self._spawn(arguments, environment, streams)
-
-    def _spawn(
-        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
-    ) -> "subprocess.Popen[bytes]":
-        leashed = [*process.leashed(), "exec", str(os.getpid()), *arguments]
-        return subprocess.Popen(
-            leashed,
-            env=environment,
-            cwd=self._config.directory,
-            stdin=None if self._config.replica_directory is None else subprocess.DEVNULL,
-            stdout=streams[0].fd,
-            stderr=streams[1].fd,
-            start_new_session=True,
-        )
-
-    def _attempt(self) -> Path:
-        """Directory of this world's files: kept with ``--log-dir``, else private."""
-        if not self._started:
-            run = self._config.logs.run_directory
-            self._files = (
-                self._directory / "attempt"
-                if run is None
-                else output.attempt_directory(
-                    Path(run), self._world.restart_count, self._world.epoch
-                )
-            )
-        return self._files
 
     def _hear(self) -> None:
         """Pass on what probes announced."""
@@ -423,7 +324,7 @@ class Workers:
         made = [worker.process for worker in self._started]
         channels = {each.channel for each in made if isinstance(each, Child)}
         forked = channels if all(isinstance(each, Child) for each in made) else None
-        strays = stopping.Strays(set(self.pids), set() if well else self._marks, forked)
+        strays = stopping.Strays(set(self.pids), set() if well else self._making.marks, forked)
         stopping.ask(self._alive(), signum)
         if self.running:
             await stopping.wait_at_most(self._ended, grace_seconds)
@@ -450,7 +351,7 @@ class Workers:
             self.sessions.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._held and self._started:
-            shutil.rmtree(self._files, ignore_errors=True)
+            shutil.rmtree(self._making.files, ignore_errors=True)
         self._guard.done(self._directory)
         if self._nursery is None:
             self._guard.close()
