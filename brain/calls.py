@@ -10,7 +10,7 @@ from typing import Any
 from brain import wire
 from brain.client import Call, idempotency_key
 from brain.types.estimate import Estimate, Question
-from brain.types.job import JobCopy
+from brain.types.job import JobCopy, ObjectCondition
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Recommendation
 from brain.types.record import AuditEntry, Event
@@ -52,6 +52,12 @@ def mirror(job: str, copy: JobCopy) -> Call[JobView]:
     """Keep the copy of a cluster's object, under the object's uid; for the scaler alone."""
     path = f"{V1}/jobs/{job}"
     return Call(method="PUT", path=path, reads=JobView, body=wire.encode(copy))
+
+
+def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
+    """Tell what a cluster says of a job's object; for the scaler alone."""
+    path = f"{V1}/jobs/{job}/conditions"
+    return Call(method="PUT", path=path, reads=type(None), body=wire.encode(said))
 
 
 def estimate(document: Mapping[str, Any], question: Question | None = None) -> Call[Estimate]:

@@ -349,4 +349,5 @@ def _replica(seen: ReplicaSeen, node: NodeName) -> Replica:
         exit=seen.exit,
         exit_code=seen.exit_code if seen.phase is Phase.ENDED else None,
         detail=seen.detail if seen.phase is Phase.ENDED else "",
+        unfit=seen.unfit,
     )

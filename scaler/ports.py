@@ -4,9 +4,9 @@
 is written here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -17,8 +17,6 @@ from brain.types.world import ReplicaExit
 from brain.views import JobWish
 
 NOTHING = Resources()
-#: A node that a job left as sick or slow is not chosen again for that job for so long.
-UNFIT = timedelta(hours=1)
 
 
 def document(wish: JobWish) -> JobDocument:
@@ -74,16 +72,6 @@ class ReplicaSeen:
         """Whether it runs or is about to: it reserves resources and counts towards the wish."""
         going = self.phase in (Phase.INTENDED, Phase.STARTING, Phase.RUNNING)
         return going and not self.leaving
-
-
-def unfit_nodes(
-    replicas: Iterable[ReplicaSeen], now: datetime
-) -> Mapping[NodeName | None, ReplicaSeen]:
-    """Nodes that a job left as sick or slow within ``UNFIT``, each with the last one that left it;
-    None is the only node that there is."""
-    left = [each for each in replicas if each.unfit and each.ended_at is not None]
-    left.sort(key=lambda each: each.id)
-    return {each.node: each for each in left if each.ended_at and now < each.ended_at + UNFIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

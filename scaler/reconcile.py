@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from brain.errors import BadInput
 from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
-from brain.types.world import ReplicaExit
+from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import JobWish
-from scaler.ports import UNFIT, Observed, Phase, ReplicaSeen, document, unfit_nodes
+from scaler.ports import Observed, Phase, ReplicaSeen, document
 
 #: A replica that was lost within so short a life was never of use.
 QUICK = timedelta(seconds=10)

@@ -8,7 +8,7 @@ from brain.db.columns import Instant, Name, RisingId, Value, Word
 from brain.types.allocation import Allocation
 from brain.types.diagnosis import Diagnosis
 from brain.types.explanation import Explanation
-from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
+from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState, ObjectCondition
 from brain.types.plan import ACTIVE, Approval, Outcome, PlanKind, PlanState
 from brain.types.pool import FreezeScope
 from brain.types.recommendation import Prediction, Recommendation
@@ -53,6 +53,12 @@ jobs = sa.Table(
     sa.Column("advise_only", sa.String),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("exit_code", sa.Integer),
+    sa.Column(
+        "conditions",
+        Value[object](tuple[ObjectCondition, ...]),
+        nullable=False,
+        server_default="[]",
+    ),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("finished_at", Instant),
@@ -285,6 +291,7 @@ replicas = sa.Table(
     sa.Column("exit", Word(ReplicaExit)),
     sa.Column("exit_code", sa.Integer),
     sa.Column("detail", sa.String, nullable=False),
+    sa.Column("unfit", sa.String, nullable=False, server_default=""),
 )
 
 nodes = sa.Table(

@@ -13,7 +13,15 @@ from brain.lifecycle.wishes import wished
 from brain.lifecycle.work import check_limits, hand_on, teach
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
-from brain.types.job import Intent, Job, JobDocument, JobId, JobState, Secret
+from brain.types.job import (
+    Intent,
+    Job,
+    JobDocument,
+    JobId,
+    JobState,
+    ObjectCondition,
+    Secret,
+)
 from brain.types.pool import Freeze
 from brain.types.resources import PoolName
 from brain.types.world import ReplicaState
@@ -103,6 +111,12 @@ def mirror(
     check_limits(document, settings, now)
     acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
     return tx.jobs.put(replace(known, document=document, updated_at=now))
+
+
+def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> Job:
+    """Keep what a cluster says of the job's object; the same again changes nothing."""
+    conditions = tuple(said)
+    return job if conditions == job.conditions else tx.jobs.put(replace(job, conditions=conditions))
 
 
 def _following(known: JobDocument, said: JobDocument) -> JobDocument:

@@ -41,6 +41,7 @@ __all__ = [
     "JobDocument",
     "JobId",
     "JobState",
+    "ObjectCondition",
     "OptimizeMode",
     "Parallelism",
     "Policy",
@@ -106,6 +107,20 @@ class JobCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCondition:
+    """One thing that a cluster says of a job's object, as its scaler brings it to Brain."""
+
+    type: str
+    #: Whether it holds; None: that cannot be known now.
+    status: bool | None
+    #: One word in CamelCase.
+    reason: str
+    #: A sentence that says what and how to mend it; may be empty.
+    message: str = ""
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training run with an owner, bounds and a policy mode."""
 
@@ -124,6 +139,8 @@ class Job:
     failures: int = 0
     #: Of the workers, once finished.
     exit_code: int | None = None
+    #: What its cluster says of its object; empty where it has none.
+    conditions: tuple[ObjectCondition, ...] = ()
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None = None

@@ -1,13 +1,18 @@
 """Worlds: the workers that met, what is wished of them, and what was observed."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from brain.types.batch import BatchWish
 from brain.types.diagnosis import Diagnosis
 from brain.types.job import Intent, JobId
 from brain.types.resources import NodeName
+
+#: A node that a job left as sick or slow is not chosen again for that job for so long.
+UNFIT = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +210,32 @@ class Replica:
     exit: ReplicaExit | None = None
     exit_code: int | None = None
     detail: str = ""
+    #: Why its job left the node that it was on; empty: the node is not to blame.
+    unfit: str = ""
+
+
+class Ended(Protocol):
+    """What is asked of a replica here, whoever saw it."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def node(self) -> NodeName | None: ...
+    @property
+    def ended_at(self) -> datetime | None: ...
+    @property
+    def unfit(self) -> str: ...
+
+
+_Replica = TypeVar("_Replica", bound=Ended)
+
+
+def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName | None, _Replica]:
+    """Nodes that a job left as sick or slow within ``UNFIT``, each with the last one that left it;
+    None is the only node that there is."""
+    left = [each for each in replicas if each.unfit and each.ended_at is not None]
+    left.sort(key=lambda each: each.id)
+    return {each.node: each for each in left if each.ended_at and now < each.ended_at + UNFIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

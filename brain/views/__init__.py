@@ -4,7 +4,7 @@ Words, like ``brain.types``: standard library only, so that the client can parse
 a job. ``brain.api`` builds these from the stores; the OpenAPI document describes them.
 """
 
-from brain.views.cluster import NodeView, PoolView, Series, SeriesPoint, WorkerView
+from brain.views.cluster import NodeLeft, NodeView, PoolView, Series, SeriesPoint, WorkerView
 from brain.views.exchange import (
     Decision,
     DryRun,
@@ -57,6 +57,7 @@ __all__ = [
     "ModelView",
     "ModelsView",
     "NewToken",
+    "NodeLeft",
     "NodeView",
     "Noise",
     "Page",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from brain.types.job import JobId
 from brain.types.resources import NodeName, PoolName, Resources
 from brain.types.sharing import PoolRound, StoredPolicy
 
@@ -43,6 +44,17 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft:
+    """A job that left a node as sick or slow, and keeps off it for a while."""
+
+    job: JobId
+    job_name: str
+    until: datetime
+    #: One sentence.
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """A node and what is reserved on it."""
 
@@ -58,6 +70,8 @@ class NodeView:
     schedulable: bool
     #: Names of the jobs with replicas on it.
     jobs: tuple[str, ...]
+    #: Unfinished jobs that keep off it.
+    left: tuple[NodeLeft, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from brain.types.job import Intent, JobId, JobState, OptimizeMode, PolicyMode
+from brain.types.job import (
+    Intent,
+    JobId,
+    JobState,
+    ObjectCondition,
+    OptimizeMode,
+    PolicyMode,
+)
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName, Resources
@@ -15,7 +22,8 @@ from brain.types.world import Replica, World, WorldWish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something to know beside a state: ``Straggler``, ``Hung``, ``Late`` …"""
+    """Something to know beside a state: ``Straggler``, ``Hung``, ``LeftNode`` …; of a cluster's
+    object, the reason of what is not as it should be: ``NeverFits`` …"""
 
     kind: str
     reason: str
@@ -108,6 +116,8 @@ class JobDetail:
     world: World | None
     worlds: tuple[World, ...]
     replicas: tuple[Replica, ...]
+    #: All that a cluster says of its object; empty where it has none.
+    object_conditions: tuple[ObjectCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

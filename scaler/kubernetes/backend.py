@@ -15,7 +15,7 @@ from brain import wire
 from brain.errors import BadInput, NotFound
 from brain.types.job import JobId
 from brain.types.resources import Node, PoolName, Resources
-from brain.types.world import ReplicaExit
+from brain.types.world import ReplicaExit, unfit_nodes
 from brain.views import JobWish
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
 from scaler.kubernetes.kinds.documents.templates import reserved
@@ -31,7 +31,7 @@ from scaler.kubernetes.replicas.losses import Losses
 from scaler.kubernetes.replicas.memory import Sent, on_the_way
 from scaler.kubernetes.replicas.secrets import JobSecrets
 from scaler.kubernetes.replicas.seeing import Replicas
-from scaler.ports import NOTHING, Observed, Phase, unfit_nodes
+from scaler.ports import NOTHING, Observed, Phase
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ never changes.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from brain.errors import (
     Unavailable,
     UnknownJob,
 )
-from brain.types.job import FINISHED, JobCopy, JobId, JobState
+from brain.types.job import FINISHED, JobCopy, JobId, JobState, ObjectCondition
 from brain.types.resources import PoolName
 from brain.types.world import WorldReport
 from brain.views import JobDetail, JobView, PlanView, ResizeRequest
@@ -53,6 +53,8 @@ class BrainDoor:
         self._views: Mapping[JobId, JobView] = {}
         #: How jobs ended, the one that was heard of last behind the others.
         self._ended: dict[JobId, JobView] = {}
+        #: What Brain was last told of the objects of jobs.
+        self._said: dict[JobId, tuple[ObjectCondition, ...]] = {}
         #: Why Brain could not be asked lately; empty: it could.
         self.trouble = "Brain was not asked yet"
 
@@ -127,6 +129,20 @@ class BrainDoor:
         """
         copy = JobCopy(document=document, pool=self._pool, owner=owner)
         return self._learn(self._client.send(calls.mirror(job, copy)))
+
+    def object_says(self, job: JobId, said: Sequence[ObjectCondition]) -> None:
+        """Tell what the cluster says of a job's object, where that is news and Brain knows it."""
+        view, known = self.view(job), self._said.get(job, ())
+        if view is None or view.state in FINISHED:
+            self._said.pop(job, None)
+        elif known != tuple(said):
+            try:
+                self._client.send(calls.conditions(job, said))
+            except BrainError as why:
+                # It is told with the next look at the job; nothing waits for it.
+                log.info("job %s: %s", job, why)
+                return
+            self._said[job] = tuple(said)
 
     def detail(self, job: JobId) -> JobDetail | None:
         """All that Brain has of a job; None: it has none of this id."""

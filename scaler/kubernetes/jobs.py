@@ -47,6 +47,7 @@ from scaler.kubernetes.told import (
     accepted,
     active_plan,
     advised,
+    beside_state,
     feasible,
     held_up,
     honoured,
@@ -383,6 +384,8 @@ class Jobs:
         answer = write_status(self._cluster, JOB, obj, wanted)
         if answer is not None:
             self._jobs.learn(answer)
+        said = beside_state(wanted.get("conditions") or ())
+        self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 
     def _say_once(self, obj: Object, said: Condition) -> None:
         """An Event for a condition that was not there so before."""

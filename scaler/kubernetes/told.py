@@ -1,22 +1,34 @@
 """What an ElasticJob's status says: pure, from its pods and from what Brain says of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from brain.types.job import FINISHED, Intent, JobDocument, JobState
+from brain.types.job import FINISHED, Intent, JobDocument, JobState, ObjectCondition
 from brain.types.plan import ACTIVE
 from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.machinery.status import Condition, conditions, instant
+from scaler.kubernetes.machinery.status import Condition, conditions, instant, read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import Entry, read_command
 from scaler.kubernetes.pods.failures import over_quota, stuck, unschedulable
 from scaler.kubernetes.pods.orders import House, elastic, opaque
 
+#: Conditions that Brain's own state gives.
+_OF_BRAIN = frozenset(
+    {
+        JobCondition.RUNNING,
+        JobCondition.SCALING,
+        JobCondition.DEGRADED,
+        JobCondition.SUSPENDED,
+        JobCondition.COMPLETE,
+        JobCondition.FAILED,
+    }
+)
+_STATUS = {"True": True, "False": False}
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
@@ -98,6 +110,22 @@ def advised(obj: Object, taken: Condition, view: JobView | None, now: datetime) 
         "conditions": conditions(known.get("conditions"), [taken], generation=generation, now=now),
         **({"scalePlan": plan} if plan else {}),
     }
+
+
+def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, ...]:
+    """Conditions of an object that do not come from Brain itself, as Brain is told them."""
+    return tuple(
+        ObjectCondition(
+            type=str(one["type"]),
+            status=_STATUS.get(str(one.get("status"))),
+            reason=str(one.get("reason") or ""),
+            message=str(one.get("message") or ""),
+            since=since,
+        )
+        for one in listed
+        if one.get("type") not in _OF_BRAIN
+        and (since := read_instant(one.get("lastTransitionTime"))) is not None
+    )
 
 
 def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:

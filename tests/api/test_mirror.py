@@ -6,11 +6,12 @@ import pytest
 
 from brain import calls
 from brain.errors import ImpossibleBounds, NotAllowed
-from brain.types.job import Intent, JobCopy
+from brain.types.job import Intent, JobCopy, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.views import JobView
 from tests.api.app import Api, digits
+from tests.builders import NOW
 
 UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
 
@@ -53,6 +54,35 @@ def test_the_scaler_suspends_what_its_object_suspends(api: Api) -> None:
     mirrored(api)
     with api.client(Role.SCALER) as scaler:
         assert scaler.send(calls.suspend(UID)).intent is Intent.SUSPEND
+
+
+def said(type: str, status: bool, reason: str, message: str = "") -> ObjectCondition:
+    return ObjectCondition(type=type, status=status, reason=reason, message=message, since=NOW)
+
+
+def test_what_a_cluster_says_of_an_object_is_kept_and_what_is_wrong_stands_beside_the_state(
+    api: Api,
+) -> None:
+    mirrored(api)
+    every = (
+        said("Accepted", True, "Valid"),
+        said("Feasible", False, "NeverFits", "no node has 9 GPUs"),
+    )
+    with api.client(Role.SCALER) as scaler:
+        scaler.send(calls.conditions(UID, every))
+    with api.client() as client:
+        detail = client.send(calls.job(UID))
+    assert detail.object_conditions == every
+    shown = [(one.kind, one.reason) for one in detail.job.conditions]
+    assert shown == [("NeverFits", "no node has 9 GPUs")]
+
+
+def test_the_same_conditions_again_change_nothing(api: Api) -> None:
+    mirrored(api)
+    with api.client(Role.SCALER) as scaler:
+        for _ in range(2):
+            scaler.send(calls.conditions(UID, [said("Accepted", True, "Valid")]))
+    assert mirrored(api).version == 2
 
 
 def test_nobody_else_keeps_copies(api: Api) -> None:

@@ -283,6 +283,28 @@ def test_nodes_show_what_live_replicas_reserve(api: Api, running: JobId) -> None
     assert (found.reserved.cpu_millis, found.jobs, found.ready) == (1000, ("digits",), True)
 
 
+def test_a_node_that_a_job_left_as_sick_says_by_whom_why_and_until_when(
+    api: Api, running: JobId
+) -> None:
+    api.add_node()
+    sick = replica(0, state=ReplicaState.EXITED, ended_at=at(30), unfit="Xid 79: it fell off")
+    with api.stores.transaction() as tx:
+        tx.worlds.put_replicas(running, [sick])
+    with api.client() as client:
+        (left,) = client.send(calls.nodes()).items[0].left
+    assert (left.job_name, left.until, left.why) == ("digits", at(3630), "Xid 79: it fell off")
+
+
+def test_a_job_says_for_an_hour_which_node_it_keeps_off(api: Api, running: JobId) -> None:
+    sick = replica(0, state=ReplicaState.EXITED, ended_at=at(30), unfit="it is slow")
+    with api.stores.transaction() as tx:
+        tx.worlds.put_replicas(running, [sick])
+    reason = "keeps off laptop until 13:00 UTC: it is slow"
+    assert ("LeftNode", reason) in [(c.kind, c.reason) for c in view(api, running).conditions]
+    api.now = at(3630)
+    assert "LeftNode" not in [c.kind for c in view(api, running).conditions]
+
+
 def test_a_silent_node_is_not_ready(api: Api, running: JobId) -> None:
     api.add_node()
     api.pass_time(minutes=2)

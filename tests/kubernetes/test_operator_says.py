@@ -14,7 +14,7 @@ from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.progress import why_refused
-from scaler.kubernetes.told import held_up
+from scaler.kubernetes.told import beside_state, held_up
 from tests.kubernetes import jobs
 from tests.kubernetes.test_pods_manifest import pod
 
@@ -64,6 +64,23 @@ def test_a_quota_on_what_the_template_does_not_say_asks_for_it():
 
     assert said is not None
     assert said.message == "quota team wants limits.cpu of every container; add them"
+
+
+def test_brain_is_told_what_it_does_not_know_itself():
+    since = "2026-01-01T00:00:00Z"
+    listed = [
+        {"type": "Running", "status": "True", "reason": "WorldFormed", "lastTransitionTime": since},
+        {"type": "Feasible", "status": "False", "reason": "NeverFits", "lastTransitionTime": since},
+        {"type": "Probed", "status": "Unknown", "reason": "ByOthers", "lastTransitionTime": since},
+        {"type": "Undated", "status": "True", "reason": "ByOthers"},
+    ]
+
+    told = beside_state(listed)
+
+    assert [(one.type, one.status, one.since) for one in told] == [
+        ("Feasible", False, NOW),
+        ("Probed", None, NOW),
+    ]
 
 
 def test_other_refusals_are_said_as_they_are():

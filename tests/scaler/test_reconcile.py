@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from brain.types.job import Intent, JobState
 from brain.types.resources import NodeName
-from brain.types.world import ReplicaExit
-from scaler.ports import Phase, unfit_nodes
+from brain.types.world import ReplicaExit, unfit_nodes
+from scaler.ports import Phase
 from scaler.reconcile import Clear, Close, GiveUp, Start, Stop, Wait, decide
 from tests.scaler.wished import NOW, ago, order, replica, seen, wish
 

@@ -9,7 +9,16 @@ from brain.ports import Stores, Transaction
 from brain.types.allocation import Allocation, Bounds
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Alternative, Evidence, Explanation
-from brain.types.job import Checkpoint, Job, JobDocument, JobId, JobState, Policy, PolicyMode
+from brain.types.job import (
+    Checkpoint,
+    Job,
+    JobDocument,
+    JobId,
+    JobState,
+    ObjectCondition,
+    Policy,
+    PolicyMode,
+)
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import AuditEntry, Event
@@ -331,6 +340,11 @@ def _straggling(tx: Transaction, now: datetime) -> None:
     tx.jobs.add(job(RANKS, "ranker", now, JobState.RUNNING, reason="stepping", document=four))
     begin = now - timedelta(minutes=30)
     tx.worlds.put(_other_world(RANKS, 4, begin))
+    sick = replace(
+        _replica(7, begin), node=NodeName("workbench"), state=ReplicaState.EXITED,
+        ended_at=now, unfit="an accelerator failed (Xid 79): it fell off the bus",
+    )  # fmt: skip
+    tx.worlds.put_replicas(RANKS, [sick])
     steps_of(tx, RANKS, 1, 4, begin, now + AHEAD, now, slow={2: 1.3})
     _hold(
         tx, RANKS, now, "straggler",
@@ -368,7 +382,12 @@ def _held(tx: Transaction, now: datetime) -> None:
 
 def _queued(tx: Transaction, now: datetime) -> None:
     why = "needs 4 cores; 1 of 8 is free on laptop"
-    tx.jobs.add(job(WAVES, "wave-net", now, JobState.QUEUED, reason=why, owner="grace"))
+    never = ObjectCondition(
+        type="Feasible", status=False, reason="NeverFits", message="no node has 9 GPUs", since=now
+    )
+    taken = ObjectCondition(type="Accepted", status=True, reason="Valid", since=now)
+    queued = job(WAVES, "wave-net", now, JobState.QUEUED, reason=why, owner="grace")
+    tx.jobs.add(replace(queued, conditions=(taken, never)))
 
 
 def _ended(tx: Transaction, now: datetime) -> None:

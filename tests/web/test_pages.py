@@ -1,5 +1,6 @@
 """Every page shows real data in both themes, says what is missing, and complains of nothing."""
 
+import re
 from typing import Literal
 
 import pytest
@@ -144,6 +145,24 @@ def test_a_silent_job_is_shown_as_stale(browser: Browser, served: Served) -> Non
         expect(seen.page.get_by_text("Rank 2 is 30 % slower")).to_be_visible()
         seen.page.goto(f"{served.url}/#/nodes")
         expect(seen.page.get_by_text("silent").first).to_be_visible()
+
+
+def test_a_node_that_was_left_as_sick_says_by_whom_and_why(
+    browser: Browser, served: Served
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/nodes")
+        expect(seen.page.get_by_text("keeps off until")).to_contain_text("fell off the bus")
+        seen.page.goto(f"{served.url}/#/jobs/ranker")
+        told = seen.page.get_by_role("list", name="Conditions")
+        expect(told).to_contain_text("Left node: keeps off workbench until")
+
+
+def test_a_job_shows_what_its_cluster_says_of_its_object(browser: Browser, served: Served) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/wave-net/spec")
+        rows = seen.page.get_by_role("table", name="Conditions of the object").locator("tbody tr")
+        expect(rows).to_have_text([re.compile("Acceptedyes"), re.compile("Feasibleno.*9 GPUs")])
 
 
 def test_an_unknown_job_is_said_to_be_none(browser: Browser, served: Served) -> None:

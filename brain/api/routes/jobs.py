@@ -16,7 +16,7 @@ from brain.api.spans import span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
-from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, Secret
+from brain.types.job import Job, JobCopy, JobDocument, JobId, JobState, ObjectCondition, Secret
 from brain.types.resources import PoolName
 from brain.views import EstimateRequest, JobDetail, JobView, Page, Series, WorkerView
 
@@ -114,6 +114,21 @@ def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
         return views.job(tx, kept, here.settings, now)
 
     return act(mirrored, etag=_version)
+
+
+@router.put(
+    "/jobs/{job}/conditions",
+    status_code=204,
+    responses=problems(errors.UnknownJob, errors.BadInput),
+)
+def conditions(about: AboutJob, act: Act) -> Response:
+    """Keep what a cluster says of the job's object; for the scaler alone."""
+    said = wire.decode(act.body, tuple[ObjectCondition, ...])
+
+    def told(tx: Transaction) -> None:
+        lifecycle.object_says(tx, about.job(tx), said)
+
+    return act(told, status=204)
 
 
 @router.post(

@@ -1,7 +1,8 @@
 """Builds what the API answers with from the stores; reads only, decides nothing."""
 
+from brain.api.views.conditions import memory
 from brain.api.views.fleet import nodes, plan, pool, series
-from brain.api.views.jobs import detail, document, job, memory, wishes, workers
+from brain.api.views.jobs import detail, document, job, wishes, workers
 from brain.api.views.models import model, models
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Views of plans, nodes and series."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from brain import lifecycle
@@ -11,8 +11,8 @@ from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode
 from brain.types.plan import ScalePlan
 from brain.types.resources import Node, PoolName, Resources
-from brain.types.world import ReplicaState
-from brain.views import NodeView, PlanView, PoolView, Series, SeriesPoint
+from brain.types.world import UNFIT, Replica, ReplicaState, unfit_nodes
+from brain.views import NodeLeft, NodeView, PlanView, PoolView, Series, SeriesPoint
 
 #: A node that was silent for so long is not ready; its scaler speaks every few seconds.
 _SILENT = timedelta(seconds=60)
@@ -44,13 +44,20 @@ def nodes(tx: Transaction, now: datetime) -> tuple[NodeView, ...]:
     """All nodes with what live replicas reserve on them."""
     reserved: defaultdict[str, Resources] = defaultdict(Resources)
     names: defaultdict[str, set[str]] = defaultdict(set)
+    left: defaultdict[str, list[NodeLeft]] = defaultdict(list)
     for pool in tx.jobs.pools():
         for job in tx.jobs.unfinished(pool):
-            for replica in tx.worlds.replicas(job.id):
+            replicas = tx.worlds.replicas(job.id)
+            for replica in replicas:
                 if replica.state is not ReplicaState.EXITED:
                     reserved[replica.node] += job.document.resources
                     names[replica.node].add(job.document.name)
-    return tuple(_node(one, reserved[one.name], names[one.name], now) for one in tx.nodes.of())
+            for last in unfit_nodes(replicas, now).values():
+                left[last.node].append(_left(job, last))
+    return tuple(
+        _node(one, reserved[one.name], names[one.name], left[one.name], now)
+        for one in tx.nodes.of()
+    )
 
 
 def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
@@ -94,7 +101,16 @@ def series(
     )
 
 
-def _node(node: Node, reserved: Resources, jobs: set[str], now: datetime) -> NodeView:
+def _left(job: Job, last: Replica) -> NodeLeft:
+    assert last.ended_at is not None, "only a replica that ended has left"
+    return NodeLeft(
+        job=job.id, job_name=job.document.name, until=last.ended_at + UNFIT, why=last.unfit
+    )
+
+
+def _node(
+    node: Node, reserved: Resources, jobs: set[str], left: Sequence[NodeLeft], now: datetime
+) -> NodeView:
     return NodeView(
         name=node.name,
         pool=node.pool,
@@ -106,4 +122,5 @@ def _node(node: Node, reserved: Resources, jobs: set[str], now: datetime) -> Nod
         ready=now - node.seen_at < _SILENT,
         schedulable=node.schedulable,
         jobs=tuple(sorted(jobs)),
+        left=tuple(left),
     )

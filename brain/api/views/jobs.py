@@ -6,23 +6,19 @@ from typing import Any
 
 from brain import lifecycle, wire
 from brain.api import auth
+from brain.api.views.conditions import conditions, late, memory
 from brain.api.views.seen import Seen
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.sharing.findings import CODE as UNDECIDED
-from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobDocument
 from brain.types.plan import ScalePlan
-from brain.types.recommendation import Prediction, Recommendation
+from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
 from brain.types.world import World
-from brain.typeset import duration, percent
-from brain.views import Condition, JobDetail, JobView, JobWish, MemoryView, PoolWishes, WorkerView
+from brain.views import JobDetail, JobView, JobWish, PoolWishes, WorkerView
 
 #: The sparkline: so many points over so long at most.
 _SPARK_POINTS, _SPARK_SPAN = 48, timedelta(hours=3)
-#: Seconds after which storage that does not take a checkpoint is a condition of the job.
-_BEHIND_SECONDS = 30.0
 #: Fields that are shown as they are stored.
 _COPIED = (
     "id",
@@ -51,7 +47,7 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
     return JobView(
         **{name: getattr(job, name) for name in _COPIED},
         **_declared(document),
-        conditions=_conditions(tx, job, seen, decision, settings, now) + _late(job, ends_at),
+        conditions=conditions(tx, job, seen, settings, now) + late(job, ends_at),
         mode=lifecycle.effective_mode(job, settings),
         replicas=0 if world is None or world.ended_at or job.finished else world.replicas,
         replicas_wished=wish.replicas,
@@ -76,21 +72,6 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
     )
 
 
-def memory(world: World | None, now: datetime) -> MemoryView | None:
-    """How far the present world's checkpoints in memory are ahead of storage."""
-    members = () if world is None or world.ended_at else world.members
-    known = [member.memory for member in members if member.memory is not None]
-    if not known:
-        return None
-    ahead = [(now - each.ahead_since).total_seconds() for each in known if each.ahead_since]
-    copied = [each.buddy for each in known if each.buddy is not None]
-    return MemoryView(
-        ahead_seconds=max(0.0, *ahead, 0.0),
-        buddy=all(copied) if copied else None,
-        off=next((each.off for each in known if each.off), ""),
-    )
-
-
 def detail(tx: Transaction, one: Job, settings: Settings, now: datetime) -> JobDetail:
     """One job in full."""
     return JobDetail(
@@ -99,6 +80,7 @@ def detail(tx: Transaction, one: Job, settings: Settings, now: datetime) -> JobD
         world=tx.worlds.latest(one.id),
         worlds=tuple(tx.worlds.of(one.id)),
         replicas=tuple(tx.worlds.replicas(one.id)),
+        object_conditions=one.conditions,
     )
 
 
@@ -142,73 +124,6 @@ def _declared(document: JobDocument) -> dict[str, Any]:
         "processes_per_replica": document.processes_per_replica,
         "resources": document.resources,
     }
-
-
-def _conditions(
-    tx: Transaction,
-    job: Job,
-    seen: Seen,
-    decision: Recommendation | None,
-    settings: Settings,
-    now: datetime,
-) -> tuple[Condition, ...]:
-    if job.finished:
-        return ()
-    found: list[tuple[str, str]] = []
-    if decision is not None and decision.hold:
-        kind = "Undecided" if decision.explanation.code == UNDECIDED else "Holding"
-        found.append((kind, decision.explanation.reason))
-    if job.advise_only is not None:
-        found.append(("AdviseOnly", job.advise_only))
-    if (freeze := lifecycle.frozen(tx, job)) is not None:
-        found.append(("Frozen", f"frozen by {freeze.by}: {freeze.why}"))
-    world = tx.worlds.latest(job.id)
-    if (held := memory(world, now)) is not None:
-        found += _memory_conditions(held)
-    if seen.stepping:
-        found += _measured_conditions(seen, world, settings, now)
-    return tuple(Condition(kind=kind, reason=reason) for kind, reason in found)
-
-
-def _late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
-    """Whether the present pace misses the deadline."""
-    deadline = job.document.deadline
-    if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
-        return ()
-    late = duration((ends_at - deadline).total_seconds())
-    return (Condition(kind="Late", reason=f"at its present pace it ends {late} too late"),)
-
-
-def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
-    if held.off:
-        return [("NoMemoryCheckpoint", held.off)]
-    if held.ahead_seconds > _BEHIND_SECONDS:
-        text = f"the newest checkpoint has been in memory only for {held.ahead_seconds:.0f} s"
-        return [("StorageBehind", text)]
-    return []
-
-
-def _measured_conditions(
-    seen: Seen, world: World | None, settings: Settings, now: datetime
-) -> list[tuple[str, str]]:
-    age = seen.age_seconds(now)
-    if age is not None and age > settings.stale_seconds:
-        # A finding stays with its world: what was seen to step since does not hang.
-        if (hang := _hang(world)) is not None:
-            return [("Hung", hang.sentence)]
-        return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]
-    slow = next((worker for worker in seen.workers() if worker.straggler), None)
-    if slow is None:
-        return []
-    more = percent(slow.deviation)
-    return [("Straggler", f"rank {slow.rank} on {slow.node} is {more} slower than its peers")]
-
-
-def _hang(world: World | None) -> Diagnosis | None:
-    """What was found of a world that stands still and was not ended for it."""
-    if world is None or world.ended_at is not None or world.diagnosis is None:
-        return None
-    return world.diagnosis if world.diagnosis.kind is FailureKind.HANG else None
 
 
 def _promised(plans: Sequence[ScalePlan], job: Job, world: World | None) -> Prediction | None:

@@ -69,6 +69,16 @@ def instant(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def read_instant(said: object) -> datetime | None:
+    """The instant that a Time of the API is; None where it is none."""
+    if not isinstance(said, str):
+        return None
+    try:
+        return datetime.fromisoformat(said.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
 def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that turns ``known`` into ``wanted``; empty if they are equal.
 

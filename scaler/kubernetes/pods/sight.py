@@ -11,6 +11,7 @@ from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.kinds.documents import reserved
 from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.status import read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
 from scaler.ports import Phase, ReplicaSeen
@@ -31,13 +32,15 @@ class Ending:
 def look(pod: Object, replica: int) -> ReplicaSeen:
     """The replica that a pod is, by what its object proves."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
-    created = _instant(pod["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)
+    created = read_instant(pod["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(
+        0, UTC
+    )
     seen = ReplicaSeen(
         id=replica,
         phase=Phase.STARTING,
         generation=_number(annotations.get(identity.GENERATION)),
         resources=reserved(pod),
-        started_at=_instant(annotations.get(identity.WRITTEN)) or created,
+        started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         node=node_of(pod),
         leaving="deletionTimestamp" in pod["metadata"] or bool(annotations.get(identity.MOVES)),
@@ -85,7 +88,7 @@ RESTART = f"{identity.DOMAIN}/restart-policy"
 def _over(pod: Object, seen: ReplicaSeen, phase: str) -> ReplicaSeen:
     """A pod that ended: its agent's own word first, then the exit of its container."""
     ended: Mapping[str, Any] = terminated(pod) or {}
-    at = _instant(ended.get("finishedAt")) or seen.asked_at or seen.started_at
+    at = read_instant(ended.get("finishedAt")) or seen.asked_at or seen.started_at
     said = _ending(ended.get("message"))
     if said is not None:
         return ended_as(seen, replace(said, at=said.at or at))
@@ -128,19 +131,10 @@ def _ending(text: object) -> Ending | None:
 def _asked(pod: Object) -> datetime | None:
     """When we, or somebody, asked it to end."""
     metadata = pod["metadata"]
-    until = _instant(metadata.get("deletionTimestamp"))
+    until = read_instant(metadata.get("deletionTimestamp"))
     if until is None:
         return None
     return until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
-
-
-def _instant(said: object) -> datetime | None:
-    if not isinstance(said, str):
-        return None
-    try:
-        return datetime.fromisoformat(said.replace("Z", "+00:00"))
-    except ValueError:
-        return None
 
 
 def _number(said: str | None) -> int:

@@ -179,6 +179,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/conditions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Conditions
+         * @description Keep what a cluster says of the job's object; for the scaler alone.
+         */
+        put: operations["conditions"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/environment": {
         parameters: {
             query?: never;
@@ -1126,7 +1146,8 @@ export interface components {
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
         /**
          * Condition
-         * @description Something to know beside a state: ``Straggler``, ``Hung``, ``Late`` …
+         * @description Something to know beside a state: ``Straggler``, ``Hung``, ``LeftNode`` …; of a cluster's
+         *     object, the reason of what is not as it should be: ``NeverFits`` …
          */
         Condition: {
             /** Kind */
@@ -1692,6 +1713,11 @@ export interface components {
                 [key: string]: unknown;
             };
             job: components["schemas"]["JobView"];
+            /**
+             * Object Conditions
+             * @default []
+             */
+            object_conditions: components["schemas"]["ObjectCondition"][];
             /** Replicas */
             replicas: components["schemas"]["Replica"][];
             world: components["schemas"]["World"] | null;
@@ -2199,6 +2225,23 @@ export interface components {
             slots: number | null;
         };
         /**
+         * NodeLeft
+         * @description A job that left a node as sick or slow, and keeps off it for a while.
+         */
+        NodeLeft: {
+            /** Job */
+            job: string;
+            /** Job Name */
+            job_name: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /** Why */
+            why: string;
+        };
+        /**
          * NodeView
          * @description A node and what is reserved on it.
          */
@@ -2208,6 +2251,11 @@ export interface components {
             capacity: components["schemas"]["Resources"];
             /** Jobs */
             jobs: string[];
+            /**
+             * Left
+             * @default []
+             */
+            left: components["schemas"]["NodeLeft"][];
             /** Name */
             name: string;
             /** Pool */
@@ -2249,6 +2297,28 @@ export interface components {
             low: number | null;
             /** Unavailable */
             unavailable: string | null;
+        };
+        /**
+         * ObjectCondition
+         * @description One thing that a cluster says of a job's object, as its scaler brings it to Brain.
+         */
+        ObjectCondition: {
+            /**
+             * Message
+             * @default
+             */
+            message: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /** Status */
+            status: boolean | null;
+            /** Type */
+            type: string;
         };
         /**
          * OptimizeMode
@@ -2729,6 +2799,11 @@ export interface components {
              */
             started_at: string;
             state: components["schemas"]["ReplicaState"];
+            /**
+             * Unfit
+             * @default
+             */
+            unfit: string;
         };
         /**
          * ReplicaExit
@@ -4057,6 +4132,70 @@ export interface operations {
                 };
             };
             /** @description BadInput, UnknownField, ImpossibleBounds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    conditions: {
+        parameters: {
+            query?: {
+                /** @description Project of a job that is given by name */
+                project?: string;
+                /** @description Do everything but keep it */
+                dry_run?: boolean;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+                "if-match"?: string | null;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description NotSignedIn */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NotAllowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description UnknownJob */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -1,8 +1,9 @@
 /** The job document as submitted, and the replicas that came of it. */
 import type { JobDetail } from "../api/types.ts";
 import { Heading, Time } from "../ui/parts.tsx";
+import { ObjectConditions } from "./conditions.tsx";
 
-export function Spec({ detail: { document, replicas } }: { detail: JobDetail }) {
+export function Spec({ detail: { document, replicas, object_conditions } }: { detail: JobDetail }) {
   return (
     <div class="lower spec">
       <section>
@@ -25,6 +26,7 @@ export function Spec({ detail: { document, replicas } }: { detail: JobDetail }) 
             ))}
           </tbody>
         </table>
+        <ObjectConditions said={object_conditions} />
       </section>
     </div>
   );

@@ -6,6 +6,7 @@ import { ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
 import { Failure, hangs, stops } from "../job/failure.tsx";
+import { Conditions } from "../job/conditions.tsx";
 import { Head } from "../job/head.tsx";
 import { Logs } from "../job/logs.tsx";
 import { Model } from "../job/model.tsx";
@@ -95,6 +96,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
       <div class="jobgrid">
         <section class="charts">
           <Stale detail={detail} />
+          <Conditions job={job} />
           <Heading
             title="Measured"
             sub={`${clock(Math.max(Date.parse(job.created_at), now.value - (range?.seconds ?? 0) * 1000), now.value)} – ${clock(job.finished_at ?? now.value, now.value)}`}

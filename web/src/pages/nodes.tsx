@@ -3,7 +3,7 @@ import type { NodeView } from "../api/types.ts";
 import { jobLink, nodes } from "../state/fleet.ts";
 import { now } from "../state/now.ts";
 import { NodeBadge } from "../ui/badges.tsx";
-import { Empty, Skeleton, Trouble } from "../ui/parts.tsx";
+import { Empty, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { age, bytes, cores, count, percent } from "../words/format.ts";
 
@@ -50,7 +50,7 @@ function Racks({ all }: { all: readonly NodeView[] }) {
           </section>
         ))}
       </div>
-      <p class="cap12">One cell per slot, else per GPU, else per core. Filled: reserved by a job. Dashed: free. Slash: drained. “?”: its scaler does not report.</p>
+      <p class="cap12">One cell per slot, else per GPU, else per core. Filled: reserved by a job. Dashed: free. Slash: drained. “?”: its scaler does not report. Left: a job found it sick or slow and keeps off it for an hour.</p>
     </>
   );
 }
@@ -71,6 +71,9 @@ function Machine({ node }: { node: NodeView }) {
       <div class="who"><b>{node.name}</b><NodeBadge node={node} /><span class={node.ready ? "mut" : "warn"}>{node.ready ? said.map((one) => <span key={one}>{one}</span>) : `for ${age(node.seen_at, now.value)}`}</span></div>
       <Cells node={node} />
       <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={jobLink(name)}>{name}</a>) : <span class="mut">{!node.schedulable ? "nothing new is placed here" : node.ready ? "free" : "no job of Brain's"}</span>}</p>
+      {node.left.map(({ job, job_name, until, why }) => (
+        <p key={job} class="jn warn" title={why}><span><a href={jobLink(job)}>{job_name}</a> keeps off until <Time at={until} />: {why}</span></p>
+      ))}
     </div>
   );
 }

@@ -77,9 +77,10 @@ function Wrong({ active }: { active: readonly JobView[] }) {
   const ready = machines.filter((node) => node.ready && node.schedulable).length;
   const machinery = machines.length === 0 ? "No node has registered." : `${ready} of ${count(machines.length, "node")} ready.`;
   const degraded = health.value?.degraded ?? [];
+  const lost = machines.filter((node) => !node.ready || node.left.length).length;
   return (
     <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${active.length - odd} as expected.`} {machinery}</>}>
-      {odd > 0 ? `${odd} of ${count(active.length, "job")} ${odd === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : active.length > 0 ? "Nothing" : "Nothing runs"}
+      {odd > 0 ? `${odd} of ${count(active.length, "job")} ${odd === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : lost > 0 ? `${lost} of ${count(machines.length, "node")} ${lost === 1 ? "needs" : "need"} a look` : active.length > 0 ? "Nothing" : "Nothing runs"}
     </Answer>
   );
 }

@@ -71,5 +71,6 @@ export function PlanBadge({ state, children }: { state: PlanState | "Hold"; chil
 export function NodeBadge({ node }: { node: NodeView }) {
   if (!node.ready) return <Badge look={{ icon: "silent", tone: "warn", word: "Silent" }} />;
   if (!node.schedulable) return <Badge look={{ icon: "drained", tone: "mut", word: "Drained" }} />;
+  if (node.left.length) return <Badge look={{ icon: "warning", tone: "warn", word: "Left" }} />;
   return <Badge look={{ icon: "ready", tone: "mut", word: "Ready" }} />;
 }

@@ -1,6 +1,6 @@
 /** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
 import type { Condition, Health, JobView, NodeView, PlanView, ScalePlan } from "../api/types.ts";
-import { clock, count, duration, gain, promised } from "./format.ts";
+import { clock, count, duration, gain, promised, words } from "./format.ts";
 
 export interface Concern {
   /** Lower is more urgent. */
@@ -23,8 +23,10 @@ const NEWS = 24 * 3_600_000;
 /** Codes of holds that only a person can end. */
 const MENDABLE = new Set(["no-checkpoint"]);
 
+/** What only a person can mend of a cluster's object. */
+const CLUSTER = ["NeverFits", "QuotaExceeded", "ImageCannotBePulled", "ForbiddenByCluster", "ManagedElsewhere", "RefusedByBrain", "Invalid"];
 /** Conditions that somebody should look at; holding, advice and freezes are said elsewhere. */
-const NOTABLE = new Set(["Hung", "Late", "Straggler", "StaleTelemetry", "Undecided"]);
+const NOTABLE = new Set(["Hung", "Late", "Straggler", "StaleTelemetry", "Undecided", "StorageBehind", ...CLUSTER]);
 const ICONS: Record<string, Concern["icon"]> = { StaleTelemetry: "holding", Late: "clock" };
 const notable = (job: JobView): Condition[] => job.conditions.filter(({ kind }) => NOTABLE.has(kind));
 
@@ -68,7 +70,8 @@ function conditionTitle(job: JobView, kind: string): string {
   if (kind === "Hung") return `${job.name} hangs`;
   if (kind === "Late") return `${job.name} will miss its deadline`;
   if (kind === "Undecided") return `${job.name} is not being decided about`;
-  return kind === "Straggler" ? `${job.name} has a straggler` : `${job.name} is not heard from`;
+  if (kind === "Straggler") return `${job.name} has a straggler`;
+  return kind === "StaleTelemetry" ? `${job.name} is not heard from` : `${job.name}: ${words(kind)}`;
 }
 
 function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
@@ -88,6 +91,8 @@ function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
 function aboutNode(node: NodeView): Concern[] {
   if (!node.ready)
     return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: "Its scaler does not report; jobs on it go on, Brain holds.", at: node.seen_at, to: ["nodes"] }];
+  if (node.left.length)
+    return [{ rank: 3, icon: "warning", tone: "warn", title: `${node.name} was left by ${node.left.map((one) => one.job_name).join(", ")}`, detail: node.left.map((one) => one.why).join("; "), at: null, to: ["nodes"] }];
   if (!node.schedulable)
     return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "Nothing new is placed on it.", at: null, to: ["nodes"] }];
   return [];

@@ -91,3 +91,7 @@ test("gain needs a base", () => {
   assert.equal(f.gain(null, 5), null);
   assert.ok(Math.abs((f.gain(1842, 2555) ?? 0) - 0.387) < 0.001);
 });
+
+test("kinds of conditions are written as words", () => {
+  assert.equal(f.words("NeverFits"), "Never fits");
+});

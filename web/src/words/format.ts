@@ -18,6 +18,11 @@ export interface Interval {
   high: number;
 }
 
+/** `Never fits` of `NeverFits`. */
+export function words(kind: string): string {
+  return kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+}
+
 /** `1 842.5`: fixed decimals, groups of three, true minus. */
 export function fixed(value: Maybe<number>, decimals = 0): string {
   if (value == null || !Number.isFinite(value)) return UNKNOWN;

@@ -1,0 +1,128 @@
+"""What is to know of a job beside its state."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from brain import lifecycle
+from brain.api.views.seen import Seen
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.sharing.findings import CODE as UNDECIDED
+from brain.types.diagnosis import Diagnosis, FailureKind
+from brain.types.job import Job, ObjectCondition
+from brain.types.world import UNFIT, Replica, World, unfit_nodes
+from brain.typeset import duration, percent
+from brain.views import Condition, MemoryView
+
+#: Seconds after which storage that does not take a checkpoint is a condition of the job.
+_BEHIND_SECONDS = 30.0
+#: What a cluster may say of an object that needs no look: these hold, and ``Conflict`` does not.
+_AS_IT_SHOULD = {
+    "Accepted": True,
+    "Honoured": True,
+    "Feasible": True,
+    "Scheduled": True,
+    "Telemetry": True,
+    "Conflict": False,
+}
+
+
+def conditions(
+    tx: Transaction, job: Job, seen: Seen, settings: Settings, now: datetime
+) -> tuple[Condition, ...]:
+    """Everything that holds of an unfinished job; of a finished one nothing does."""
+    if job.finished:
+        return ()
+    world = tx.worlds.latest(job.id)
+    found = [*_decided(tx, job)]
+    if (held := memory(world, now)) is not None:
+        found += _memory_conditions(held)
+    if seen.stepping:
+        found += _measured_conditions(seen, world, settings, now)
+    found += left(tx.worlds.replicas(job.id), now)
+    found += of_object(job.conditions)
+    return tuple(Condition(kind=kind, reason=reason) for kind, reason in found)
+
+
+def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
+    """Whether the present pace misses the deadline."""
+    deadline = job.document.deadline
+    if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
+        return ()
+    behind = duration((ends_at - deadline).total_seconds())
+    return (Condition(kind="Late", reason=f"at its present pace it ends {behind} too late"),)
+
+
+def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:
+    """Nodes that a job left as sick or slow, and until when it keeps off them."""
+    for node, last in unfit_nodes(replicas, now).items():
+        if last.ended_at is not None:
+            until = last.ended_at + UNFIT
+            yield "LeftNode", f"keeps off {node} until {until:%H:%M} UTC: {last.unfit}"
+
+
+def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
+    """What a cluster says of a job's object that is not as it should be, by its reason."""
+    for one in said:
+        expected = _AS_IT_SHOULD.get(one.type)
+        if expected is not None and one.status is not expected:
+            yield one.reason, one.message or f"{one.type} is {one.status}"
+
+
+def _decided(tx: Transaction, job: Job) -> Iterator[tuple[str, str]]:
+    """Why Brain does nothing about it."""
+    decision = tx.plans.decision(job.id)
+    if decision is not None and decision.hold:
+        kind = "Undecided" if decision.explanation.code == UNDECIDED else "Holding"
+        yield kind, decision.explanation.reason
+    if job.advise_only is not None:
+        yield "AdviseOnly", job.advise_only
+    if (freeze := lifecycle.frozen(tx, job)) is not None:
+        yield "Frozen", f"frozen by {freeze.by}: {freeze.why}"
+
+
+def memory(world: World | None, now: datetime) -> MemoryView | None:
+    """How far the present world's checkpoints in memory are ahead of storage."""
+    members = () if world is None or world.ended_at else world.members
+    known = [member.memory for member in members if member.memory is not None]
+    if not known:
+        return None
+    ahead = [(now - each.ahead_since).total_seconds() for each in known if each.ahead_since]
+    copied = [each.buddy for each in known if each.buddy is not None]
+    return MemoryView(
+        ahead_seconds=max(0.0, *ahead, 0.0),
+        buddy=all(copied) if copied else None,
+        off=next((each.off for each in known if each.off), ""),
+    )
+
+
+def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
+    if held.off:
+        return [("NoMemoryCheckpoint", held.off)]
+    if held.ahead_seconds > _BEHIND_SECONDS:
+        text = f"the newest checkpoint has been in memory only for {held.ahead_seconds:.0f} s"
+        return [("StorageBehind", text)]
+    return []
+
+
+def _measured_conditions(
+    seen: Seen, world: World | None, settings: Settings, now: datetime
+) -> list[tuple[str, str]]:
+    age = seen.age_seconds(now)
+    if age is not None and age > settings.stale_seconds:
+        # A finding stays with its world: what was seen to step since does not hang.
+        if (hang := _hang(world)) is not None:
+            return [("Hung", hang.sentence)]
+        return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]
+    slow = next((worker for worker in seen.workers() if worker.straggler), None)
+    if slow is None:
+        return []
+    more = percent(slow.deviation)
+    return [("Straggler", f"rank {slow.rank} on {slow.node} is {more} slower than its peers")]
+
+
+def _hang(world: World | None) -> Diagnosis | None:
+    """What was found of a world that stands still and was not ended for it."""
+    if world is None or world.ended_at is not None or world.diagnosis is None:
+        return None
+    return world.diagnosis if world.diagnosis.kind is FailureKind.HANG else None
