@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import math
 import os
 import shutil
 import socket
@@ -12,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from brain.errors import BadInput, BrainError
-from brain.types.job import Checkpoint, Intent, JobId
+from brain.errors import BrainError
 from brain.types.places import probe_socket
-from brain.types.world import ReplicaExit, WorldWish
+from brain.types.world import ReplicaExit
 from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.entrypoint import parse_command
@@ -24,12 +22,18 @@ from launcher.extras.console import Discreet, say, write
 from launcher.following import addresses
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
-from launcher.hang.terms import hang_terms
-from launcher.network_check.rules import CheckTerms, Work
 from launcher.options import launch_config
 from launcher.pod.seat import PodSeat
 from launcher.processes.process import Guard
 from launcher.replica import JobPlace, ReplicaIntent, ReplicaPlace
+from launcher.terms import (
+    FOUND_SECONDS,
+    alone_seconds,
+    fixed_wish,
+    join_seconds,
+    lease_seconds,
+    terms_of,
+)
 from launcher.topology.asked import path_of
 from launcher.workers import failure_report, hand_on_error
 from launcher.worlds.collecting import keep_collector
@@ -45,19 +49,14 @@ from launcher.worlds.link import (
 )
 from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.sight import Rules
-from launcher.worlds.standing import Terms
 
 #: Exit code of an agent whose replica is run by another one already.
 BUSY = 75
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
-#: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
-_FOUND_SECONDS = 0.6
 _REPLICA_GRACE_SECONDS = 10.0
 #: Under Brain a script that fails so often in one way before its first step is given up.
 _BARREN_WORLDS = 3
-#: Seconds that a script has to save when it gets the signal of its job document for that.
-_SAVE_SECONDS = 30.0
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(
     {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
@@ -151,7 +150,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     job = JobPlace(place.directory.parent)
     asked = _brain(intent)
     wishes: WishSource = (
-        FixedWish(_fixed_wish(config, 0.0)) if asked is None else BrainWish(asked, intent.job, job)
+        FixedWish(fixed_wish(config, 0.0)) if asked is None else BrainWish(asked, intent.job, job)
     )
     token = digest(read_token(intent.token_file))
 
@@ -161,7 +160,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
         rules = Rules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
-        terms = replace(_terms(agent, token, rules), linger_seconds=600.0)
+        terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
+        terms = replace(terms, linger_seconds=600.0)
         return Coordinator(
             terms, place=job, seat=seat, wishes=wishes, reports=reports, say=say, last=agent.last
         )
@@ -183,7 +183,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         coordinate=coordinate,
         status=status,
         say=say,
-        lease_seconds=_lease_seconds(config),
+        lease_seconds=lease_seconds(config),
     )
     return await _with_collector(participant, config)
 
@@ -201,8 +201,8 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     rules = Rules(
         free_seconds=_FREE_SECONDS,
         last_waits=False,
-        alone_seconds=_alone_seconds(config),
-        join_seconds=_join_seconds(config),
+        alone_seconds=alone_seconds(config),
+        join_seconds=join_seconds(config),
         shape=config.shape,
         spares=True,
     )
@@ -251,7 +251,7 @@ def by_hand(
         return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
 
     def coordinate(agent: Participant, seat: Seat) -> Coordinator:
-        terms = _terms(agent, token, rules)
+        terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(
             terms,
             master_addr=config.master_addr if config.nodes_max == 1 else None,
@@ -261,7 +261,7 @@ def by_hand(
             terms,
             place=place,
             seat=seat,
-            wishes=FixedWish(_fixed_wish(config, _FOUND_SECONDS)),
+            wishes=FixedWish(fixed_wish(config, FOUND_SECONDS)),
             reports=Reports(scratch / "reports", None),
             say=say,
             last=agent.last,
@@ -277,8 +277,8 @@ def by_hand(
         coordinate=coordinate,
         status=lambda address, phase: None,
         say=say,
-        join_seconds=_join_seconds(config),
-        lease_seconds=_lease_seconds(config),
+        join_seconds=join_seconds(config),
+        lease_seconds=lease_seconds(config),
         crew=crew,
     )
     return participant
@@ -292,109 +292,6 @@ async def _with_collector(participant: Participant, config: LaunchConfig) -> End
         return await participant.run()
     finally:
         collecting.cancel()
-
-
-def _terms(agent: Participant, token: str, rules: Rules) -> Terms:
-    config = agent.config
-    return Terms(
-        job=config.job,
-        run_id=config.run_id,
-        token_sha256=token,
-        address=agent.address,
-        node=config.node,
-        lease_seconds=_lease_seconds(config),
-        program=config.entrypoint.name,
-        grace_seconds=config.grace_seconds,
-        declared=replace(config.checkpoint, memory=False) != Checkpoint(),
-        blind=not (config.probe and config.entrypoint.python),
-        check=_check_terms(config),
-        hang=hang_terms(config, say),
-        rules=replace(
-            rules,
-            signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
-            tensor=config.parallel[0],
-            pipeline=config.parallel[1],
-        ),
-    )
-
-
-def _check_terms(config: LaunchConfig) -> CheckTerms | None:
-    said = config.rdzv_conf
-    if not config.network_check:
-        return None
-    return CheckTerms(
-        print_all=config.network_check > 1,
-        exclude_stragglers=config.exclude_straggler,
-        ratio=config.straggler_ratio,
-        seconds=_rendezvous(config, "check_timeout", 120.0),
-        work=Work(
-            edge=int(_rendezvous(config, "check_edge", 384.0)) if "check_edge" in said else 0,
-            mebibytes=int(_rendezvous(config, "check_mebibytes", Work().mebibytes)),
-            repeats=int(_rendezvous(config, "check_repeats", Work().repeats)),
-        ),
-        memory=Path(config.home) / "network_check.json",
-        tell=say,
-    )
-
-
-def _fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
-    """``--nnodes`` as a wish: as many as may be, no fewer than must be; ``--world`` likewise, as
-    replicas of one process."""
-    shape = config.shape
-    return WorldWish(
-        job=JobId(config.job),
-        generation=0,
-        version=1,
-        intent=Intent.RUN,
-        replicas=config.nodes_max if shape is None else shape.processes,
-        processes_per_replica=config.processes if shape is None else 1,
-        unit=config.unit,
-        minimum=config.nodes_min if shape is None else shape.least,
-        patience_seconds=patience_seconds,
-        restart_limit=config.max_restarts,
-    )
-
-
-def _join_seconds(config: LaunchConfig) -> float:
-    """``--rdzv-conf join_timeout=``, as torchrun has it."""
-    return _rendezvous(config, "join_timeout", 600.0)
-
-
-def _lease_seconds(config: LaunchConfig) -> float:
-    """How long an agent may be silent: as many missed keep-alives as ``--rdzv-conf`` says, with
-    torchrun's three where it gives their interval alone.
-
-    Heartbeats come twice a second, whatever is said; fewer than three of them would be a dead
-    network at every hiccup.
-    """
-    attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
-    return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
-
-
-def _alone_seconds(config: LaunchConfig) -> float:
-    """How long who comes back at the endpoint leaves a world that lost its coordinator to find it.
-
-    Nothing where there are not agents enough for two worlds. The others need a lease to be sure
-    that the coordinator is gone; on loopback they know it at once.
-    """
-    if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
-        return 0.0
-    near = addresses.towards(config.rdzv_endpoint).startswith(("127.", "::1"))
-    return 0.0 if near else _lease_seconds(config) + 2 * _FOUND_SECONDS
-
-
-def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:
-    said = config.rdzv_conf.get(name, str(default))
-    try:
-        value = float(said)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise BadInput(
-            f"--rdzv-conf: {name}={said} is no number above 0; give {default:g} for example",
-            field="rdzv_conf",
-        )
-    return value
 
 
 async def _listen(endpoint: str, participant: Participant) -> bool:
