@@ -8,20 +8,20 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-from brain.types.world import MemoryCheckpoint, ReplicaExit, WorldEvent, WorldWish
+from brain.types.world import ReplicaExit, WorldWish
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.data.counter import Counter
 from launcher.following.seats import Seat
 from launcher.frames import Connection
 from launcher.hang.watching import Hanging
-from launcher.membership import decide, quorum_at
+from launcher.membership import decide
 from launcher.network_check.checking import Checking
 from launcher.replica import JobPlace
 from launcher.worlds import acts, in_process, sight
 from launcher.worlds.books import Books
+from launcher.worlds.heartbeats import Heartbeats
 from launcher.worlds.link import Reports, WishSource
 from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.standing import Standing, Terms
@@ -29,9 +29,6 @@ from launcher.worlds.watch import Watch
 
 #: Seconds between looks for proof about members that have not come back.
 _PROOF_SECONDS = 0.1
-#: Seconds per member that leases are counted from the same look at them: so it costs a constant
-#: share of the time, and what a beat brings counts at once where the world is small.
-_QUORUM_SECONDS_PER_MEMBER = 1e-5
 
 
 class Coordinator:
@@ -61,13 +58,12 @@ class Coordinator:
             clock=clock,
         )
         self._it = Standing(terms, self._books, self._peers, say, clock)
+        self._heartbeats = Heartbeats(self._it)
         self._checking = Checking(terms.check, self._peers)
         self._counter = Counter(place, self._peers, say, clock)
         self._waiting = ""
         #: Why an agent can start no workers at all; empty: all can.
         self._unusable = ""
-        #: When the quorum was looked up, for which epoch, and what was found.
-        self._quorum = -math.inf, 0, 0.0
         self._deposed = self._retired = False
         #: Since when there is nothing to wait for.
         self._stranded_at = math.inf
@@ -161,7 +157,8 @@ class Coordinator:
         """Take what an agent says; only what may change a decision wakes who decides."""
         match frame:
             case frames.Heartbeat():
-                self._beat(peer, frame)
+                peer.connection.send(self._heartbeats.answer(peer, frame))
+                self._counter.beat(peer)
             case frames.Leave() if peer.leaving_since is None:
                 peer.leaving_since = self._it.clock()
                 self._changed.set()
@@ -272,7 +269,7 @@ class Coordinator:
                 return watch.heard(event, self._it.clock())
             case frames.Stopped(epoch=at) if at == epoch:
                 peer.port, peer.held = frame.port, frame.held
-                watch.went(frame.progress, self._offset(peer, frame.now_ns))
+                watch.went(frame.progress, self._heartbeats.offset(peer, frame.now_ns))
                 return watch.stopped(replica)
         return False
 
@@ -286,53 +283,6 @@ class Coordinator:
             acts.discard(self._it, f"replica {replica}: {answer.reason}")
         if preparation.settled:
             self._changed.set()
-
-    def _beat(self, peer: Peer, beat: frames.Heartbeat) -> None:
-        """Answer; nothing that a heartbeat says is decided upon."""
-        it, now = self._it, self._it.clock()
-        watch = it.watch
-        peer.confirmed_at = max(peer.confirmed_at, beat.heard)
-        seconds = 0.0
-        if watch is not None and watch.parting.get(peer.replica) == beat.epoch:
-            seconds = it.terms.lease_seconds
-        if watch is not None and beat.epoch == watch.document.epoch:
-            watch.went(beat.progress, self._offset(peer, beat.now_ns))
-            seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
-            # Before its first step was told, the past is still that of the world before.
-            if self._books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
-                self._books.note(durable=False, past=watch.past)
-            self._remember(watch, peer.replica, beat.memory)
-        batch = None if it.wish is None else it.wish.batch
-        lease = frames.Lease(
-            epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
-        )
-        peer.connection.send(lease)
-        self._counter.beat(peer)
-
-    def _remember(self, watch: Watch, replica: int, memory: MemoryCheckpoint | None) -> None:
-        """Tell how far checkpoints in memory are ahead of storage, where that is news."""
-        if memory is None or not watch.formed:
-            return
-        members = watch.remembers(replica, memory, datetime.now(UTC))
-        if members is not None:
-            self._books.tell(WorldEvent.MEMORY, watch, members=members)
-
-    def _quorum_at(self, watch: Watch, now: float) -> float:
-        """When enough members were last known to hear us; looked up anew now and then."""
-        looked_at, epoch, found = self._quorum
-        members = watch.document.members
-        fresh = now - looked_at <= _QUORUM_SECONDS_PER_MEMBER * len(members)
-        if epoch != watch.document.epoch or not fresh:
-            confirmed = {peer.replica: peer.confirmed_at for peer in self._peers}
-            last = [member.replica for member in members]
-            found = quorum_at(last, confirmed, self._it.gone)
-            self._quorum = now, watch.document.epoch, found
-        return found
-
-    def _offset(self, peer: Peer, now_ns: int) -> float:
-        """Seconds between an agent's clock and this one; one machine has one clock."""
-        near = peer.hello.node == self._it.terms.node
-        return 0.0 if near else self._it.clock() - now_ns / 1e9
 
     def _wished(self, wish: WorldWish) -> None:
         self._it.wished(wish)

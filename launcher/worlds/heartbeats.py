@@ -1,0 +1,69 @@
+"""What agents' heartbeats tell a coordinator, and the leases that answer them."""
+
+import math
+from datetime import UTC, datetime
+
+from brain.types.world import MemoryCheckpoint, WorldEvent
+from launcher import frames
+from launcher.membership import quorum_at
+from launcher.worlds.peers import Peer
+from launcher.worlds.standing import Standing
+from launcher.worlds.watch import Watch
+
+#: Seconds per member that leases are counted from the same look at them: so it costs a constant
+#: share of the time, and what a beat brings counts at once where the world is small.
+_QUORUM_SECONDS_PER_MEMBER = 1e-5
+
+
+class Heartbeats:
+    """Those of one coordinator's agents. Nothing that a heartbeat says is decided upon."""
+
+    def __init__(self, it: Standing) -> None:
+        self._it = it
+        #: When the quorum was looked up, for which epoch, and what was found.
+        self._quorum = -math.inf, 0, 0.0
+
+    def answer(self, peer: Peer, beat: frames.Heartbeat) -> frames.Lease:
+        """Note how far the workers are; how long they may live on."""
+        it, now = self._it, self._it.clock()
+        watch = it.watch
+        peer.confirmed_at = max(peer.confirmed_at, beat.heard)
+        seconds = 0.0
+        if watch is not None and watch.parting.get(peer.replica) == beat.epoch:
+            seconds = it.terms.lease_seconds
+        if watch is not None and beat.epoch == watch.document.epoch:
+            watch.went(beat.progress, self.offset(peer, beat.now_ns))
+            seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
+            # Before its first step was told, the past is still that of the world before.
+            if it.books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
+                it.books.note(durable=False, past=watch.past)
+            self._remember(watch, peer.replica, beat.memory)
+        batch = None if it.wish is None else it.wish.batch
+        return frames.Lease(
+            epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
+        )
+
+    def offset(self, peer: Peer, now_ns: int) -> float:
+        """Seconds between an agent's clock and this one; one machine has one clock."""
+        near = peer.hello.node == self._it.terms.node
+        return 0.0 if near else self._it.clock() - now_ns / 1e9
+
+    def _remember(self, watch: Watch, replica: int, memory: MemoryCheckpoint | None) -> None:
+        """Tell how far checkpoints in memory are ahead of storage, where that is news."""
+        if memory is None or not watch.formed:
+            return
+        members = watch.remembers(replica, memory, datetime.now(UTC))
+        if members is not None:
+            self._it.books.tell(WorldEvent.MEMORY, watch, members=members)
+
+    def _quorum_at(self, watch: Watch, now: float) -> float:
+        """When enough members were last known to hear us; looked up anew now and then."""
+        looked_at, epoch, found = self._quorum
+        members = watch.document.members
+        fresh = now - looked_at <= _QUORUM_SECONDS_PER_MEMBER * len(members)
+        if epoch != watch.document.epoch or not fresh:
+            confirmed = {peer.replica: peer.confirmed_at for peer in self._it.peers}
+            last = [member.replica for member in members]
+            found = quorum_at(last, confirmed, self._it.gone)
+            self._quorum = now, watch.document.epoch, found
+        return found
