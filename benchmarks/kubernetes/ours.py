@@ -1,6 +1,7 @@
 """The operator of the benchmark on our controller runtime."""
 
 import argparse
+import gc
 import signal
 import threading
 
@@ -69,6 +70,8 @@ def main() -> None:
     terms = Terms(namespace=workload.NAMESPACE) if options.lease else None
     manager = Manager(cluster, terms=terms, namespaces=[workload.NAMESPACE])
     {"plans": plans, "jobs": jobs}[options.what](manager, options.in_flight)
+    # As our operator does.
+    gc.freeze()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     manager.start()

@@ -5,6 +5,7 @@ the same as on one machine, over another backend. Both act only while this proce
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import threading
@@ -183,6 +184,8 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         with serving(self._options.metrics, self):
+            # What was loaded stays: a look for garbage through it takes as long as many reconciles.
+            gc.freeze()
             self.manager.start()
             follow = threading.Thread(
                 target=self.brain.follow,

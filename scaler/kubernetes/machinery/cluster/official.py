@@ -24,6 +24,8 @@ _USER_AGENT = "brain-scaler"
 #: Largest piece of a stream that is waited for.
 _PIECE_BYTES = 1 << 16
 _CONNECT_SECONDS = 5.0
+#: Each request is sent once: who repeats it is the door.
+_ONCE = urllib3.Retry(False)
 #: What no answer looks like.
 _NO_ANSWER = (HTTPError, HTTPException, OSError)
 
@@ -113,7 +115,7 @@ class OfficialTransport:
                 headers=headers,
                 timeout=urllib3.Timeout(connect=connect_seconds, read=read_seconds),
                 preload_content=whole,
-                retries=False,
+                retries=_ONCE,
             )
         except _NO_ANSWER as why:
             raise Unreachable(f"{request}: {_words(why)}") from why
