@@ -28,6 +28,8 @@ from launcher.memory.links import SHARED, mark, mine
 #: Names in it are this long at most, so that the keeper's socket has room in its path.
 _NAME_CHARACTERS = 60
 _LOOK_SECONDS = 0.01
+#: A line of the keeper's; one that tells of many saves is long.
+_LINE_BYTES = 1 << 26
 #: One that ends sooner failed at once; so many times, and this agent leaves without it.
 _AT_ONCE_SECONDS, _FAILURES = 1.0, 3
 #: Keepers of what others left; they end by themselves.
@@ -213,7 +215,7 @@ class Hold:
                 self._keeper.stdin.close()
 
     async def _listen(self) -> None:
-        reader = asyncio.StreamReader()
+        reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop, pipe = asyncio.get_running_loop(), self._keeper.stdout
         transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe

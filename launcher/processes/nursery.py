@@ -55,8 +55,8 @@ class Nursery:
         self._tending: asyncio.Task[Readiness] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._said: set[str] = set()
-        #: When this agent began (Unix seconds), and what its workers have saved since.
-        self.since, self.checkpoints = time.time(), set[str]()
+        #: When this agent began (Unix and monotonic seconds), and what its workers saved since.
+        self._began, self.checkpoints = (time.time(), time.monotonic()), set[str]()
         #: Ends what is left if this agent is killed; one for all worlds.
         self.guard = process.Guard()
 
@@ -87,6 +87,11 @@ class Nursery:
     def pid(self) -> int | None:
         """Process id of the server that forks now; None where there is none."""
         return None if self._channel is None else self._channel.process.pid
+
+    @property
+    def since(self) -> float:
+        """When this agent began (Unix seconds); files that are newer may be of this job."""
+        return began_at(*self._began, time.time(), time.monotonic())
 
     @property
     def holds(self) -> bool:
@@ -262,6 +267,16 @@ class Nursery:
         if text not in self._said:
             self._said.add(text)
             self._say(text)
+
+
+def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
+    """When something began by the clock as it was then or is now, whichever is earlier: a clock
+    that is set back makes what comes after look older.
+
+    >>> began_at(1000.0, 5.0, 940.0, 45.0)
+    900.0
+    """
+    return min(then, now - (ticks_now - ticks_then))
 
 
 async def _readiness(channel: Channel | None) -> Readiness:

@@ -32,7 +32,11 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
             pause = min(2 * pause, _LAST_RETRY_SECONDS)
             say(f"the collector ended with {code}")
         if started is None and not held(lock):
-            started = _start(home)
+            try:
+                started = _start(home)
+            except OSError as cannot:  # a full disk, or no room for a process: later
+                pause = min(2 * pause, _LAST_RETRY_SECONDS)
+                say(f"no collector can be started: {cannot}")
         elif held(lock):
             pause = _FIRST_RETRY_SECONDS
         await asyncio.sleep(_LOOK_SECONDS if started or held(lock) else pause)

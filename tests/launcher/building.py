@@ -17,7 +17,7 @@ from launcher.workers import ProbeEvent, WorkerExit, Workers
 
 T = TypeVar("T")
 #: Longer than anything here takes on a busy machine.
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 90.0
 #: A worker that announces itself like a probe does.
 ANNOUNCE = """
 import json, os, socket
