@@ -55,7 +55,7 @@ CASES = (
     Case(jobs=100, accelerators=64),
     Case(jobs=1000, accelerators=1024),
     Case(jobs=2000, accelerators=4096, bar_ms=60.0, bar_gap=0.05),
-    Case(jobs=2000, accelerators=4096, tenants=20, patience=None),
+    Case(jobs=2000, accelerators=4096, tenants=20, bar_ms=60.0, bar_gap=0.05, patience=None),
     Case(jobs=10_000, accelerators=16_384, bar_ms=400.0, patience=None, times=3),
 )
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from brain.optimizer.cluster.arrange import seat, swap
 from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
 from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
 from brain.optimizer.cluster.grants import grants, ordered
+from brain.optimizer.cluster.limits import refine
 from brain.optimizer.cluster.placement import Floor
 from brain.optimizer.cluster.prices import Market, Problem, clear, taken
 from brain.optimizer.cluster.seating import Seating
@@ -198,19 +199,17 @@ def _problem(scene: Scene, columns: Columns, floor: Floor, fixed: Sequence[int])
 def divide(problem: Problem, start: Start | None, weights: Weights) -> tuple[Market, Ints]:
     """The better division of two, with the better bound."""
     market = clear(problem, start)
-    choice = settle(problem, market)
-    value = worth(problem, choice)
-    if len(problem.tenant) >= weights.exact_jobs or market.bound - value <= TOLERANCE * abs(
-        market.bound
-    ):
-        return market, choice
-    found = exact(problem, market, value)
-    if found is None:
-        return market, choice
-    other, bound = found
-    if worth(problem, other) > value:
-        choice = other
-    return replace(market, bound=min(market.bound, bound)), choice
+    choice, bound = settle(problem, market), market.bound
+    if np.isfinite(problem.limit).any():
+        choice, bound = refine(problem, market, choice)
+    value, few = worth(problem, choice), len(problem.tenant) < weights.exact_jobs
+    if few and bound - value > TOLERANCE * abs(bound):
+        # ``exact`` reckons with what the prices alone promise.
+        found = exact(problem, market, value)
+        if found is not None:
+            other, bound = found[0], min(bound, found[1])
+            choice = other if worth(problem, other) > value else choice
+    return replace(market, bound=bound), choice
 
 
 def _round(scene: Scene, seating: Seating, refused: Mapping[int, str]) -> Round:

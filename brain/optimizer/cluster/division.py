@@ -1,8 +1,9 @@
 """Divisions that fit: whole configurations within every capacity and quota.
 
-``settle`` makes one from prices, in time that grows with the number of jobs. ``exact`` finds the
-best, for few jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which
-would take minutes for thousands.
+``settle`` makes one from prices, in time that grows with the number of jobs. Prices of limits alone
+leave tenants with much that fits nobody: ``by_tenant`` divides each limit exactly, and ``exchange``
+lets jobs swap what they have. ``exact`` finds the best, for few jobs: by dynamic programming in a
+small cluster without quotas, else by HiGHS, which would take minutes for thousands.
 """
 
 import numpy as np
@@ -20,6 +21,9 @@ _SLACK = 1e-9
 TOLERANCE, _NODES = 1e-5, 2000
 #: Configurations times ways to fill the types up to which dynamic programming is used.
 _CELLS = 5_000_000
+#: The same for limits of tenants, for each job of the pool: some 10 µs; and the cells that a
+#: configuration costs beside its own, as a call.
+_CELLS_A_JOB, _CALL = 2_500, 1_000
 
 
 class Stock:
@@ -59,11 +63,16 @@ class Stock:
             self.choice[job] = -1
 
 
-def settle(problem: Problem, market: Market) -> Ints:
-    """A column for each job, or -1: those first to whom accelerators are worth most."""
+def settle(problem: Problem, market: Market, wanted: Ints | None = None) -> Ints:
+    """A column for each job, or -1: those first to whom accelerators are worth most.
+
+    They take what is ``wanted`` for them, else what they prefer at the prices, where it fits.
+    """
+    if wanted is None:
+        wanted = np.where(market.surplus >= -_SLACK, market.choice, -1)
     stock = Stock(problem, np.full(len(problem.tenant), -1))
-    for job in _order(problem, market):
-        stock.take(job, int(market.choice[job]))
+    for job in _order(problem, market, wanted):
+        stock.take(job, int(wanted[job]))
     fill(stock)
     return stock.choice
 
@@ -95,13 +104,14 @@ def upgrades(stock: Stock) -> tuple[Floats, Floats]:
     return np.where(fits, columns.utility - value, -np.inf), extra
 
 
-def _order(problem: Problem, market: Market) -> list[int]:
+def _order(problem: Problem, market: Market, wanted: Ints) -> list[int]:
     """Jobs that want something: those of tenants below their guarantee, then the most eager."""
-    jobs = np.flatnonzero(market.surplus >= -_SLACK)
-    size = problem.columns.size[jobs, market.choice[jobs]]
-    kind = problem.columns.accelerator[jobs, market.choice[jobs]]
+    jobs = np.flatnonzero(wanted >= 0)
+    size = problem.columns.size[jobs, wanted[jobs]]
+    kind = problem.columns.accelerator[jobs, wanted[jobs]]
     price = market.accelerators[kind] + market.tenants[problem.tenant[jobs]]
-    eager = market.surplus[jobs] / np.maximum(price * size, 1e-300)
+    surplus = problem.columns.utility[jobs, wanted[jobs]] - price * size
+    eager = surplus / np.maximum(price * size, 1e-300)
     rank: list[int] = jobs[np.argsort(-eager, kind="stable")].tolist()
     owed = [*problem.guaranteed.tolist(), 0.0]
     if not any(owed):
@@ -111,7 +121,7 @@ def _order(problem: Problem, market: Market) -> list[int]:
     for job in rank:
         tenant = int(problem.tenant[job])
         (first if owed[tenant] > 0 else rest).append(job)
-        owed[tenant] -= float(problem.columns.size[job, market.choice[job]])
+        owed[tenant] -= float(problem.columns.size[job, wanted[job]])
     return first + rest
 
 
@@ -157,31 +167,42 @@ def core(problem: Problem, market: Market, value: float) -> tuple[Ints, Ints]:
 
 
 def _knapsack(problem: Problem, job: Ints, column: Ints, kinds: Ints) -> Ints:
-    """The best division without quotas: job by job, for every room on every type up to all."""
-    columns = problem.columns
-    room = problem.capacity[kinds].astype(np.int64)
+    """The best division without quotas."""
+    columns, room = problem.columns, problem.capacity[kinds].astype(np.int64)
+    size = columns.size[job, column].astype(np.int64)
+    axis = np.searchsorted(kinds, columns.accelerator[job, column])
+    picked = pack(room, job, axis, size, columns.utility[job, column])
+    choice = np.full(len(problem.tenant), -1)
+    choice[job[picked]] = column[picked]
+    return choice
+
+
+def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
+    """Which of some configurations gain most together, at most one of a job; jobs in order.
+
+    Job by job, for every room on every axis up to all; shape of ``room`` (axes,), else (options,).
+    """
     best, steps = np.zeros(room + 1), []
-    axes = {kind: axis for axis, kind in enumerate(kinds.tolist())}
-    for one in np.unique(job).tolist():
-        options = column[job == one].tolist()
+    axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()
+    for options in np.split(np.arange(len(job)), np.flatnonzero(np.diff(job)) + 1):
         more, picked = best.copy(), np.zeros(best.shape, dtype=np.int16)
-        for row, option in enumerate(options, start=1):
-            axis, size = axes[int(columns.accelerator[one, option])], int(columns.size[one, option])
-            before: list[slice] = [slice(None)] * axis
-            with_it = (*before, slice(size, None))
-            without = (*before, slice(None, int(room[axis]) + 1 - size))
-            worth_it = best[without] + columns.utility[one, option]
+        for row, option in enumerate(options.tolist(), start=1):
+            before: list[slice] = [slice(None)] * axes[option]
+            with_it = (*before, slice(sizes[option], None))
+            without = (*before, slice(None, left[axes[option]] + 1 - sizes[option]))
+            worth_it = best[without] + gains[option]
             better = worth_it > more[with_it]
             np.copyto(more[with_it], worth_it, where=better)
             np.copyto(picked[with_it], row, where=better)
         best = more
-        steps.append((one, options, picked))
-    choice = np.full(len(problem.tenant), -1)
-    for one, options, picked in reversed(steps):
-        if row := int(picked[tuple(room)]):
-            choice[one] = option = options[row - 1]
-            room[axes[int(columns.accelerator[one, option])]] -= int(columns.size[one, option])
-    return choice
+        steps.append((options, picked))
+    found = []
+    for options, picked in reversed(steps):
+        if row := int(picked[tuple(left)]):
+            option = int(options[row - 1])
+            found.append(option)
+            left[axes[option]] -= sizes[option]
+    return np.array(found, dtype=np.int64)
 
 
 def solve(problem: Problem, job: Ints, column: Ints) -> OptimizeResult:

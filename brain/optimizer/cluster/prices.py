@@ -29,6 +29,9 @@ _FIRST, _LARGEST, _FASTER, _SLOWER = 0.5, 1.0, 1.3, 0.5
 _LEAST, _LOST = 1e-6, 1e-3
 #: Excess that prices of an earlier round may leave after ``WARM`` iterations.
 _NEAR = 0.05
+#: Where limits are divided exactly afterwards, prices are good enough if so many iterations lower
+#: the bound by less than this share of it.
+_IDLE, _PROGRESS = 10, 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,12 +112,16 @@ def clear(problem: Problem, start: Sequence[Floats] | None = None) -> Market:
         known = np.concatenate(start)
         prices = np.where(known > _LOST * usual, known, usual)
     step = np.full(len(usual), _FIRST if start is None else _FIRST / 4)
+    limited, progress, goal = bool(np.isfinite(problem.limit).any()), 0, np.inf
     for iteration in range(COLD):
         market = offer(problem, *np.split(prices, edges))
         best = min(best, market, key=lambda market: market.bound)
+        if best.bound < goal:
+            progress, goal = iteration, best.bound - _PROGRESS * abs(best.bound)
         excess = _excess(problem, market)
         near = start is not None and iteration >= WARM and excess.max() < _NEAR
-        if near or step.max() < STILL:
+        idle = limited and iteration >= progress + _IDLE
+        if near or idle or step.max() < STILL:
             break
         if iteration:
             step *= np.where(np.sign(excess) == np.sign(before), _FASTER, _SLOWER)
@@ -129,9 +136,8 @@ def _usual(problem: Problem) -> Floats:
     """Prices to begin with; 0 for quotas that are none."""
     most = np.maximum(problem.columns.utility.max(axis=1), 0).sum()
     price = max(0.5 * float(most) / max(float(problem.capacity.sum()), 1.0), 1e-12)
-    limited, owed = np.isfinite(problem.limit), problem.guaranteed > 0
-    quotas = np.concatenate([limited, owed])
-    return np.concatenate([np.full(len(problem.capacity), price), 0.01 * price * quotas])
+    quotas = np.concatenate([np.isfinite(problem.limit), 0.01 * (problem.guaranteed > 0)])
+    return np.concatenate([np.full(len(problem.capacity), price), price * quotas])
 
 
 def _excess(problem: Problem, market: Market) -> Floats:

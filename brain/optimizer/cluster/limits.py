@@ -1,0 +1,138 @@
+"""Divisions of tenants' limits, where prices alone leave much that fits nobody.
+
+At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found
+by dynamic programming, which bounds the whole division more tightly than a price for the limit
+does. What types cannot give is mended by ``settle``, and by ``exchange`` between pairs of jobs.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from brain.optimizer.cluster.columns import Ints
+from brain.optimizer.cluster.division import PASSES, pack, settle, worth
+from brain.optimizer.cluster.prices import Market, Problem, taken
+from brain.optimizer.cluster.views import Floats
+
+#: Cells of dynamic programming that are allowed for each job of the pool, some 10 µs; and how many
+#: a configuration costs beside its own, as a call.
+_CELLS, _CALL = 2_500, 1_000
+_SLACK = 1e-9
+
+
+def refine(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, float]:
+    """A division at least as good as ``choice``, and a bound at least as low as the market's."""
+    wanted, bound = by_tenant(problem, market, choice)
+    other = settle(problem, market, wanted)
+    better = other if worth(problem, other) > worth(problem, choice) else choice
+    return exchange(problem, market, better), bound
+
+
+def by_tenant(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, float]:
+    """Every limit filled as well as can be at the prices of types, and the bound that follows.
+
+    Limits are kept, but types may be asked for more than there is. The best of a tenant uses no
+    configuration that at the prices lacks more than all it has by ``choice``: few are left to
+    choose from. Tenants that lack most come first, as far as time allows.
+    """
+    lack = _lack(problem, market)
+    _, used = taken(problem, choice)
+    limits = np.flatnonzero(np.isfinite(problem.limit))
+    total = np.zeros(len(problem.limit) + 1)
+    np.add.at(total, problem.tenant, _had(lack, choice))
+    total[limits] += market.limits[limits] * (problem.limit[limits] - used[limits])
+    found, bound, cells = choice.copy(), market.bound, _CELLS * len(choice)
+    for tenant in limits[np.argsort(-total[limits], kind="stable")].tolist():
+        own, room = np.flatnonzero(problem.tenant == tenant), int(problem.limit[tenant])
+        near = lack[own, :-1] <= total[tenant] * (1 + 1e-6) + _SLACK
+        row, column = np.nonzero(near & (problem.columns.size[own] <= room))
+        cells -= len(row) * (room + _CALL)
+        if cells < 0:
+            break
+        best, gain = _fill(problem, market, own[row], column, room)
+        found[own] = best[own]
+        priced = np.maximum(market.surplus[own], 0).sum()
+        priced += market.limits[tenant] * problem.limit[tenant]
+        bound -= max(0.0, float(priced) - gain)
+    return found, bound
+
+
+def _fill(
+    problem: Problem, market: Market, job: Ints, column: Ints, room: int
+) -> tuple[Ints, float]:
+    """The best of some configurations of one tenant, and what they gain at the prices of types."""
+    best, columns = np.full(len(problem.tenant), -1), problem.columns
+    size, tenant = columns.size[job, column], problem.tenant[job]
+    price = market.accelerators[columns.accelerator[job, column]] - market.guarantees[tenant]
+    gain = columns.utility[job, column] - price * size
+    axis = np.zeros(len(job), dtype=np.int64)
+    picked = pack(np.array([room]), job, axis, size.astype(np.int64), gain)
+    best[job[picked]] = column[picked]
+    return best, float(gain[picked].sum())
+
+
+def _lack(problem: Problem, market: Market) -> Floats:
+    """What each configuration is worth less at the prices than the one preferred; shape (J, C + 1),
+    the last column, which is also -1, for none."""
+    left = problem.columns.utility - market.price(problem) * problem.columns.size
+    none = np.zeros((len(left), 1))
+    found: Floats = np.maximum(market.surplus, 0)[:, None] - np.hstack([left, none])
+    return found
+
+
+def _had(lack: Floats, choice: Ints) -> Floats:
+    found: Floats = lack[np.arange(len(choice)), choice]
+    return found
+
+
+def exchange(problem: Problem, market: Market, choice: Ints) -> Ints:
+    """Let pairs of jobs change configurations where they gain together and what they take of types
+    and limits stays the same."""
+    lack, choice = _lack(problem, market), choice.copy()
+    for _ in range(PASSES):
+        changed: set[int] = set()
+        for one, its, other, others in _pairs(problem, lack, choice):
+            if one not in changed and other not in changed:
+                choice[one], choice[other] = its, others
+                changed |= {one, other}
+        if not changed:
+            break
+    return choice
+
+
+def _pairs(problem: Problem, lack: Floats, choice: Ints) -> Iterable[tuple[int, int, int, int]]:
+    """Job and new column, twice: the second takes what the first has, and the other way round."""
+    now = _had(lack, choice)
+    # A pair gains no more than one of the two lacks now.
+    near = lack < (now + now.max(initial=0))[:, None]
+    near[np.arange(len(choice)), choice] = False
+    job, column = np.nonzero(near)
+    column[column == lack.shape[1] - 1] = -1
+    has, had, before = _what(problem, job, choice[job])
+    wants, wanted, after = _what(problem, job, column)
+    # Where the size stays the same, tenants do not matter.
+    tenant = np.where(had == wanted, len(problem.limit), problem.tenant[job])
+    most = int(max(has.max(initial=0), wants.max(initial=0))) + 1
+    key = (has * most + wants) * (len(problem.limit) + 1) + tenant
+    opposite = (wants * most + has) * (len(problem.limit) + 1) + tenant
+    gain = after - before
+    order = np.lexsort((-gain, key))
+    keys, first = np.unique(key[order], return_index=True)
+    best = order[first]
+    at = np.minimum(np.searchsorted(keys, opposite[best]), len(keys) - 1)
+    fits = np.flatnonzero((keys[at] == opposite[best]) & (has[best] < wants[best]))
+    one, other = best[fits], best[at[fits]]
+    together = gain[one] + gain[other]
+    good = np.flatnonzero(together > _SLACK)
+    good = good[np.argsort(-together[good], kind="stable")]
+    one, other = one[good], other[good]
+    parts = job[one], column[one], job[other], column[other]
+    return zip(*(part.tolist() for part in parts), strict=True)
+
+
+def _what(problem: Problem, job: Ints, column: Ints) -> tuple[Ints, Floats, Floats]:
+    """Type and size as one number, 0 for nothing; size; utility."""
+    columns, some = problem.columns, column >= 0
+    size = np.where(some, columns.size[job, column], 0)
+    kind = columns.accelerator[job, column] + len(problem.capacity) * size.astype(np.int64)
+    return np.where(some, kind, 0), size, np.where(some, columns.utility[job, column], 0)
