@@ -104,6 +104,7 @@ class BrainClient:
             params={"project": project} if project else None,
             transport=transport,
             timeout=10.0,
+            trust_env=not _here(url),
         )
 
     def __enter__(self) -> BrainClient:
@@ -150,7 +151,11 @@ class AsyncBrainClient:
         self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
         self._http = httpx2.AsyncClient(
-            base_url=url, headers=_authorization(token), transport=transport, timeout=10.0
+            base_url=url,
+            headers=_authorization(token),
+            transport=transport,
+            timeout=10.0,
+            trust_env=not _here(url),
         )
 
     async def __aenter__(self) -> AsyncBrainClient:
@@ -188,6 +193,16 @@ class AsyncBrainClient:
 def idempotency_key() -> dict[str, str]:
     """A header that makes a repeated POST one action."""
     return {"Idempotency-Key": uuid.uuid4().hex}
+
+
+def _here(url: str) -> bool:
+    """Whether it is this machine's own, which no proxy of the environment is the way to.
+
+    >>> _here("http://127.0.0.1:7077"), _here("http://brain.example:7077")
+    (True, False)
+    """
+    host = httpx2.URL(url).host
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _authorization(token: str) -> dict[str, str]:

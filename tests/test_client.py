@@ -26,6 +26,15 @@ def test_a_silent_service_is_unavailable_not_an_http_error() -> None:
         client.send(calls.health())
 
 
+def test_no_proxy_is_the_way_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    with (
+        BrainClient("http://127.0.0.1:1") as client,
+        pytest.raises(errors.Unavailable, match="refused"),
+    ):
+        client.send(calls.health())
+
+
 def test_a_silence_without_words_is_told_by_its_kind() -> None:
     def wordless(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectTimeout("", request=request)
