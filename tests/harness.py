@@ -157,7 +157,7 @@ class Brain:
     def stop(self) -> None:
         """End ``brain up`` as Ctrl-C does."""
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=15)
+        self.process.wait(timeout=40)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def running(home: Path, *options: str, settings: Mapping[str, object] = FAST) ->
         if brain.process.poll() is None:
             brain.process.terminate()
         try:
-            brain.process.wait(timeout=15)
+            brain.process.wait(timeout=40)
         finally:
             for pid, _ in list(brain.processes()):
                 _signal(pid, signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_many_polls_leave_the_service_free(api: Api) -> None:
             await asyncio.gather(*polls)
             return seconds
 
-    assert asyncio.run(polled()) < 5
+    assert asyncio.run(polled()) < 20  # of the 30 that one of them waits
 
 
 def test_a_reported_world_moves_the_job_and_repeating_it_changes_nothing(api: Api) -> None:

@@ -67,7 +67,7 @@ class WishingBrain:
         with self._changed:
             return list(self._reports.values())
 
-    def told(self, event: WorldEvent, seconds: float = 25, **fields: Any) -> WorldReport:
+    def told(self, event: WorldEvent, seconds: float = 60, **fields: Any) -> WorldReport:
         """Wait for a report of ``event`` whose fields are as given."""
         deadline = time.monotonic() + seconds
         with self._changed:
@@ -204,9 +204,9 @@ class ElasticJob:
     def kill(self, replica: int) -> None:
         """kill -9 of an agent."""
         self.agents[replica].kill()
-        self.agents[replica].wait(timeout=10)
+        self.agents[replica].wait(timeout=30)
 
-    def ended(self, replica: int, seconds: float = 25) -> ReplicaEnd:
+    def ended(self, replica: int, seconds: float = 60) -> ReplicaEnd:
         """Wait for an agent's end and return what it left."""
         try:
             self.agents[replica].wait(seconds)
@@ -282,7 +282,7 @@ def steps_of(examples: int, batch: int, steps: int) -> list[int]:
     return used
 
 
-def eventually(look: Callable[[], T | None], what: str, seconds: float = 20) -> T:
+def eventually(look: Callable[[], T | None], what: str, seconds: float = 60) -> T:
     """Wait for something that no event tells."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -314,7 +314,7 @@ def job(
     finally:
         for agent in made.agents.values():
             agent.kill()
-            agent.wait(timeout=10)
+            agent.wait(timeout=30)
         brain.close()
         lock = home / "collector" / "lock"
         for pid, line in made._processes():

@@ -36,7 +36,7 @@ def test_a_replica_has_one_agent(tmp_path: Path) -> None:
         it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
         command = [sys.executable, "-m", "launcher.agent", "--replica-dir"]
-        second = subprocess.run([*command, str(it.directory / "0")], timeout=20, check=False)
+        second = subprocess.run([*command, str(it.directory / "0")], timeout=60, check=False)
 
         assert second.returncode == BUSY
 
@@ -206,7 +206,7 @@ def by_hand(tmp_path: Path, agents: int) -> Iterator[tuple[list["subprocess.Pope
     finally:
         for agent in started:
             agent.kill()
-            agent.wait(timeout=10)
+            agent.wait(timeout=30)
 
 
 def test_agents_started_by_hand_meet_and_grow_without_a_brain(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Mute:
     async def hear(self, kind: type[T]) -> T:
         """The next frame of ``kind``; others are passed over."""
         while True:
-            frame = await asyncio.wait_for(self.connection.receive(frames.Frame), 5)
+            frame = await asyncio.wait_for(self.connection.receive(frames.Frame), 30)
             assert frame is not None, f"the connection ended before a {kind.__name__}"
             if isinstance(frame, kind):
                 return frame
@@ -147,7 +147,7 @@ def run(test: Awaitable[None]) -> None:
     """Run one test on a loop of its own."""
 
     async def limited() -> None:
-        await asyncio.wait_for(test, 20)
+        await asyncio.wait_for(test, 90)
 
     asyncio.run(limited())
 
@@ -216,7 +216,7 @@ def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -
             await first.hear(frames.Welcome)
             first.connection.send(_Unknown())
 
-            assert await asyncio.wait_for(first.connection.receive(frames.Frame), 5) is None
+            assert await asyncio.wait_for(first.connection.receive(frames.Frame), 30) is None
             await (await connect(hello(0))).hear(frames.Welcome)
 
     run(story())
@@ -343,7 +343,7 @@ def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
                 agent.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
 
             # A lease and no order to stop: the world goes on as it is.
-            said = await asyncio.wait_for(both[0].connection.receive(frames.Frame), 5)
+            said = await asyncio.wait_for(both[0].connection.receive(frames.Frame), 30)
             assert isinstance(said, frames.Lease)
 
     run(story())

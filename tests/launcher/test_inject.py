@@ -34,7 +34,7 @@ def run(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
 
