@@ -194,6 +194,15 @@ def test_a_job_without_checkpoints_is_not_resized_because_it_would_lose_its_work
     assert laptop.plans == []
 
 
+def test_a_job_that_changes_in_process_needs_no_checkpoint():
+    laptop = Laptop(scaling_by(0.9), checkpoint=Checkpoint()).start()
+    laptop.report(WorldEvent.STEPPING, epoch=2, size=1, elastic=True)
+
+    laptop.live(60)
+
+    assert laptop.plans
+
+
 def test_a_checkpoint_that_was_seen_counts_like_one_that_is_declared():
     laptop = Laptop(scaling_by(0.9), checkpoint=Checkpoint()).start().train(20)
     with laptop.transaction() as (tx, _):

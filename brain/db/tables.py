@@ -37,6 +37,8 @@ def _states(states: frozenset[JobState] | frozenset[PlanState]) -> str:
 UNFINISHED = sa.text(f"state NOT IN ({_states(FINISHED)})")
 ACTIVE_PLAN = sa.text(f"state IN ({_states(ACTIVE)})")
 
+_SAID = Value[object](tuple[ObjectCondition, ...])
+
 jobs = sa.Table(
     "jobs",
     metadata,
@@ -53,12 +55,7 @@ jobs = sa.Table(
     sa.Column("advise_only", sa.String),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("exit_code", sa.Integer),
-    sa.Column(
-        "conditions",
-        Value[object](tuple[ObjectCondition, ...]),
-        nullable=False,
-        server_default="[]",
-    ),
+    sa.Column("conditions", _SAID, nullable=False, server_default="[]"),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("finished_at", Instant),
@@ -147,23 +144,22 @@ def _samples(kind: str, *columns: sa.Column[object]) -> sa.Table:
     )
 
 
-def _place() -> tuple[sa.Column[object], ...]:
-    names = ("replica", "local_rank", "rank", "epoch", "generation")
+def _whole(*names: str) -> tuple[sa.Column[object], ...]:
     return tuple(sa.Column(name, sa.BigInteger, nullable=False) for name in names)
+
+
+def _place() -> tuple[sa.Column[object], ...]:
+    return _whole("replica", "local_rank", "rank", "epoch", "generation")
 
 
 throughput_samples = _samples(
     "throughput",
     *_place(),
     sa.Column("phase", Word(Phase), nullable=False),
-    sa.Column("nodes", sa.BigInteger, nullable=False),
-    sa.Column("replicas", sa.BigInteger, nullable=False),
-    sa.Column("processes", sa.BigInteger, nullable=False),
+    *_whole("nodes", "replicas", "processes"),
     sa.Column("accelerator", sa.String, nullable=False),
     sa.Column("local_batch", sa.BigInteger),
-    sa.Column("accumulation", sa.BigInteger, nullable=False),
-    sa.Column("steps", sa.BigInteger, nullable=False),
-    sa.Column("step", sa.BigInteger, nullable=False),
+    *_whole("accumulation", "steps", "step"),
     sa.Column("step_seconds", sa.Double, nullable=False),
     sa.Column("step_seconds_mean", sa.Double, nullable=False),
     sa.Column("data_wait_seconds", sa.Double, nullable=False),
@@ -189,12 +185,8 @@ save_samples = _samples(
 host_samples = _samples(
     "host",
     sa.Column("node", Name, nullable=False),
-    sa.Column("cpu_millis", sa.BigInteger, nullable=False),
-    sa.Column("cpu_capacity_millis", sa.BigInteger, nullable=False),
-    sa.Column("memory_bytes", sa.BigInteger, nullable=False),
-    sa.Column("memory_capacity_bytes", sa.BigInteger, nullable=False),
-    sa.Column("job_cpu_millis", sa.BigInteger, nullable=False),
-    sa.Column("job_memory_bytes", sa.BigInteger, nullable=False),
+    *_whole("cpu_millis", "cpu_capacity_millis", "memory_bytes", "memory_capacity_bytes"),
+    *_whole("job_cpu_millis", "job_memory_bytes"),
     sa.Column("network_receive_bytes_per_second", sa.Double, nullable=False),
     sa.Column("network_send_bytes_per_second", sa.Double, nullable=False),
     sa.Column("disk_read_bytes_per_second", sa.Double, nullable=False),
@@ -273,6 +265,7 @@ worlds = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("downtime_seconds", sa.Double),
     sa.Column("steps_redone", sa.BigInteger),
+    sa.Column("elastic", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("detail", sa.String, nullable=False),
     sa.Column("diagnosis", Value[Diagnosis](Diagnosis)),
 )

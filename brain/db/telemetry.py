@@ -94,6 +94,9 @@ def _question(kind: type[P], table: sa.Table, *, of_epoch: bool = False) -> _Pla
 _THROUGHPUT = _question(ThroughputSample, throughput_samples)
 _THROUGHPUT_OF_EPOCH = _question(ThroughputSample, throughput_samples, of_epoch=True)
 _SAVES = _question(SaveSample, save_samples)
+_NEWEST = sa.select(sa.func.max(throughput_samples.c.corrected_at)).where(
+    throughput_samples.c.job == sa.bindparam("job")
+)
 
 
 class SqlTelemetry:
@@ -123,6 +126,9 @@ class SqlTelemetry:
         if epoch is None:
             return self._placed(_THROUGHPUT, {"job": job, "since": since})
         return self._placed(_THROUGHPUT_OF_EPOCH, {"job": job, "since": since, "epoch": epoch})
+
+    def newest(self, job: JobId) -> datetime | None:
+        return self._connection.execute(_NEWEST, {"job": job}).scalar_one()
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._placed(_SAVES, {"job": job, "since": since})

@@ -79,6 +79,7 @@ def situate(
         telemetry_age_seconds=_age(sight, now),
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
         checkpointed=bool(saves or declared.path or declared.every or declared.signal),
+        in_process=sight.world is not None and sight.world.elastic,
         unsaved_seconds=_since(saves[-1].measured_at, now) if saves else elapsed,
         since_decision_seconds=_away(tx.plans.decision(job.id), now),
         elapsed_seconds=elapsed,

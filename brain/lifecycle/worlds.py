@@ -144,6 +144,7 @@ def _world(known: World | None, report: WorldReport) -> World:
             stepping_at=report.at,
             downtime_seconds=report.downtime_seconds,
             steps_redone=report.steps_redone,
+            elastic=report.elastic,
         )
     if report.event in _ENDS:
         world = replace(world, ended_at=world.ended_at or report.at)

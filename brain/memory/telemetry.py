@@ -84,6 +84,11 @@ class MemoryTelemetry:
         samples = self._since(ThroughputSample, job, since)
         return [each for each in samples if epoch is None or each.place.epoch == epoch]
 
+    def newest(self, job: JobId) -> datetime | None:
+        mine = self._samples.get(job, {}).values()
+        instants = [each.measured_at for each in mine if isinstance(each, ThroughputSample)]
+        return max(instants, default=None)
+
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._since(SaveSample, job, since)
 

@@ -135,8 +135,8 @@ def unmeasured(situation: Situation) -> Hold | None:
 
 
 def unsaved(situation: Situation) -> Hold | None:
-    """A resize stops the workers; without a checkpoint all of their work would be lost."""
-    if situation.checkpointed:
+    """A resize stops the workers, where it does; without a checkpoint all of their work is lost."""
+    if situation.checkpointed or situation.in_process:
         return None
     lost = duration(situation.unsaved_seconds)
     return Hold(

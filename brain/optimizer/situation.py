@@ -69,6 +69,9 @@ class Situation:
     world_age_seconds: float
     #: Whether a completed save was seen or is declared.
     checkpointed: bool
+    #: Whether its workers go over into another world without being ended, so that none of their
+    #: work is lost.
+    in_process: bool = False
     #: Training that a stop now would lose.
     unsaved_seconds: float
     #: What a change costs without training, and how many of the job's own changes say so.

@@ -54,6 +54,10 @@ class TelemetryStore(Protocol):
         """Throughput samples of all workers of a job, oldest first."""
         ...
 
+    def newest(self, job: JobId) -> datetime | None:
+        """When the newest throughput sample of a job was measured; None where none is kept."""
+        ...
+
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         """Completed checkpoints of a job, oldest first."""
         ...

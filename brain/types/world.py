@@ -134,6 +134,8 @@ class WorldReport:
     #: Old world's last step to new world's first one; with STEPPING.
     downtime_seconds: float | None = None
     steps_redone: int | None = None
+    #: Whether all its workers can go over into another world without being ended; with STEPPING.
+    elastic: bool = False
     #: Checkpoint that the world was seen to load.
     loaded: str | None = None
     exit_code: int | None = None
@@ -159,6 +161,8 @@ class World:
     ended_at: datetime | None = None
     downtime_seconds: float | None = None
     steps_redone: int | None = None
+    #: Whether all its workers can go over into another world without being ended.
+    elastic: bool = False
     detail: str = ""
     #: Why it was lost, or stood still; None where neither happened.
     diagnosis: Diagnosis | None = None

@@ -117,6 +117,7 @@ class Books:
             else 0
             if watch.in_process
             else past.redone(watch.loaded),
+            elastic=watch.elastic >= watch.replicas,
             loaded=watch.loaded[-1] if watch.loaded else None,
         )
         begun = 0 if past is None else past.at(watch.loaded, self.ledger.begun)

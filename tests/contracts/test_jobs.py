@@ -15,11 +15,20 @@ from brain.errors import (
 )
 from brain.ports import Stores
 from brain.types.allocation import Allocation
-from brain.types.job import Batch, Intent, JobId, JobState, Policy, PolicyMode, Secret
+from brain.types.job import (
+    Batch,
+    Intent,
+    JobId,
+    JobState,
+    ObjectCondition,
+    Policy,
+    PolicyMode,
+    Secret,
+)
 from brain.types.plan import Approval, Outcome, PlanState, Verdict
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName, Resources
-from tests.builders import JOB, at, document, finished, job, plan, recommendation
+from tests.builders import JOB, NOW, at, document, finished, job, plan, recommendation
 
 LOCAL = PoolName("local")
 
@@ -41,6 +50,7 @@ class TestJobStore:
             failures=2,
             exit_code=-9,
             state=JobState.FAILED,
+            conditions=(ObjectCondition(type="Feasible", status=None, reason="New", since=NOW),),
             finished_at=at(0.000001),
         )
         with stores.transaction() as t:

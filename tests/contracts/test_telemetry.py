@@ -10,6 +10,7 @@ import pytest
 from brain.errors import BadInput
 from brain.ports import Point, Stores
 from brain.series import METRICS
+from brain.types.job import JobId
 from brain.types.telemetry import GpuReading, Losses, Phase, Receipt, Sample
 from tests.builders import JOB, NOW, at, host, loss, save, throughput
 
@@ -91,6 +92,12 @@ class TestTelemetryStore:
             found = t.telemetry.throughput(JOB, since=elsewhere)
             assert [each.sequence for each in found] == [1, 2]
             assert [each.sequence for each in t.telemetry.hosts(JOB, since=at(2))] == [2]
+
+    def test_says_when_the_newest_was_measured(self, stores: Stores) -> None:
+        kept(stores, throughput(3), throughput(1), host(5))
+        with stores.transaction() as t:
+            assert t.telemetry.newest(JOB) == at(3)
+            assert t.telemetry.newest(JobId("another")) is None
 
     def test_mixes_neither_jobs_nor_epochs(self, stores: Stores) -> None:
         kept(

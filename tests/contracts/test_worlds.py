@@ -26,6 +26,7 @@ class TestWorldStore:
             ended_at=at(2),
             downtime_seconds=1.25,
             steps_redone=7,
+            elastic=True,
             detail="grown",
             diagnosis=Diagnosis(
                 kind=FailureKind.HANG,
@@ -60,7 +61,12 @@ class TestWorldStore:
 
     def test_replaces_named_replicas_and_keeps_the_others(self, stores: Stores) -> None:
         gone = replica(
-            1, state=ReplicaState.EXITED, exit=ReplicaExit.LEFT, exit_code=0, ended_at=at(5)
+            1,
+            state=ReplicaState.EXITED,
+            exit=ReplicaExit.LEFT,
+            exit_code=0,
+            ended_at=at(5),
+            unfit="it is slow",
         )
         with stores.transaction() as t:
             t.worlds.put_replicas(JOB, [replica(10), replica(1), replica(1, role="ps")])

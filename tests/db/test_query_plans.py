@@ -32,6 +32,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "plans of a job": lambda t: t.plans.of(JOB),
     "inbox": lambda t: t.plans.page(after=(NOW, JOB, 1), size=10),
     "recent throughput": lambda t: t.telemetry.throughput(JOB, since=NOW, epoch=1),
+    "newest throughput": lambda t: t.telemetry.newest(JOB),
     "recent hosts": lambda t: t.telemetry.hosts(JOB, since=NOW),
     "losses": lambda t: t.telemetry.losses(JOB),
     "retirement": lambda t: t.telemetry.retire(raw_before=NOW, means_before=NOW),

@@ -65,6 +65,12 @@ def test_guard(fields: dict[str, Any], code: str):
     assert decision.explanation.next_step
 
 
+def test_a_world_that_changes_in_process_needs_no_checkpoint():
+    unsaved = situation(WASTEFUL, at=4, checkpointed=False, in_process=True)
+
+    assert recommend(unsaved).target.replicas == 1
+
+
 def test_a_world_far_smaller_than_what_stands_decides_nothing():
     partial = situation({1: 100.0})
     standing = replace(partial, current=replace(partial.current, replicas=4))

@@ -22,8 +22,6 @@ from brain.views import WorkerView
 #: What "now" means for throughput, and how finely its scatter is looked at.
 WINDOW = timedelta(minutes=1)
 _SLICES = 12
-#: Where the last minute is silent, the newest sample is looked for in these spans.
-_LOOK_BACK = (timedelta(hours=1), timedelta(days=1))
 #: 5th to 95th percentile of a normal, in standard errors.
 _NINETY_PERCENT = 1.645
 #: A worker so much slower than the median of its peers is called a straggler.
@@ -154,14 +152,14 @@ class Seen:
         )
 
     def _heard(self) -> Sequence[ThroughputSample]:
-        """The samples of the last minute; where there are none, the last ones there were."""
+        """The samples of the last minute; where there are none, those of the last one that had."""
         if self._world is None:
             return ()
-        for span in (WINDOW, *_LOOK_BACK):
-            samples = self._tx.telemetry.throughput(self._job.id, since=self._now - span)
-            if samples:
-                return samples
-        return ()
+        job, telemetry = self._job.id, self._tx.telemetry
+        if samples := telemetry.throughput(job, since=self._now - WINDOW):
+            return samples
+        newest = telemetry.newest(job)
+        return () if newest is None else telemetry.throughput(job, since=newest - WINDOW)
 
     def _last(self) -> ThroughputSample | None:
         return next((s for s in reversed(self._samples) if s.place.rank == 0), None)

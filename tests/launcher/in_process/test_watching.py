@@ -1,9 +1,14 @@
 """What is known of a world that was formed in process: when it is complete, how it failed."""
 
 import base64
+from pathlib import Path
 from typing import Any, cast
 
+from brain.types.world import WorldReport
 from launcher import frames
+from launcher.replica import JobPlace
+from launcher.worlds.books import Books
+from launcher.worlds.link import Reports
 from launcher.worlds.staying import Staying
 from launcher.worlds.watch import Watch
 from tests.launcher.building import a_world
@@ -57,3 +62,19 @@ def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> No
     staying.over(5)
     staying.tell_again()
     assert told == [frames.Post(epoch=5, key="ends/0", value=b"h 1")]
+
+
+def test_brain_is_told_whether_workers_can_go_over(tmp_path: Path) -> None:
+    told: list[WorldReport] = []
+
+    class Told(Reports):
+        def put(self, report: WorldReport) -> Path | None:
+            told.append(report)
+            return None
+
+    books = Books("job", JobPlace(tmp_path), Told(tmp_path / "reports", None), print)
+    watch = grown()
+    books.tell_stepping(watch)
+    watch.elastic.remove(12)
+    books.tell_stepping(watch)
+    assert [report.elastic for report in told] == [True, False]
