@@ -20,7 +20,7 @@ from brain.types.sharing import JobShare
 from brain.views import NodeView, PoolView, TokenView
 
 NODE_COLUMNS = (
-    output.Column[NodeView]("STATE", lambda node: "ready" if node.ready else "silent"),
+    output.Column[NodeView]("STATE", lambda node: _state_of(node)),
     output.Column[NodeView]("NODE", lambda node: node.name),
     output.Column[NodeView]("ACCELERATOR", lambda node: node.accelerator),
     output.Column[NodeView]("CPU", lambda node: _cores(node.reserved, node.capacity), right=True),
@@ -248,6 +248,14 @@ def doctor(cluster: bool, **asked: Any) -> None:
         broken |= finding.level == "bad"
     if broken:
         raise click.exceptions.Exit(1)
+
+
+def _state_of(node: NodeView) -> str:
+    if not node.ready:
+        return "silent"
+    if node.left:
+        return f"left by {', '.join(each.job_name for each in node.left)}"
+    return "ready" if node.schedulable else "drained"
 
 
 def _cores(reserved: Resources, capacity: Resources) -> str:
