@@ -55,6 +55,8 @@ class Known:
     created_at: datetime
     #: None while its object is there and its job is not over.
     ended_at: datetime | None = None
+    #: DLRover's master runs it, as its object says: an operator of ours reads its pods.
+    advised: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

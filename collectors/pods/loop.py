@@ -78,6 +78,8 @@ class ClusterCollector:
         #: Jobs that Brain knows, and those that it did not, with when to ask again.
         self._known: set[JobId] = set()
         self._strange: dict[JobId, float] = {}
+        #: Jobs whose replicas an operator tells of; their objects may go before their pods.
+        self._advised: set[JobId] = set()
         self._told: dict[JobId, object] = {}
         self._troubles: tuple[Trouble, ...] = ()
         self._refused: dict[str, str] = {}
@@ -153,7 +155,8 @@ class ClusterCollector:
         self._refused.pop("jobs", None)
 
     async def _tell(self, found: Look, now: datetime) -> None:
-        for report in reports.reports(self._stays, self._known, now):
+        self._advised |= {job.job for job in found.jobs.all if job.advised}
+        for report in reports.reports(self._stays, self._known - self._advised, now):
             said = report.replicas, report.waiting
             if self._told.get(report.job) != said:
                 await self._send("replicas", calls.report_replicas(report))

@@ -24,6 +24,8 @@ JOB_KINDS = (
 )
 #: Conditions and phases by which a job's object says that it is over.
 _OVER = ("Succeeded", "Failed", "Complete", "Cancelled")
+#: ``spec.managedBy`` of jobs that DLRover's own master runs.
+_DLROVER = "dlrover"
 METRICS = "apis/metrics.k8s.io/v1beta1"
 #: What mends a source, by its name.
 REMEDIES: Mapping[str, str] = {
@@ -231,6 +233,7 @@ def _known(kind: str, obj: Object) -> Known:
         name=meta.get("name", ""),
         created_at=created_at,
         ended_at=next((at for at in ended if at is not None), None),
+        advised=(obj.get("spec") or {}).get("managedBy") == _DLROVER,
     )
 
 

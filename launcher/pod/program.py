@@ -20,6 +20,8 @@ from launcher.worlds.watch import Ledger
 #: Names by which a shell finds us instead of what the image has.
 _OURS = ("dlrover-run", "brain-run")
 _LOOK_SECONDS = 0.1
+#: Before the words of the command, in which Kubernetes has put values for ``$(NAME)``.
+RUN = "--run"
 #: Variables of ours that no worker needs.
 _PRIVATE = ("BRAIN_POD", "BRAIN_POD_HOME", "BRAIN_POD_FILES")
 
@@ -65,8 +67,12 @@ def main(argv: Sequence[str] = ()) -> int:
     except (KeyError, BadInput) as bad:
         sys.stderr.write(f"brain: BRAIN_POD cannot be used ({bad}); the scaler sets it\n")
         return 2
-    home, files = Path(environment["BRAIN_POD_HOME"]), Path(environment["BRAIN_POD_FILES"])
-    if argv[:1] == ["--"]:
+    home, files = Path(environment["BRAIN_POD_HOME"], "home"), Path(environment["BRAIN_POD_FILES"])
+    # The volume itself is root's, and whoever runs here need not be.
+    home.mkdir(mode=0o700, exist_ok=True)
+    if argv[:1] == [RUN]:
+        told = replace(told, command=tuple(argv[1:]))
+    elif argv[:1] == ["--"]:
         told = replace(told, command=tuple(argv[1:]), shell=False, directory=os.getcwd())
     environment.update(told.exports)
     if told.directory:

@@ -202,6 +202,15 @@ def test_nodes_and_foreign_replicas_are_told(tmp_path: Path):
     ]
 
 
+def test_replicas_of_an_advised_job_are_its_operators_to_tell(tmp_path: Path):
+    meta = {"name": "digits", "namespace": "team", "uid": JOB, "creationTimestamp": stamp(0)}
+    advised = {"metadata": meta, "spec": {"managedBy": "dlrover"}}
+
+    _, brain = asyncio.run(look(Listing(cluster(**{JOBS: [advised]})), tmp_path))
+
+    assert brain.told == []
+
+
 def test_jobs_that_brain_does_not_know_are_counted(tmp_path: Path):
     meta = {"name": "digits", "namespace": "team", "uid": "other", "creationTimestamp": stamp(0)}
 

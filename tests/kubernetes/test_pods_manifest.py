@@ -1,9 +1,17 @@
 """The pod of one replica, from the job's template and the wish."""
 
 import json
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from brain.types.job import JobId
+from launcher.pod.program import RUN
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery import Object
@@ -83,6 +91,31 @@ def test_our_agent_stands_in_front_of_the_articles_command():
     assert told["command"][:3] == ["dlrover-run", "--network-check", "--nnodes=1:10"]
     assert (told["job"], told["replica"], told["brain_url"]) == (UID, 0, "http://brain:8080")
     assert made["spec"]["initContainers"][0]["image"] == "brain:1"
+
+
+def test_the_command_stands_where_kubernetes_puts_values_into_it():
+    made = pod(jobs.job("python", "train.py", "--data=$(DATA)"))
+
+    assert main(made)["args"] == [RUN, "python", "train.py", "--data=$(DATA)"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
+def test_the_agent_is_copied_into_a_volume_that_is_roots_by_a_user_who_is_not():
+    (copy,) = pod(jobs.job("brain-run", "t.py"))["spec"]["initContainers"]
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        image, volume = Path(made, "image"), Path(made, "volume")
+        (image / "bin").mkdir(parents=True)
+        (image / "bin" / "python3").write_text("#!")
+        volume.mkdir()
+        volume.chmod(0o777)
+        words = [
+            w.replace(" /brain", f" {volume}").replace("/opt/brain", str(image))
+            for w in copy["command"]
+        ]
+        subprocess.run(words, user=65532, group=65532, extra_groups=[], check=True, timeout=60)
+
+        assert (volume / "bin" / "python3").read_text() == "#!"
 
 
 def test_switched_off_by_annotation_the_command_stays_as_it_is():
@@ -191,6 +224,15 @@ def test_volcano_admits_where_it_is_installed():
     assert found["spec"]["schedulerName"] == "volcano"
     assert found["metadata"]["annotations"][gang.GROUP] == "digits-edljob-worker"
     assert not gang.gated(found)
+
+
+@pytest.mark.parametrize("job", ["digits", "7b", "a" * 63, "a" * 62 + "b", "0" * 63])
+@pytest.mark.parametrize("role", ["worker", "ps", "chief", "evaluator"])
+def test_services_have_names_that_kubernetes_takes_whatever_the_job_is_called(job: str, role: str):
+    name = identity.service_name(job, role)
+
+    assert re.fullmatch("[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{name}-16384")
+    assert name != identity.service_name(f"{job[:-1]}c", role)
 
 
 def test_a_job_may_keep_volcano_away():

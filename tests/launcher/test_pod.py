@@ -8,7 +8,7 @@ from pathlib import Path
 
 from brain import wire
 from launcher.pod.place import Place, read_place
-from launcher.pod.program import PodIntent, intent
+from launcher.pod.program import RUN, PodIntent, intent
 from launcher.pod.seat import PodSeat
 from launcher.replica import ReplicaIntent
 from tests.launcher.sights import members
@@ -90,4 +90,19 @@ def test_behind_a_shell_the_launchers_names_are_ours(tmp_path: Path):
     run = [sys.executable, "-m", "launcher.pod"]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
 
-    assert done.stdout.splitlines() == [str(tmp_path / "shims" / "dlrover-run"), "said"]
+    assert done.stdout.splitlines() == [str(tmp_path / "home" / "shims" / "dlrover-run"), "said"]
+
+
+def test_a_command_is_run_with_the_values_that_kubernetes_put_into_it(tmp_path: Path):
+    asked = PodIntent(
+        job="uid", name="digits", replica=3, command=("sh", "$(NAME)"), shell=True, port=29399
+    )
+    environment = os.environ | {
+        "BRAIN_POD": wire.encode(asked).decode(),
+        "BRAIN_POD_HOME": str(tmp_path),
+        "BRAIN_POD_FILES": str(tmp_path),
+    }
+    run = [sys.executable, "-m", "launcher.pod", RUN, "sh", "-c", "echo value"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "value\n"

@@ -3,6 +3,7 @@
 Identity is apart from rank: the id of a replica is never used again, its rank may be.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ TORCHRUN = f"{DOMAIN}/torchrun"
 
 WORKER = "worker"
 _MASTER = re.compile(r"elasticjob-(.+)-dlrover-master")
+#: Of 63 characters, so that `-16384` finds room behind them.
+_SERVICE_LENGTH = 57
 
 
 def pod_name(job: str, type: str, id: int) -> str:
@@ -55,8 +58,22 @@ def pod_name(job: str, type: str, id: int) -> str:
 
 
 def service_name(job: str, type: str) -> str:
-    """The headless service of a type's replicas."""
-    return f"{job}-edljob-{type}"
+    """The headless service of a type's replicas, and the domain of its pods.
+
+    A name of a job may begin with a digit and have 63 characters; one of a service may not, with a
+    rank behind it. The digest keeps apart what is alike then.
+
+    >>> service_name("digits", "worker")
+    'digits-edljob-worker'
+    >>> service_name("7b", "worker")
+    'j-7b-925a7bf1-edljob-worker'
+    """
+    tail = f"-edljob-{type}"
+    if job[0].isalpha() and len(job) + len(tail) <= _SERVICE_LENGTH:
+        return job + tail
+    digest = hashlib.sha256(job.encode()).hexdigest()[:8]
+    room = _SERVICE_LENGTH - len(f"j--{digest}{tail}")
+    return f"j-{job[:room].rstrip('-')}-{digest}{tail}"
 
 
 def secret_name(job: str) -> str:

@@ -20,6 +20,8 @@ from scaler.kubernetes.pods.sight import RESTART
 HOME, FILES = "/brain", "/var/run/brain"
 #: Where an agent answers, unless the pod has its host's network.
 AGENT_PORT = 29399
+#: Before a command's words, as ``launcher.pod`` takes them.
+_RUN = "--run"
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
 #: Of a container that copies our files, where the job's own says nothing.
@@ -215,7 +217,8 @@ def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command
     injection = order.injection
     assert injection is not None
     main["command"] = [injection.python, "-E", "-P", "-m", "launcher.pod"]
-    main["args"] = []
+    # Kubernetes puts values for $(NAME) into a container's words, and knows all that it was given.
+    main["args"] = [_RUN, *command.argv]
     main["env"] = merged(
         [
             {"name": "BRAIN_POD", "value": json.dumps(intent(order, command, main))},
@@ -236,7 +239,8 @@ def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command
             "name": "brain-agent",
             "image": injection.image,
             "imagePullPolicy": injection.pull_policy,
-            "command": ["cp", "-dR", "--preserve=mode,timestamps", "/opt/brain/.", HOME],
+            # What is in it, not itself: the volume is root's, and this container seldom is.
+            "command": ["sh", "-c", f"cp -dR --preserve=mode,timestamps /opt/brain/* {HOME}"],
             "volumeMounts": [{"name": _VOLUME, "mountPath": HOME}],
             **_like(main),
         }
