@@ -120,7 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--token-file", type=Path, help="default: scaler.token in the home")
     cluster.add_argument("--pods-url", help="the service as pods reach it; default: --url")
     cluster.add_argument(
-        "--agent-image", help="image with our agent, copied into each pod; none: jobs stay as is"
+        "--agent-image",
+        help="image with our agent, copied into each pod; own: this one's; none: jobs stay as is",
     )
     cluster.add_argument("--agent-python", help="interpreter of an agent that jobs' images have")
     cluster.add_argument(

@@ -19,6 +19,7 @@ from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import JobId, PolicyMode
 from brain.views import JobWish
 from scaler.kubernetes.backend import KubernetesBackend
+from scaler.kubernetes.beside.itself import injected
 from scaler.kubernetes.brain import BrainDoor
 from scaler.kubernetes.jobs import JOB, Jobs, Rules
 from scaler.kubernetes.kinds import ElasticJob
@@ -108,7 +109,7 @@ class Operator:
         self._stop = threading.Event()
         self._client = client or BrainClient(options.url, options.token)
         self.brain = BrainDoor(self._client, options.pool)
-        self._volcano = False
+        self._volcano, self._injection = False, options.injection
         self._wire()
 
     def _wire(self) -> None:
@@ -203,8 +204,14 @@ class Operator:
                 self._client.close()
 
     def discover(self) -> None:
-        """Find out what is installed here that admits gangs."""
-        self._volcano = volcano_serves(self._cluster, self._options.namespaces)
+        """Find out what is installed here that admits gangs, and which image this is.
+
+        Raises:
+            BadInput: that cannot be known.
+        """
+        options = self._options
+        self._volcano = volcano_serves(self._cluster, options.namespaces)
+        self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: JobWish) -> int:
         """Replicas that a job has beside those of its world, because they make no whole unit."""
@@ -231,7 +238,7 @@ class Operator:
     def _house(self) -> House:
         options = self._options
         return House(
-            injection=options.injection,
+            injection=self._injection,
             brain_url=options.pods_url or options.url,
             volcano=self._volcano,
         )

@@ -128,6 +128,13 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         group="",
+        resources=("pods",),
+        verbs=("get",),
+        scope=Scope.OWN,
+        why="reads from its own pod which image to copy into jobs",
+    ),
+    Right(
+        group="",
         resources=("nodes",),
         verbs=_READ,
         scope=Scope.CLUSTER,

@@ -1,0 +1,42 @@
+"""What an operator knows of its own pod."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from brain.errors import BadInput
+from scaler.kubernetes.beside.itself import injected
+from scaler.kubernetes.machinery.cluster import Cluster, Forbidden
+from scaler.kubernetes.pods.manifest import Injection
+
+OWN = Injection(image="own")
+
+
+def reading(pod: Callable[[], dict[str, Any]]) -> Cluster:
+    return cast(Cluster, SimpleNamespace(get=lambda kind, namespace, name: pod()))
+
+
+def forbidden() -> dict[str, Any]:
+    raise Forbidden("pods are forbidden")
+
+
+def test_the_agents_image_may_be_that_of_the_operators_own_container():
+    own = {"name": "scaler", "image": "registry.example/brain:2"}
+    pod = {"spec": {"containers": [{"name": "mesh", "image": "proxy:1"}, own]}}
+
+    found = injected(OWN, reading(lambda: pod), "brain", {"POD_NAME": "scaler-0"})
+
+    assert found == Injection(image="registry.example/brain:2")
+
+
+@pytest.mark.parametrize("environ", [{}, {"POD_NAME": "scaler-0"}])
+def test_an_operator_that_cannot_know_it_says_what_to_do(environ: dict[str, str]):
+    with pytest.raises(BadInput, match="or name the image"):
+        injected(OWN, reading(forbidden), "brain", environ)
+
+
+@pytest.mark.parametrize("said", [None, Injection(image="brain:1"), Injection(image=None)])
+def test_what_was_named_is_not_asked_for(said: Injection | None):
+    assert injected(said, reading(forbidden), "brain", {}) == said
