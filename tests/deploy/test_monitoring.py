@@ -74,7 +74,7 @@ ASKED = list(expressions())
 
 def names_in(expr: str) -> set[str]:
     """Metrics that a PromQL expression reads."""
-    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(by|without) *\([^)]*\)", " ", expr)
+    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(by|without|on) *\([^)]*\)", " ", expr)
     return set(re.findall(r"[a-z_][a-z_0-9]*", bare)) - _WORDS
 
 
@@ -95,6 +95,17 @@ def test_every_metric_that_is_asked_for_is_exposed_with_those_labels(
     assert names <= EXPOSED.keys()
     known = {label for name in names for label in EXPOSED[name]}
     assert labels_in(expr) <= known | _ADDED
+
+
+#: What tells our operator's series from those of all others in a cluster.
+_OURS = ('name="brain-scaler"', '=~"elasticjob|scaleplan|published"')
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=[name for name, _ in ASKED])
+def test_metrics_that_every_operator_has_are_asked_of_ours_alone(asked: tuple[str, str]) -> None:
+    _, expr = asked
+    shared = names_in(expr) & exposed(OperatorMetrics().registry).keys()
+    assert not shared or any(each in expr for each in _OURS)
 
 
 def anchors() -> set[str]:
