@@ -79,6 +79,8 @@ def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
 def _trust(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     authority = _content(cluster, "certificate-authority")
     context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     if certificate and key:
         with tempfile.NamedTemporaryFile() as file:

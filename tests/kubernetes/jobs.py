@@ -69,7 +69,8 @@ def job(
     if command:
         container["command"] = list(command)
     if resources:
-        container["resources"] = {"requests": resources}
+        devices = {name: amount for name, amount in resources.items() if "/" in name}
+        container["resources"] = {"requests": resources, "limits": devices}
     role = {"template": {"spec": here({"containers": [container]})}, **worker}
     return {
         "apiVersion": "elastic.iml.github.io/v1alpha1",

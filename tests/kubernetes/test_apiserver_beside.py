@@ -55,7 +55,7 @@ def test_a_pod_that_asks_for_nothing_fails_a_quota_of_it(http: httpx2.Client) ->
     hard = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "3"}}}
     http.post(f"{DEFAULT}/resourcequotas", json=hard)
     told = http.post(f"{DEFAULT}/pods", json=pod("a")).json()["message"]
-    assert "failed quota: q: must specify requests.cpu" in told
+    assert "failed quota: q: must specify requests.cpu for: " in told
 
 
 def test_bare_nothing_goes_with_its_owner_and_namespaces_stay(bare: Server) -> None:

@@ -129,6 +129,29 @@ def test_a_job_that_is_listed_no_more_is_asked_about_once():
     assert list(brain.views()) == ["a"]
 
 
+class Overtaken(Listing):
+    """A job comes while the list is on its way, made before that."""
+
+    def _all(self) -> dict[JobId, Any]:
+        found = super()._all()
+        self._learn(a_view("new", JobState.QUEUED))
+        return found
+
+    def detail(self, job: JobId) -> Any:
+        return SimpleNamespace(job=a_view(job, JobState.QUEUED))
+
+
+def test_a_job_that_came_while_the_list_was_made_has_not_ended():
+    brain = Overtaken("a")
+    brain.look()
+    queued = brain.view(JobId("new"))
+    brain.listed = ("a", "new")
+    Listing.look(brain)
+
+    assert cast(Any, queued).state is JobState.QUEUED
+    assert cast(Any, brain.view(JobId("new"))).state is JobState.RUNNING
+
+
 def test_a_job_that_ended_before_this_operator_began_is_recalled():
     brain = Listing()
     brain.look()

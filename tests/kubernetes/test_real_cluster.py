@@ -10,12 +10,15 @@ from scaler.kubernetes.machinery.cluster import POD, Cluster, connect
 from tests.kubernetes import clusters
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.hands import NODES
 from tests.kubernetes.eventually import eventually
 from tests.kubernetes.kubelet import FakeKubelet
 from tests.kubernetes.real import RealCluster
 from tests.kubernetes.scheduling import Scheduler
 
 PODS = "/api/v1/namespaces/default/pods"
+RBAC = "rbac.authorization.k8s.io"
+ROLES = f"/apis/{RBAC}/v1/clusterroles"
 
 
 @pytest.fixture
@@ -99,8 +102,20 @@ def test_it_leaves_nothing_behind(server: Server, tmp_path: Path) -> None:
     with httpx2.Client(base_url=cluster.url, timeout=60) as http:
         http.post("/api/v1/namespaces", json={"metadata": {"name": "brain-x"}})
         http.post("/api/v1/namespaces/brain-x/pods", json=pod("p"))
+        for name in ("brain-x-brain-scaler", "others"):
+            http.post(ROLES, json={"metadata": {"name": name}, "rules": []})
     cluster.close()
 
     names = [one["metadata"]["name"] for one in server.objects("namespaces")]
     assert (server.objects("nodes"), server.objects("pods")) == ([], [])
     assert "brain-x" not in names
+    assert [one["metadata"]["name"] for one in server.objects("clusterroles", RBAC)] == ["others"]
+
+
+def test_a_node_of_the_clusters_own_is_never_replaced(real: RealCluster, server: Server) -> None:
+    server.hands.create(NODES, {"metadata": {"name": "n0"}})
+
+    with pytest.raises(AssertionError, match="a node n0 of its own"):
+        real.hands.create(NODES, {"metadata": {"name": "n0"}})
+
+    assert len(server.objects("nodes")) == 1

@@ -135,7 +135,7 @@ _EXCEEDED = re.compile(
     r"exceeded quota: (?P<name>[^,]+), requested: (?P<asked>[^:]*), used: (?P<used>[^:]*), "
     r"limited: (?P<most>[^ ]*)"
 )
-_UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^ ]*)")
+_UNSAID = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<fields>[^()]*)")
 
 
 def over_quota(refusal: str) -> Quota | None:
@@ -143,9 +143,12 @@ def over_quota(refusal: str) -> Quota | None:
 
     >>> over_quota("exceeded quota: q, requested: cpu=2, used: cpu=3, limited: cpu=4 (403)").never
     False
+    >>> over_quota("failed quota: q: must specify cpu for: main; memory for: main").message
+    'quota q wants cpu, memory of every container; add them'
     """
     if unsaid := _UNSAID.search(refusal):
-        name, fields = unsaid["name"], unsaid["fields"]
+        name, said = unsaid["name"], unsaid["fields"].split(";")
+        fields = ", ".join(each.partition(" for:")[0].strip() for each in said)
         return Quota(f"quota {name} wants {fields} of every container; add them", never=True)
     found = _EXCEEDED.search(refusal)
     if found is None:

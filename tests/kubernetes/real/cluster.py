@@ -26,6 +26,9 @@ from tests.kubernetes.real.passing import Passing, Upstream
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _NAMESPACES = ("", "namespaces")
+_RBAC = "rbac.authorization.k8s.io"
+#: What an installation makes outside its namespace, under names that begin with it.
+_OUTSIDE = ((_RBAC, "clusterrolebindings"), (_RBAC, "clusterroles"))
 #: How long somebody who makes service accounts may take for the first one.
 _PROBE_SECONDS = 5.0
 #: What tests leave in namespaces that nobody empties.
@@ -53,8 +56,10 @@ class RealCluster(Listening):
         self.faults = Faults()
         self._passing = Passing(Upstream(*upstream_of(real)), self.faults)
         self._passing.made = self._remember
-        self.hands = Outside(real, beats=self.collects)
+        self.hands = Outside(real, controlled=self.collects)
         self._namespaces: list[str] = []
+        #: Those that were made through it, gone ones included.
+        self._made: set[str] = set()
         self._installed: list[str] = []
         self.start()
 
@@ -134,13 +139,23 @@ class RealCluster(Listening):
             self.discard(name)
         for name in self._installed:
             self._http.delete(path(_DEFINITIONS, ("", name)))
+        for resource in _OUTSIDE if self._made else ():
+            self._take_back(resource)
         self.hands.close()
         self._http.close()
         super().close()
 
+    def _take_back(self, resource: tuple[str, str]) -> None:
+        """Delete what was made for a namespace of these tests."""
+        for obj in self.objects(resource[1], resource[0]):
+            name = obj["metadata"]["name"]
+            if any(name.startswith(f"{made}-") for made in self._made):
+                self._http.delete(path(resource, ("", name)))
+
     def _remember(self, name: str) -> None:
         if name:
             self._namespaces.append(name)
+            self._made.add(name)
 
 
 @cache

@@ -15,6 +15,7 @@ from tests.kubernetes.apiserver.core.store import Key, Resource
 from tests.kubernetes.apiserver.hands import NODES, PODS, Heard
 from tests.kubernetes.apiserver.wire.listening import Turns
 from tests.kubernetes.clusters import MARK, SCHEDULER, TAINT, client
+from tests.kubernetes.eventually import eventually
 
 T = TypeVar("T")
 
@@ -39,14 +40,15 @@ def path(resource: Resource, key: Key = ("", ""), door: str = "") -> str:
 class Outside:
     """Sees pods of our scheduler and nodes of our own alone. Reads ask the server every time."""
 
-    def __init__(self, kubeconfig: Path, *, beats: bool) -> None:
-        """``beats``: somebody takes nodes to be lost that are silent."""
+    def __init__(self, kubeconfig: Path, *, controlled: bool) -> None:
+        """``controlled``: somebody takes silent nodes to be lost, and makes service accounts."""
+        self._controlled = controlled
         self._turns = Turns("kubelets")
         self._http = client(kubeconfig, "kubelets")
         self._door = Cluster(connect(kubeconfig=str(kubeconfig)))
         self._ending = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
-        if beats:
+        if controlled:
             self._beating.start()
 
     def close(self) -> None:
@@ -123,14 +125,17 @@ class Outside:
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         if resource == NODES:
-            labels = {**(metadata.get("labels") or {}), MARK: "yes"}
-            spec = dict(obj.get("spec") or {})
-            spec["taints"] = [*(spec.get("taints") or ()), TAINT]
-            obj = {**obj, "metadata": {**metadata, "labels": labels}, "spec": spec}
-            self._http.delete(path(NODES, key))
+            obj = _marked(obj)
+            self._clear(key)
         _good(self._http.post(path(resource, (key[0], "")), json=obj))
         if obj.get("status"):
             self.write_status(resource, key, lambda _: obj["status"])
+        if resource == NODES:
+            # Every new node has it, and whoever takes it away again is slow, or not there.
+            self.write_taints(key[1], lambda had: [t for t in had if t["key"] != _NOT_READY])
+        if resource == _NAMESPACES and self._controlled:
+            # Until somebody has made it, every pod is refused.
+            eventually(lambda: self.find(_ACCOUNTS, (key[1], "default")))
 
     def delete(self, resource: Resource, key: Key, grace_seconds: int | None = None) -> None:
         """Delete as anybody does."""
@@ -154,6 +159,14 @@ class Outside:
 
     def serve_logs(self, logs: Callable[[str, str, str], bytes | None]) -> None:
         """Nobody asks these hands for logs: a real server asks a node's port, and there is none."""
+
+    def _clear(self, key: Key) -> None:
+        """Delete a node of ours that was left; the cluster's own are never touched."""
+        left = self.find(NODES, key)
+        if left is not None:
+            ours = MARK in (left["metadata"].get("labels") or {})
+            assert ours, f"the cluster has a node {key[1]} of its own; tests need that name"
+            self._http.delete(path(NODES, key))
 
     def _change(
         self, resource: Resource, key: Key, door: str, change: Callable[[Json], Json]
@@ -197,6 +210,18 @@ class Outside:
 
 
 _LEASES: Resource = ("coordination.k8s.io", "leases")
+_NAMESPACES: Resource = ("", "namespaces")
+_ACCOUNTS: Resource = ("", "serviceaccounts")
+#: Taint with which a node comes into being.
+_NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def _marked(node: Json) -> Json:
+    """Return a node of ours, which pods of others do not come to."""
+    metadata, spec = node["metadata"], dict(node.get("spec") or {})
+    labels = {**(metadata.get("labels") or {}), MARK: "yes"}
+    spec["taints"] = [*(spec.get("taints") or ()), TAINT]
+    return {**node, "metadata": {**metadata, "labels": labels}, "spec": spec}
 
 
 def _good(answer: httpx2.Response) -> Json:

@@ -184,6 +184,14 @@ def created(kind: Kind, obj: Json, priority_of: Callable[[str], tuple[int, str]]
             return obj
 
 
+def not_ready(node: Json) -> Json:
+    """Return a new node as it stays until a controller sees that it is ready."""
+    spec = dict(node.get("spec") or {})
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    spec["taints"] = [*(spec.get("taints") or ()), taint]
+    return {**node, "spec": spec}
+
+
 def causes(kind: Kind, old: Json | None, new: Json) -> list[Cause]:
     """Return everything that is wrong with ``new``, which replaces ``old`` (None: is new)."""
     metadata = new["metadata"]

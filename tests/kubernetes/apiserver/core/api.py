@@ -132,6 +132,8 @@ class Api:
             )
             raise invalid(kind.kind, kind.group, "", [cause])
         obj = admission.created(kind, obj, self._priority)
+        if kind.resource == ("", "nodes") and self.bare:
+            obj = admission.not_ready(obj)
         metadata = {
             **metadata,
             "uid": str(uuid.uuid4()),
@@ -146,7 +148,7 @@ class Api:
         if self.store.find(kind.resource, key) is not None:
             raise already_exists(kind.plural, kind.group, key[1])
         if kind.resource == ("", "pods"):
-            quota.check(self.store, obj)
+            quota.check(self.store, obj, counted=not self.bare)
         if ask.dry_run:
             return Stored(obj, key, 0)
         stored = self.store.put(kind.resource, key, obj)

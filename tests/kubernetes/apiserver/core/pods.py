@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.objects.errors import Cause, bad_request
-from tests.kubernetes.apiserver.objects.names import generated
+from tests.kubernetes.apiserver.objects.names import generated, label_causes
 from tests.kubernetes.apiserver.objects.quantities import canonical, parsed
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -211,6 +211,8 @@ def causes(pod: Mapping[str, Any]) -> Iterator[Cause]:
     spec = pod.get("spec") or {}
     if not spec.get("containers"):
         yield Cause("FieldValueRequired", "Required value", "spec.containers")
+    for name in ("hostname", "subdomain"):
+        yield from label_causes(f"spec.{name}", spec.get(name) or "")
     seen: set[str] = set()
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for kind in ("containers", "initContainers"):
@@ -231,9 +233,18 @@ def causes(pod: Mapping[str, Any]) -> Iterator[Cause]:
             yield from _request_causes(container.get("resources") or {}, where)
 
 
+def _extended(name: str) -> bool:
+    """Whether a resource is one that nodes tell of and that nobody gets more of than reserved."""
+    prefix = name.rpartition("/")[0]
+    return bool(prefix) and prefix != "kubernetes.io" and not prefix.endswith(".kubernetes.io")
+
+
 def _request_causes(resources: Mapping[str, Any], where: str) -> Iterator[Cause]:
     limits = resources.get("limits") or {}
     for name, wanted in (resources.get("requests") or {}).items():
+        if name not in limits and _extended(name):
+            message = "Required value: Limit must be set for non overcommitable resources"
+            yield Cause("FieldValueRequired", message, f"{where}.resources.limits")
         if name in limits and parsed(wanted) > parsed(limits[name]):
             message = (
                 f'Invalid value: "{wanted}": must be less than or equal to {name} limit of '

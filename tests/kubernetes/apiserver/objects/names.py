@@ -67,6 +67,14 @@ def name_causes(plural: str, name: str) -> Iterator[Cause]:
         yield _wrong("metadata.name", name, words)
 
 
+def label_causes(field: str, value: str) -> Iterator[Cause]:
+    """Yield what is wrong with a name within a domain; none is none."""
+    if len(value) > 63:
+        yield _wrong(field, value, "must be no more than 63 characters")
+    if value and not re.fullmatch(_LABEL, value):
+        yield _wrong(field, value, _LABEL_WORDS)
+
+
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
     prefix, slash, name = key.rpartition("/")
     if slash and not re.fullmatch(_SUBDOMAIN, prefix):
