@@ -128,7 +128,8 @@ class SqlTelemetry:
         return self._placed(_THROUGHPUT_OF_EPOCH, {"job": job, "since": since, "epoch": epoch})
 
     def newest(self, job: JobId) -> datetime | None:
-        return self._connection.execute(_NEWEST, {"job": job}).scalar_one()
+        found: datetime | None = self._connection.execute(_NEWEST, {"job": job}).scalar_one()
+        return found
 
     def saves(self, job: JobId, *, since: datetime) -> Sequence[SaveSample]:
         return self._placed(_SAVES, {"job": job, "since": since})
