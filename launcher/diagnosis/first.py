@@ -71,17 +71,22 @@ class Gone:
 def first(failed: Sequence[Failed]) -> tuple[Failed, Cause] | None:
     """The failure that the others follow from, with its cause; None where nothing failed."""
     found = [(each, cause(each.code, each.message, each.signs)) for each in failed if each.code]
-    # Of those that were asked to end, only those count that had failed of something by then.
+    unasked = [each for each, _ in found if not each.stopped]
+    asked_at = min((each.heard_at for each in unasked), default=None)
     own = [
         (each, why)
         for each, why in found
-        if not each.stopped or (why.words and not is_victim(why.kind))
+        if not each.stopped or (why.words and _by_itself(each, why, asked_at))
     ]
-    unasked = [each for each, _ in own if not each.stopped]
-    if unasked:
-        asked_at = min(each.heard_at for each in unasked)
-        own = [pair for pair in own if not pair[0].stopped or pair[0].at <= asked_at]
     return min(own, key=lambda pair: (is_victim(pair[1].kind), pair[0].at), default=None)
+
+
+def _by_itself(failed: Failed, why: Cause, asked_at: float | None) -> bool:
+    """Whether one that was asked to end had failed by then: a worker may be asked while it ends.
+
+    Where nobody failed unasked, a lost connection is what a stop looks like.
+    """
+    return not is_victim(why.kind) if asked_at is None else failed.at <= asked_at
 
 
 def diagnose(

@@ -1,6 +1,7 @@
 """Who failed first, of what, and what follows."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,11 @@ def test_of_two_bugs_the_one_that_was_raised_first_counts() -> None:
     assert found.rank == 1
 
 
-def test_a_rank_that_was_ended_while_its_error_was_on_its_way_out_is_the_first() -> None:
+TIMED_OUT = BUG.replace("KeyError: 3", "RuntimeError: Watchdog caught collective operation timeout")
+
+
+@pytest.mark.parametrize("said", [BUG, TIMED_OUT], ids=["a bug", "a collective that timed out"])
+def test_a_rank_that_was_ended_while_its_error_was_on_its_way_out_is_the_first(said: str) -> None:
     victim = failed(0, at=10, said=RESET)
     culprit = Failed(
         rank=1,
@@ -93,13 +98,18 @@ def test_a_rank_that_was_ended_while_its_error_was_on_its_way_out_is_the_first()
         node=NodeName("n"),
         code=-signal.SIGKILL,
         message="",
-        signs=Signs(traceback=BUG, lag_seconds=2.0),
+        signs=Signs(traceback=said, lag_seconds=2.0),
         heard_at=11,
         stopped=True,
     )
     found = diagnose([victim, culprit])
     assert found is not None
-    assert (found.rank, found.kind, found.exit_code) == (1, FailureKind.CODE, 1)
+    assert (found.rank, found.exit_code) == (1, 1)
+
+
+def test_a_rank_that_lost_its_peers_as_all_were_asked_to_end_is_no_failure() -> None:
+    asked = replace(failed(0, said=RESET), stopped=True)
+    assert diagnose([asked]) is None
 
 
 def test_ranks_that_were_asked_to_end_are_no_failures() -> None:
