@@ -15,7 +15,7 @@ from launcher import agent, replica
 from launcher.extras.console import say
 from launcher.pod.place import Place, read_place
 from launcher.replica import JobPlace, ReplicaEnd, ReplicaIntent
-from launcher.worlds.watch import Ledger
+from launcher.worlds.ledger import Ledger
 
 #: Names by which a shell finds us instead of what the image has.
 _OURS = ("dlrover-run", "brain-run")

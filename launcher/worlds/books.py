@@ -16,8 +16,9 @@ from brain.types.job import JobId
 from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
 from launcher.config import WorldDocument
 from launcher.replica import JobPlace, settle
+from launcher.worlds.ledger import Ledger
 from launcher.worlds.link import Reports
-from launcher.worlds.watch import Ledger, Watch
+from launcher.worlds.watch import Watch
 
 
 class Books:
