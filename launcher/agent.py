@@ -16,10 +16,13 @@ from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit
 from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
+from launcher.crew.orders import Crew
 from launcher.entrypoint import parse_command
 from launcher.extras import events
+from launcher.extras.collecting import keep_collector
 from launcher.extras.console import Discreet, say, write
 from launcher.following import addresses
+from launcher.following.participant import Ended, Participant
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
 from launcher.options import launch_config
@@ -36,8 +39,6 @@ from launcher.terms import (
 )
 from launcher.topology.asked import path_of
 from launcher.workers import failure_report, hand_on_error
-from launcher.worlds.collecting import keep_collector
-from launcher.worlds.crew import Crew
 from launcher.worlds.link import (
     Brain,
     BrainWish,
@@ -47,7 +48,6 @@ from launcher.worlds.link import (
     read_token,
     service_url,
 )
-from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.sight import Rules
 
 #: Exit code of an agent whose replica is run by another one already.

@@ -1,1 +1,3 @@
-"""What only some flags of torchrun ask for: binding to CPUs, other log layouts, events as JSON."""
+"""What agents do beside their workers, some of it only where a flag of torchrun asks for it:
+binding to CPUs, other log layouts, events as JSON; a collector, the script's batch, the console.
+"""

@@ -4,19 +4,33 @@
 is what DLRover's ElasticDataLoader reads, where ``--auto_tunning`` asked for that.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from brain.types.batch import BatchWish
+from launcher.extras.console import say
 from launcher.replica import write
 
 
 class BatchFile:
     """Written anew whenever the wish, or the world that it is split over, is another."""
 
-    def __init__(self, path: str | None) -> None:
-        self._path = None if path is None else Path(path)
+    def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
+        self._path, self._say = None if path is None else Path(path), say
         self._written: tuple[BatchWish, int] | None = None
         self._version = 0
+        #: Why it could not be written.
+        self._full = ""
+
+    def tell(self, wish: BatchWish | None, processes: int) -> None:
+        """As ``keep``; why it cannot be is said, once: it is tried again at every lease."""
+        try:
+            self.keep(wish, processes)
+            self._full = ""
+        except OSError as full:
+            if self._full != str(full):
+                self._full = str(full)
+                self._say(f"the script is not told its batch: {full}")
 
     def keep(self, wish: BatchWish | None, processes: int) -> None:
         """Have the file say what is wished of a world of so many workers.

@@ -1,1 +1,8 @@
-"""Who coordinates, and how an agent finds it."""
+"""An agent finds who coordinates its job, or becomes it, and takes part in its worlds.
+
+participant   the agent's part in the worlds of its job
+search        who coordinates
+leading       the agent's time as coordinator
+seats         where coordinators are found, and who may be one
+addresses     of this machine, as others reach it
+"""

@@ -49,6 +49,7 @@ from launcher.frames.joining import (
 from launcher.frames.looking import Check, Checked, Look, Looked
 from launcher.frames.memory import Fetch, Offer, Piece, Taken
 from launcher.frames.running import (
+    HEARTBEAT_SECONDS,
     Discard,
     Exited,
     Halt,
@@ -67,6 +68,7 @@ from launcher.frames.tokens import digest, same
 
 __all__ = [
     "ANY",
+    "HEARTBEAT_SECONDS",
     "INTRODUCTION_SECONDS",
     "LIMIT_BYTES",
     "Agree",

@@ -7,6 +7,9 @@ from launcher.frames.frame import Frame
 from launcher.memory.parts import Part
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
 
+#: Seconds between two heartbeats of an agent.
+HEARTBEAT_SECONDS = 0.5
+
 
 class Prepare(Frame, frozen=True, kw_only=True):
     """Start the workers of a world that is to come, and hold them at the gate.

@@ -8,8 +8,6 @@
     output        where what it prints goes
     sessions      the lines to those that can go over into another world
     values        what they are asked, announce, and end as
-    standstill    those that were stopped
-    room          whether a second set of them fits into memory
     stopping      they end, with everything that they started
     evidence      what this machine says of an end
     failures      what their error files say

@@ -25,11 +25,11 @@ from typing import Any
 from brain.types.world import ReplicaExit
 from launcher import agent
 from launcher.config import WorldDocument
+from launcher.crew.orders import Crew
+from launcher.following.participant import Ended, Participant
 from launcher.hang.dumps import Target
 from launcher.processes.values import LEASE_EXIT, Park, Progress, WorkerExit
 from launcher.rendezvous.settings import Settings
-from launcher.worlds.crew import Crew
-from launcher.worlds.participant import Ended, Participant
 from launcher.worlds.sight import Rules
 
 #: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.

@@ -13,9 +13,6 @@ from launcher.config import VERSION
 from launcher.frames import Connection
 from launcher.worlds.sight import AgentSeen
 
-#: Seconds between two heartbeats of an agent.
-HEARTBEAT_SECONDS = 0.5
-
 
 class Peer:
     """A connected agent."""
@@ -146,7 +143,8 @@ class Peers:
             until = max(heard + self._lease_seconds, now)
             await asyncio.sleep(until - now)
             late = self._clock() - until
-            if late > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said
+            # Where it is us who were stopped: hear first what was said.
+            if late > frames.HEARTBEAT_SECONDS:
                 for peer in self:
                     peer.heard_at += late
                 continue

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from launcher.worlds.collecting import keep_collector
+from launcher.extras.collecting import keep_collector
 from tests.launcher.building import soon
 
 

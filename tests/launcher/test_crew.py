@@ -7,8 +7,8 @@ from pathlib import Path
 
 from launcher import frames
 from launcher.config import LogConfig
+from launcher.crew.orders import Crew
 from launcher.memory.part import MemoryPart
-from launcher.worlds.crew import Crew
 from tests.launcher.building import a_config, a_world, soon
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from launcher.crew import room, standstill
 from launcher.memory import slots
-from launcher.processes import process, room, standstill
+from launcher.processes import process
 from launcher.replica import started_ticks
 
 #: As libraries do that give their process a title, and cut it in the middle of a character.

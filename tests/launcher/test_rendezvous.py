@@ -230,7 +230,7 @@ def test_the_agent_that_coordinates_may_go_like_any_other() -> None:
     with job() as agents:
         handlers = [agents.add() for _ in range(3)]
         agents.meet(*handlers)
-        seat = next(h for h in handlers if h._guest._participant._coordinator is not None)
+        seat = next(h for h in handlers if h._guest._participant._leading.coordinator is not None)
         rest = [each for each in handlers if each is not seat]
         lost(seat)
         for each in rest:

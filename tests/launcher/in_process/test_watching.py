@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from brain.types.world import WorldReport
 from launcher import frames
+from launcher.crew.staying import Staying
 from launcher.replica import JobPlace
 from launcher.worlds.books import Books
 from launcher.worlds.link import Reports
-from launcher.worlds.staying import Staying
 from launcher.worlds.watch import Watch
 from tests.launcher.building import a_world
 from tests.launcher.test_coordinator import an_exit

@@ -1,6 +1,9 @@
 """Workers that were stopped (SIGSTOP): neither alive nor dead, and all their peers wait."""
 
-from collections.abc import Iterable, Mapping
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 
@@ -20,6 +23,12 @@ class Standstill:
         stopped = [pid for pid, state in states.items() if state == "T"]
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
         return tuple(pid for pid, since in self._since.items() if now - since >= seconds)
+
+    def end(self, pids: Iterable[int], seconds: float, say: Callable[[str], None]) -> None:
+        """Give those up that were stopped for so long: their peers wait for them."""
+        for pid in self.overdue(states(pids), time.monotonic(), seconds):
+            say(f"process {pid} was stopped for {seconds:g} s and is ended; its world waits")
+            os.kill(pid, signal.SIGKILL)
 
 
 def states(pids: Iterable[int]) -> dict[int, str]:

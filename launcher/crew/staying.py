@@ -1,6 +1,8 @@
 """The agent's part in changes of the world that end no process: it passes words on, both ways."""
 
+import asyncio
 import base64
+import time
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -9,6 +11,11 @@ from launcher.config import WorldDocument
 from launcher.processes.environment import world_environment, world_place
 from launcher.processes.sessions import Message
 from launcher.workers import Workers
+
+#: Seconds that workers may take to end which have no place in the next world.
+_PARTING_SECONDS = 5.0
+#: Seconds between looks at them.
+_LOOK_SECONDS = 0.005
 
 
 class Staying:
@@ -64,7 +71,44 @@ class Staying:
         for local_rank in workers.sessions.here if workers.sessions is not None else ():
             self._plan(workers, local_rank, world, now=now)
 
-    def posted(self, post: frames.Post, *all_workers: Workers | None) -> None:
+    def unbuild(self, workers: Workers | None, epoch: int) -> None:
+        """What was being built as ``epoch`` does not come; 0: whatever was."""
+        coming = self.coming
+        if coming is None or epoch not in (0, coming.epoch):
+            return
+        self.coming = None
+        if workers is not None and workers.sessions is not None:
+            workers.sessions.tell("discard", epoch=coming.epoch)
+
+    def asked(
+        self,
+        asked: frames.Appoint | frames.Agree | frames.Post,
+        workers: Workers | None,
+        newcomers: Workers | None,
+    ) -> None:
+        """Pass on what is asked, or told, about a world that is being built."""
+        sessions = None if workers is None else workers.sessions
+        match asked:
+            case frames.Post():
+                self._posted(asked, workers, newcomers)
+            case frames.Appoint(epoch=epoch) if sessions is not None:
+                sessions.tell_one(0, "at", epoch=epoch)
+            case frames.Agree(epoch=epoch, step=step) if sessions is not None:
+                sessions.tell("propose", epoch=epoch, step=step)
+            case frames.Agree(epoch=epoch, step=step):  # newcomers make no step before
+                self._tell(frames.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
+
+    async def let_end(self, workers: Workers) -> None:
+        """Those that end by themselves get the time: they leave, or have failed and say why."""
+        count = len(workers.pids) if self.parting else self.failing
+        if self.parting and workers.sessions is not None:
+            workers.sessions.tell("go")
+        until = time.monotonic() + _PARTING_SECONDS
+        while len(workers.exits) < count and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+        self.parting, self.failing = False, 0
+
+    def _posted(self, post: frames.Post, *all_workers: Workers | None) -> None:
         """Pass on what another member of a world told."""
         self._posts[post.epoch][post.key] = post.value
         for workers in all_workers:

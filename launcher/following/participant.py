@@ -17,6 +17,8 @@ from brain.types.world import ReplicaExit
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.coordinator import Coordinator
+from launcher.crew.orders import Crew
+from launcher.following.leading import Leading
 from launcher.following.search import Found, Search
 from launcher.following.seats import Seat
 from launcher.frames import Connection
@@ -24,14 +26,9 @@ from launcher.memory.part import MemoryPart
 from launcher.network_check.measuring import measure
 from launcher.processes.values import Park, WorkerExit
 from launcher.workers import free_port
-from launcher.worlds.crew import Crew
-from launcher.worlds.peers import HEARTBEAT_SECONDS
 
 #: Seconds between two looks for a coordinator, doubled from the first to the second.
 _SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
-
-#: Seconds between two looks at the place where new agents look for the coordinator.
-_HOME_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +76,6 @@ class Participant:
         self._crew = crew(
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
-        self._coordinator: Coordinator | None = None
-        self._coordinating: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         #: Seconds without a word after which a coordinator is taken to hang.
         self._lease_seconds = lease_seconds
@@ -122,18 +117,24 @@ class Participant:
             last=lambda: self.last,
             say=self.say,
         )
+        self._leading = Leading(
+            self._search,
+            coordinate=lambda: self._coordinate(self, self._search.seat),
+            listen=self.listen,
+        )
         self._begun.set()
         self._status(self.address, "starting")
         self._handle_signals()
-        tasks = [
-            asyncio.create_task(work())
-            for work in (self._crew.obey, self._crew.warm, self._beat, self._keep_home)
-        ]
+        home = self._leading.keep_home(self._lead)
+        works = (self._crew.obey(), self._crew.warm(), self._beat(), home)
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             ended = await self._until_ended(tasks)
             await self._crew.end()
             await self._memory.drain(hurry=self._hurry.is_set())
-            await self._let_go()
+            if self._connection is not None:
+                await self._connection.close()
+            await self._leading.let_go()
             return ended
         finally:
             for task in tasks:
@@ -164,14 +165,14 @@ class Participant:
             if isinstance(hello, frames.Fetch | frames.Offer):
                 await self._memory.answer(hello, connection)
                 return
+            await self._begun.wait()
             if isinstance(hello, frames.Lead):
                 self._led(hello)
                 return
             if not isinstance(hello, frames.Hello):
                 raise BadInput(f"{type(hello).__name__} is not expected here")
-            await self._begun.wait()
-            if self._coordinator is not None:
-                await self._coordinator.accept(hello, connection)
+            if self._leading.coordinator is not None:
+                await self._leading.coordinator.accept(hello, connection)
             else:
                 epoch = 0 if self.last is None else self.last.epoch
                 connection.send(frames.Elsewhere(coordinator=self._search.following, epoch=epoch))
@@ -222,7 +223,7 @@ class Participant:
 
     def _connected(self, connection: Connection) -> None:
         self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
-        if self._coordinator is None:
+        if self._leading.coordinator is None:
             self.say(f"waiting: a place in the world coordinated at {self._search.following}")
         self._search.arrived()
         if self._crew.ready:  # it may have become so between hello and welcome
@@ -241,15 +242,13 @@ class Participant:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
-            self._stand_down()
-            if self.leaving is not None and self._coordinator is None:
+            self._leading.stand_down()
+            if self.leaving is not None and self._leading.coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
-            found = await self._search.look(own=self._coordinator is not None)
-            if found is False and self._coordinator is None and self._search.claim():
-                self._coordinator = self._coordinate(self, self._search.seat)
-                self._coordinating = asyncio.create_task(self._coordinator.run())
+            found = await self._search.look(own=self._leading.coordinator is not None)
+            if found is False and self._leading.begin():
                 continue
-            if isinstance(found, bool) and self._coordinator is None:
+            if isinstance(found, bool) and self._leading.coordinator is None:
                 # Even where another one answered: it may follow whom we found silent.
                 found = await self._search.look_again()
             if isinstance(found, Found):
@@ -257,49 +256,25 @@ class Participant:
             if isinstance(found, frames.Refused):
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
             if found is False and self.last is None and self._search.seat.home:
-                await self._listen_at_home()  # whoever coordinated died before our first world
+                # Whoever coordinated died before our first world.
+                await self._leading.listen_at_home()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SEEK_LAST_SECONDS)
 
     def _led(self, lead: frames.Lead) -> None:
-        """Somebody coordinates this very job: where it came before, it is followed."""
-        ours = lead.job == self.config.job and frames.same(lead.token_sha256, self._token_sha256)
-        if ours and self._coordinator is not None and self._coordinator.yields_to(lead):
-            self._search.leader = lead.coordinator
+        if lead.job == self.config.job and frames.same(lead.token_sha256, self._token_sha256):
+            self._leading.led(lead)
 
-    async def _keep_home(self) -> None:
-        """While this agent coordinates, be found where new agents look: by listening there, else by
-        telling whoever does; an agent that came back there would begin the job anew."""
-        while True:
-            await asyncio.sleep(_HOME_SECONDS)
-            away = self._coordinator is not None and self._search.seat.home
-            if not away or self.last is None or await self._listen_at_home():
-                continue
-            await self._search.tell_home(
-                frames.Lead(
-                    job=self.config.job,
-                    token_sha256=self._token_sha256,
-                    coordinator=self.address,
-                    epoch=self.last.epoch,
-                )
-            )
-
-    async def _listen_at_home(self) -> bool:
-        """Listen where new agents look, if that can be on this machine and nobody does."""
-        host, _, port = self._search.seat.home.rpartition(":")
-        try:
-            await self.listen(host.strip("[]") or None, int(port))
-        except (OSError, ValueError):
-            return False
-        self._search.seat.settle()
-        return True
-
-    def _stand_down(self) -> None:
-        """Follow, where another agent coordinates; a crash of ours is never swallowed."""
-        if self._coordinating is not None and self._coordinating.done():
-            self._coordinating.result()
-            self._coordinator = self._coordinating = None
-            self._search.stood_down()
+    def _lead(self) -> frames.Lead | None:
+        """What agents are told that look for a coordinator; None before the first world."""
+        if self.last is None:
+            return None
+        return frames.Lead(
+            job=self.config.job,
+            token_sha256=self._token_sha256,
+            coordinator=self.address,
+            epoch=self.last.epoch,
+        )
 
     def _welcomed(self, found: Found) -> Connection:
         self.welcomed_epoch = found.welcome.epoch
@@ -334,19 +309,6 @@ class Participant:
             port=free_port(self.host),
             topology=self.config.topology,
         )
-
-    async def _let_go(self) -> None:
-        """End as coordinator: with the job, or leaving it to a successor."""
-        if self._connection is not None:
-            await self._connection.close()
-        if self._coordinator is not None and self._coordinating is not None:
-            if self._coordinator.over:
-                await self._coordinating
-            else:
-                self._coordinating.cancel()
-                await asyncio.wait([self._coordinating])
-        if self._coordinator is not None:
-            self._search.seat.leave()
 
     def _hear(self, frame: frames.Frame) -> None:
         match frame:
@@ -388,13 +350,13 @@ class Participant:
         while True:
             self._crew.beat()
             self._crew.tell_progress(heard=self._answered_at)
-            due = time.monotonic() + HEARTBEAT_SECONDS
+            due = time.monotonic() + frames.HEARTBEAT_SECONDS
             if self._connection is not None:
                 due = min(due, self._heard_at + self._lease_seconds)
             await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
-            if now - due > HEARTBEAT_SECONDS:  # it is us who were stopped: hear first what was said
-                self._heard_at = now
+            if now - due > frames.HEARTBEAT_SECONDS:
+                self._heard_at = now  # it is us who were stopped: hear first what was said
             elif self._connection is not None and now - self._heard_at >= self._lease_seconds:
                 self._turn_away(self._connection)
 

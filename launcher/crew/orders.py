@@ -5,7 +5,6 @@ through ``tell``, which swallows frames while there is no coordinator.
 """
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -15,30 +14,23 @@ from brain.errors import BadInput
 from brain.types.batch import BatchWish
 from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
+from launcher.crew import room
+from launcher.crew.standstill import Standstill
+from launcher.crew.staying import Staying, rank_in
+from launcher.crew.telling import Telling
 from launcher.data.door import Door
 from launcher.extras import events
 from launcher.extras.batches import BatchFile
 from launcher.hang import dumps
 from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
-from launcher.processes import room, standstill
 from launcher.processes.nursery import Nursery
-from launcher.processes.process import free_port, port_taken
 from launcher.processes.sessions import Message
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
-from launcher.worlds.peers import HEARTBEAT_SECONDS
-from launcher.worlds.staying import Staying, rank_in
 
-#: Announcements that still matter to a coordinator which did not hear them, and how many.
-_LASTING = frozenset({"loaded", "saved", "stepping"})
-_LASTING_LOADS, _LASTING_SAVES = 100, 20
 #: Seconds that workers' imports may take before this agent is used without them.
 _WARM_SECONDS = 120.0
-#: Seconds that workers may take to end which have no place in the next world.
-_PARTING_SECONDS = 5.0
-#: Seconds between looks at them.
-_LOOK_SECONDS = 0.005
 
 Order = frames.Run | frames.Halt | frames.Prepare | frames.Discard
 
@@ -64,16 +56,15 @@ class Crew:
         self.signum = signal.SIGTERM
         #: Workers can be started quickly, or never will be.
         self.ready = False
-        self._host, self._memory = host, memory
+        self._memory = memory
         self._tell, self._phase, self._say = tell, phase, say
+        self._telling = Telling(tell, memory=memory, host=host)
         self._nursery: Nursery | None = None
         self._workers: Workers | None = None
         self._next: Workers | None = None
-        #: What probes announced of the running world, as far as it holds on.
-        self._said: list[ProbeEvent] = []
         #: The workers that run are being ended: their control files go any moment.
         self._stopping = False
-        self._standstill = standstill.Standstill()
+        self._standstill = Standstill()
         #: Epoch of the newest world that was heard of, formed or not.
         self.heard_epoch = 0
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -83,9 +74,7 @@ class Crew:
         self.staying = Staying(host, lambda: self.config.replica, tell)
         #: The batch that the script is to take, as last heard, and where it reads it.
         self._batch: BatchWish | None = None
-        self._batch_file = BatchFile(config.batch_file)
-        #: Why the file could not be written.
-        self._untold = ""
+        self._batch_file = BatchFile(config.batch_file, say)
 
     async def open(self) -> None:
         """Have what workers import imported ahead, from now on."""
@@ -145,16 +134,7 @@ class Crew:
         """Tell the script, if it asks, which batch to take; nothing restarts for it."""
         self._batch = wish
         if self._workers is not None:
-            self._tell_batch(self._workers.world)
-
-    def _tell_batch(self, world: WorldDocument) -> None:
-        try:
-            self._batch_file.keep(self._batch, world.processes)
-            self._untold = ""
-        except OSError as full:
-            if self._untold != str(full):  # it is tried again at every lease
-                self._untold = str(full)
-                self._say(f"the script is not told its batch: {full}")
+            self._batch_file.tell(wish, self._workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
         """Let the workers live on; those at the gate can do no harm and live with this agent."""
@@ -173,11 +153,8 @@ class Crew:
         if not (lease := workers.world.lease_seconds):
             return
         ended = {exit.pid for exit in workers.exits}
-        states = standstill.states(pid for pid in workers.pids if pid not in ended)
-        patience = max(lease - HEARTBEAT_SECONDS, 0.0)
-        for pid in self._standstill.overdue(states, time.monotonic(), patience):
-            self._say(f"process {pid} was stopped for {patience:g} s and is ended; its world waits")
-            os.kill(pid, signal.SIGKILL)
+        patience = max(lease - frames.HEARTBEAT_SECONDS, 0.0)
+        self._standstill.end([p for p in workers.pids if p not in ended], patience, self._say)
 
     async def look(self, asked: frames.Look) -> frames.Looked:
         """Look at workers that say nothing; training never waits for it."""
@@ -203,12 +180,12 @@ class Crew:
                 case frames.Discard(epoch=epoch):
                     if self._next is not None and epoch in (0, self._next.world.epoch):
                         await self._discard()
-                    self._unbuild(epoch)
+                    self.staying.unbuild(self._workers, epoch)
                 case frames.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
                     if epoch == self.epoch:
                         await self._stop(grace, lost=lost)
                     else:
-                        self._tell_stopped(epoch)
+                        self._telling.stopped(epoch, self.progress)
 
     async def end(self) -> None:
         """Stop everything."""
@@ -221,14 +198,14 @@ class Crew:
     async def _run(self, world: WorldDocument, memory: Part | None) -> None:
         if self.last is not None and world.epoch <= self.last.epoch:
             return
-        self._unbuild(0)
+        self.staying.unbuild(self._workers, 0)
         if self._workers is not None:
             await self._stop(0)
         self.last = world
         self.staying.over(world.epoch)
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self._memory.began(world, memory)
-        self._tell_batch(world)
+        self._batch_file.tell(self._batch, world.processes)
         try:
             self._workers = await self._released(world) or await self._started(world)
         except BadInput as unusable:
@@ -244,7 +221,7 @@ class Crew:
     async def _released(self, world: WorldDocument) -> Workers | None:
         """Let go of those at the gate, where they are of this very world."""
         waiting = self._next
-        if waiting is None or not _same(waiting.world, world) or not waiting.gated:
+        if waiting is None or waiting.world != world or not waiting.gated:
             await self._discard()
             return None
         self._next = None
@@ -269,24 +246,14 @@ class Crew:
         workers = self._workers
         assert workers is not None
         self._stopping = True
-        await self._let_end(workers)
+        await self.staying.let_end(workers)
         self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False
         if lost:
             await self._memory.breakpoint()
-        self._tell_stopped(workers.world.epoch)
+        self._telling.stopped(workers.world.epoch, self.progress)
         self._workers = None
         self._phase("waiting")
-
-    async def _let_end(self, workers: Workers) -> None:
-        """Those that end by themselves get the time: they leave, or have failed and say why."""
-        count = len(workers.pids) if self.staying.parting else self.staying.failing
-        if self.staying.parting and workers.sessions is not None:
-            workers.sessions.tell("go")
-        until = time.monotonic() + _PARTING_SECONDS
-        while len(workers.exits) < count and time.monotonic() < until:
-            await asyncio.sleep(_LOOK_SECONDS)
-        self.staying.parting, self.staying.failing = False, 0
 
     # --- the world that may come -----------------------------------------------------------
 
@@ -294,7 +261,8 @@ class Crew:
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         if not room.enough(room.available_bytes(), room.held_bytes(self._pids)):
-            self._refuse(world.epoch, "memory is too short for workers beside those that train")
+            short = "memory is too short for workers beside those that train"
+            self._telling.refused(world.epoch, short)
             return
         try:
             self._next = await Workers.prepare(
@@ -308,7 +276,7 @@ class Crew:
                 on_session=self._session,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
-            self._refuse(world.epoch, str(cannot))
+            self._telling.refused(world.epoch, str(cannot))
             return
         self._look_at_gate()
 
@@ -320,9 +288,6 @@ class Crew:
     def _look_at_gate(self) -> None:
         if self._next is not None and self._next.gated:
             self._tell(frames.Prepared(epoch=self._next.world.epoch, ok=True))
-
-    def _refuse(self, epoch: int, reason: str) -> None:
-        self._tell(frames.Prepared(epoch=epoch, ok=False, reason=reason))
 
     # --- worlds that end no process --------------------------------------------------------
 
@@ -337,21 +302,12 @@ class Crew:
         try:
             self._next = await self._started(world, joining=True)
         except (BadInput, OSError) as cannot:
-            self._refuse(world.epoch, str(cannot))
-
-    def _unbuild(self, epoch: int) -> None:
-        """What was being built does not come."""
-        coming = self.staying.coming
-        if coming is None or epoch not in (0, coming.epoch):
-            return
-        self.staying.coming = None
-        if self._workers is not None and self._workers.sessions is not None:
-            self._workers.sessions.tell("discard", epoch=coming.epoch)
+            self._telling.refused(world.epoch, str(cannot))
 
     async def _go_over(self, world: WorldDocument, memory: Part | None) -> None:
         """The next world is decided: as it was built, or at once where the present one is over."""
         coming, self.staying.coming = self.staying.coming, None
-        built = coming is not None and _same(coming, world)
+        built = coming == world
         if self._next is not None and built:
             self._workers, self._next = self._next, None
             self._memory.began(world, memory)
@@ -374,7 +330,7 @@ class Crew:
         workers.joining = False
         workers.go_over(world, group_rank)
         self._memory.goes_on(world)
-        self._tell_batch(world)
+        self._batch_file.tell(self._batch, world.processes)
         self.staying.over(world.epoch)
         self._phase("running")
         for exit in workers.exits:  # it was said of the world before
@@ -382,17 +338,7 @@ class Crew:
 
     def asked(self, asked: frames.Appoint | frames.Agree | frames.Post) -> None:
         """Pass on what is asked, or told, about a world that is being built."""
-        sessions = None if self._workers is None else self._workers.sessions
-        match asked:
-            case frames.Post():
-                self.staying.posted(asked, self._workers, self._next)
-            case frames.Appoint(epoch=epoch) if sessions is not None:
-                sessions.tell_one(0, "at", epoch=epoch)
-            case frames.Agree(epoch=epoch, step=step) if sessions is not None:
-                sessions.tell("propose", epoch=epoch, step=step)
-            case frames.Agree(epoch=epoch, step=step):  # newcomers make no step before
-                there = self._next is not None
-                self._tell(frames.Agreed(epoch=epoch, step=step, ok=there))
+        self.staying.asked(asked, self._workers, self._next)
 
     def _session(self, workers: Workers, what: str, message: Message) -> None:
         if what == "moved" and message["epoch"] == self.epoch:
@@ -417,68 +363,26 @@ class Crew:
             if event.event == "gated":
                 self._look_at_gate()
             return
-        self._remember(event)
-        self.tell_progress()
-        self._tell(frames.Said(event=event))
+        self._telling.announced(event, self.epoch, self.progress)
 
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
             if self.config.events:
                 rank = self._rank_in(self.last)
                 events.tell(events.ended(self.config, self.last, rank, exit))
-            taken = self._lost_its_port(self.last, exit)
-            self._memory.stored(
-                exit,
-                lambda stored: self._tell(
-                    frames.Exited(epoch=epoch, exit=stored, port_taken=taken)
-                ),
-            )
+            self._telling.exited(self.last, exit, self.progress)
         elif not exit.stopped:
-            self._refuse(epoch, f"a worker ended with {exit.exit_code} before the gate")
-
-    def _lost_its_port(self, world: WorldDocument, exit: WorkerExit) -> bool:
-        """Whether rank 0 failed before any step, and somebody else has the port that it was given:
-        minutes may lie between choosing a port and meeting there."""
-        failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
-        early = all(each.steps == 0 for each in self.progress)
-        return failed and early and port_taken(world.master_addr, world.master_port)
-
-    def _remember(self, event: ProbeEvent) -> None:
-        here = [each for each in self._said if each.epoch == event.epoch]
-        saves = [each for each in here if each.event == "saved"]
-        if event.event in _LASTING:
-            kept = [each for each in here if each.event != "saved"][-_LASTING_LOADS:]
-            self._said = [*kept, *saves[-_LASTING_SAVES:], event]
+            self._telling.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
     def tell_again(self) -> None:
-        """Say to another coordinator what probes said once: nobody may have been there to hear."""
-        for event in self._said:
-            self._tell(frames.Said(event=event))
+        """Say to another coordinator what the one before may not have heard."""
+        self._telling.again()
         self.staying.tell_again()
         self.door.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
-        beat = frames.Heartbeat(
-            epoch=self.epoch,
-            now_ns=time.monotonic_ns(),
-            heard=heard,
-            progress=self.progress,
-            memory=self._memory.state,
-        )
-        self._tell(beat)
-
-    def _tell_stopped(self, epoch: int) -> None:
-        now_ns, port = time.monotonic_ns(), free_port(self._host)
-        self._tell(
-            frames.Stopped(
-                epoch=epoch,
-                now_ns=now_ns,
-                progress=self.progress,
-                port=port,
-                held=self._memory.held,
-            )
-        )
+        self._telling.beat(self.epoch, self.progress, heard)
 
     @property
     def _pids(self) -> tuple[int, ...]:
@@ -487,8 +391,3 @@ class Crew:
     def _rank_in(self, world: WorldDocument) -> int:
         replica = self.config.replica
         return next(m.group_rank for m in world.members if m.replica == replica)
-
-
-def _same(prepared: WorldDocument, world: WorldDocument) -> bool:
-    """Whether workers that were started for one may go on as the other."""
-    return prepared == world
