@@ -43,12 +43,14 @@ def by_tenant(problem: Problem, market: Market, choice: Ints) -> tuple[Ints, flo
     total[limits] += market.limits[limits] * (problem.limit[limits] - used[limits])
     found, bound, cells = choice.copy(), market.bound, _CELLS * len(choice)
     for tenant in limits[np.argsort(-total[limits], kind="stable")].tolist():
-        own, room = np.flatnonzero(problem.tenant == tenant), int(problem.limit[tenant])
+        own = np.flatnonzero(problem.tenant == tenant)
+        room = int(min(problem.limit[tenant], problem.capacity.sum()))
         near = lack[own, :-1] <= total[tenant] * (1 + 1e-6) + _SLACK
         row, column = np.nonzero(near & (problem.columns.size[own] <= room))
-        cells -= len(row) * (room + _CALL)
-        if cells < 0:
-            break
+        cost = len(row) * (room + _CALL)
+        if cost > cells:
+            continue
+        cells -= cost
         best, gain = _fill(problem, market, own[row], column, room)
         found[own] = best[own]
         priced = np.maximum(market.surplus[own], 0).sum()
