@@ -197,9 +197,9 @@ def _connect(
     options = dist.ProcessGroupGloo._Options()
     options._timeout = timedelta(seconds=_CONNECT_SECONDS * 2**attempt)
     with _building:
-        before = {port for _, port in _listening()}
-        options._devices = _devices(host)
-        mine = [end for end in _listening() if end[1] not in before]
+        before = {port for _, port in listening()}
+        options._devices = devices(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
+        mine = [end for end in listening() if end[1] not in before]
     board.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
     ends = {end for each in range(size) for end in _ends(board.get(f"{attempt}/ends/{each}"))}
     try:
@@ -217,11 +217,11 @@ def _connect(
     return backend, ends
 
 
-def _devices(host: str) -> list[Any]:
+def devices(host: str, interfaces: str) -> list[Any]:
     """Where gloo listens: the interfaces that torch is told, else where peers reach this machine,
     else, where that is no address of its own, under the machine's name as torch does."""
-    if named := os.environ.get("GLOO_SOCKET_IFNAME"):
-        names = named.split(",")
+    if interfaces:
+        names = interfaces.split(",")
         return [dist.ProcessGroupGloo.create_device(interface=each) for each in names]
     try:
         return [dist.ProcessGroupGloo.create_device(hostname=host)]
@@ -243,7 +243,7 @@ def _ends(told: bytes) -> list[Address]:
     return [(at, int(port)) for at, port in zip(words[::2], words[1::2], strict=True)]
 
 
-def _listening() -> list[Address]:
+def listening() -> list[Address]:
     return [own for _, own, peer in _connections() if peer is None]
 
 

@@ -118,7 +118,6 @@ class Member:
 
     def part(self) -> None:
         """This process has no place in the next world; returns when nobody needs it any more."""
-        self._line.say("parted", epoch=self.world)
         with self._changed:
             self._changed.wait_for(lambda: self._may_go, _PARTING_SECONDS)
 

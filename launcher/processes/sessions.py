@@ -15,15 +15,15 @@ from typing import Any
 MESSAGE_BYTES = 1 << 20
 Message = Mapping[str, Any]
 #: What counts once all workers have said it.
-_TOGETHER = frozenset({"ready", "agreed", "moved", "parted"})
+_TOGETHER = frozenset({"ready", "agreed", "moved"})
 
 
 class Sessions:
     """Listens at a path; all methods belong to the loop's thread."""
 
     def __init__(self, path: Path, processes: int, heard: Callable[[str, Message], None]) -> None:
-        """``heard`` is told what is new: ``ready``, ``agreed``, ``moved`` and ``parted`` once all
-        have said so, anything else as it comes."""
+        """``heard`` is told what is new: ``ready``, ``agreed`` and ``moved`` once all have said so,
+        anything else as it comes."""
         self._path, self._processes, self._heard = path, processes, heard
         self._loop = asyncio.get_running_loop()
         self._lines: dict[int, socket.socket] = {}
