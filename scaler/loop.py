@@ -118,7 +118,9 @@ class Scaler:
             except (BrainError, OSError) as why:
                 # A full disk or one unreadable document must not keep other jobs from healing.
                 log.error("job %s: %s", job, why)
-                self._note(self._backend.observe(job, now), f"the scaler cannot act: {why}", now)
+                with suppress(BrainError, OSError):  # what cannot be seen either is not told
+                    seen = self._backend.observe(job, now)
+                    self._note(seen, f"the scaler cannot act: {why}", now)
             except Exception:
                 # A bug that one job meets must not end the healing of all others.
                 log.exception("job %s", job)
@@ -280,7 +282,7 @@ class Scaler:
         self._told[job] = report
         if job in self._closed and self._reports.get(job) is known:
             # What was seen while this was on its way is told, too.
-            del self._reports[job]
+            del self._reports[job], self._told[job]
 
     async def _beat(self) -> None:
         while True:

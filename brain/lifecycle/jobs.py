@@ -108,7 +108,9 @@ def mirror(
     if known.finished or document == known.document:
         return known
     document.check()
-    check_limits(document, settings, now)
+    limits = (document.deadline, document.budget)
+    if limits != (known.document.deadline, known.document.budget):  # one that passed may stand
+        check_limits(document, settings, now)
     acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
     return tx.jobs.put(replace(known, document=document, updated_at=now))
 

@@ -82,7 +82,11 @@ class BrainDoor:
     def follow(self, stop: threading.Event, seconds: float) -> None:
         """Ask until told to stop."""
         while not stop.is_set():
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                # Without this thread Brain would never be heard again, of no job.
+                log.exception("Brain")
             stop.wait(seconds)
 
     def look(self) -> None:
@@ -90,7 +94,8 @@ class BrainDoor:
         try:
             views, before = self._all(), self._views
             for job in before.keys() - views.keys():
-                self._end(job)
+                if (view := self._unlisted(job)) is not None:
+                    views[job] = view
         except BrainError as why:
             if not self.trouble:
                 log.warning("Brain: %s", why)
@@ -102,11 +107,14 @@ class BrainDoor:
             if came_back or _gist(self.view(job)) != _gist(before.get(job)):
                 self._tell(job)
 
-    def _end(self, job: JobId) -> None:
-        """One that is listed no more: it is finished, or Brain has none of this id."""
+    def _unlisted(self, job: JobId) -> JobView | None:
+        """One that is not in the list: it came while that was made, or it has ended, or Brain has
+        none of this id."""
         detail = self.detail(job)
-        if detail is not None:
-            self._remember(detail.job)
+        if detail is None or detail.job.state not in FINISHED:
+            return None if detail is None else detail.job
+        self._remember(detail.job)
+        return None
 
     def _remember(self, view: JobView) -> None:
         self._ended[view.id] = view

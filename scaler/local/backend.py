@@ -326,11 +326,19 @@ def _phase(directory: ReplicaDirectory) -> Phase:
     return Phase.ENDED if directory.ending() else Phase.GONE
 
 
+def _signal(number: int) -> str:
+    """Its name; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _how(code: int | None, last_words: str) -> str:
     if code is None:
         said = "its agent is gone without a word"
     elif code < 0:
-        said = f"its agent was ended by {signal.Signals(-code).name}"
+        said = f"its agent was ended by {_signal(-code)}"
     else:
         said = f"its agent exited with {code}"
     return f"{said}; it last said: {last_words}" if last_words else said

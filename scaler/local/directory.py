@@ -14,6 +14,7 @@ probes a lock that the agent is about to take.
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,12 +60,21 @@ class ReplicaDirectory:
         self.path = path
 
     def claim(self, intent: Mapping[str, object]) -> bool:
-        """Write the replica down; False if another did. The intent is on storage afterwards."""
+        """Write the replica down; False if another did. The intent is on storage afterwards.
+
+        Raises:
+            OSError: it cannot be written; nothing is left of it.
+        """
         try:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
             return False
-        write_json(self.path / "intent.json", intent)
+        try:
+            write_json(self.path / "intent.json", intent)
+        except OSError:
+            # Else a full disk would leave another directory behind at every attempt.
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
         return True
 
     def intent(self, kind: type[T]) -> T | None:

@@ -1,5 +1,6 @@
 """Copies of a cluster's jobs: their truth is an object there, its scaler keeps them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -48,6 +49,16 @@ def test_bounds_that_cannot_be_are_refused_and_the_copy_stays(api: Api) -> None:
     mirrored(api)
     with pytest.raises(ImpossibleBounds):
         mirrored(api, replicas={"min": 3, "max": 2})
+
+
+def test_an_object_whose_deadline_has_passed_may_still_be_edited(api: Api) -> None:
+    until = {"deadline": (NOW + timedelta(hours=1)).isoformat(), "steps": 100}
+    mirrored(api, **until)
+    api.pass_time(hours=2)
+
+    view = mirrored(api, replicas={"min": 1, "max": 8}, **until)
+
+    assert view.replicas_max == 8
 
 
 def test_the_scaler_suspends_what_its_object_suspends(api: Api) -> None:

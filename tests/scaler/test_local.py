@@ -18,8 +18,10 @@ from brain.types.world import ReplicaExit
 from launcher.replica import ReplicaIntent
 from scaler.files import locked, read_json
 from scaler.local import LocalBackend, Machine
+from scaler.local.backend import _how
 from scaler.ports import Phase, ReplicaSeen
 from scaler.reconcile import Close, Start, decide
+from tests.disks import full_disk
 from tests.scaler.wished import AGENT, JOB, NOW, end_all, eventually, order, wish
 
 ROOT = Path(__file__).parents[2]
@@ -366,3 +368,16 @@ def test_killed_at_any_point_the_scaler_goes_on_without_a_second_start(tmp_path:
         assert ran.returncode == -signal.SIGKILL, ran.stderr
         kills += 1
     assert kills >= 8, "the scaler does more than this to start a replica"
+
+
+def test_a_full_disk_leaves_no_directory_of_a_replica_that_never_was(
+    backend: LocalBackend,
+) -> None:
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        backend.start(wish(1), 0, {}, NOW)
+
+    assert backend.observe(JOB, NOW).next_id == 0
+
+
+def test_an_agent_ended_by_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert _how(-40, "") == "its agent was ended by signal 40"

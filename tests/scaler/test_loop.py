@@ -68,11 +68,11 @@ class House:
 
     async def until(self, stage: str, look: Callable[[], object]) -> None:
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not look():
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            raise AssertionError(f"{stage}: not within 10 s") from None
+            raise AssertionError(f"{stage}: not within 60 s") from None
 
     def phases(self, job: JobId = JOB) -> list[Phase]:
         return [seen.phase for seen in self.backend.observe(job, NOW).replicas]
