@@ -31,6 +31,8 @@ _REST_SECONDS = 0.5
 #: Seconds between retentions and between looks at the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 _DAY = timedelta(hours=24)
+#: A clock that goes back by less was corrected, not set.
+_SET_BACK = timedelta(seconds=1)
 #: Below so many free bytes the disk counts as nearly full.
 _DISK_BYTES = 200 * 1024 * 1024
 #: Not a pool: its lease is taken to see whether the database can be written again.
@@ -61,6 +63,8 @@ class Ticker:
         # directory at once, whatever the clock did meanwhile.
         self._holder = f"{socket.gethostname()}:{home.absolute()}"
         self._held: set[PoolName] = set()
+        # The newest instant of a turn: a clock that was set back makes what memos keep look new.
+        self._newest: datetime | None = None
         # Bugs of each pool as they were last told in the log: not every two seconds anew.
         self._told: dict[PoolName, frozenset[str]] = {}
         self._hurry, self._stopping = threading.Event(), threading.Event()
@@ -151,6 +155,10 @@ class Ticker:
         self, stores: Stores, pool: PoolName, settings: Settings, now: datetime
     ) -> cycle.Turn:
         """The service's own turn: it keeps in mind what it read as long as it holds the lease."""
+        if self._newest is not None and now < self._newest - _SET_BACK:
+            self._memos.clear()
+            self._newest = None
+        self._newest = max(self._newest or now, now)
         memo = self._memos.setdefault(pool, Memo(pool))
         try:
             return cycle.turn(stores, pool, settings, now, memo=memo)

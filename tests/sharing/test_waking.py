@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from brain.api.events import Bell
@@ -55,6 +56,17 @@ def test_samples_that_nobody_waits_for_do_not(tmp_path: Path) -> None:
     ticker.stop(PATIENCE)
 
     assert _turns(metrics) == 1
+
+
+def test_a_clock_that_is_set_back_keeps_no_job_from_being_looked_at(tmp_path: Path) -> None:
+    laptop = Laptop(scaling_by(0.9)).start()
+    ticker = ticking(laptop, tmp_path, Metrics())
+    ticker.tick()
+    before = laptop.decision.decided_at
+    laptop.now -= timedelta(hours=1)
+    ticker.tick()
+
+    assert laptop.decision.decided_at == before - timedelta(hours=1)
 
 
 def _turns(metrics: Metrics) -> int:
