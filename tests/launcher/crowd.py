@@ -30,6 +30,9 @@ from launcher.worlds.sight import Rules
 from launcher.worlds.standing import Terms
 from tests.launcher.elastic import JOB, wish
 
+#: Its agents say nothing unless something happens, however long a busy machine takes for it.
+_LEASE_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -88,6 +91,7 @@ class Crowd:
                 token_sha256=digest(""),
                 address="127.0.0.1:0",
                 node="n0",
+                lease_seconds=_LEASE_SECONDS,
                 rules=Rules(spares=True),
             ),
             place=JobPlace(place),

@@ -89,6 +89,7 @@ async def coordinating(
             token_sha256=digest(SECRET),
             address="127.0.0.1:0",
             node="n0",
+            lease_seconds=60.0,  # nobody who says nothing is lost, however busy the machine
             rules=rules,
             program=program,
         ),
