@@ -17,6 +17,9 @@ export class Failed extends Error {
 
 type Query = Record<string, string | number | undefined>;
 
+/** Longest that an answer may take, in milliseconds. */
+const ANSWER_LIMIT = 60_000;
+
 let bearer = "";
 
 /** Sends `token` with every request from now on; "" goes back to the cookie. */
@@ -40,15 +43,17 @@ export async function send(path: string, query: Query = {}, init: RequestInit = 
   try {
     response = await fetch(address(path, query), { ...init, headers, credentials: "same-origin" });
   } catch (silent) {
-    if (init.signal?.aborted) throw silent;
+    const late = silent instanceof DOMException && silent.name === "TimeoutError";
+    if (init.signal?.aborted && !late) throw silent;
     throw new Failed({ kind: "unreachable", detail: "The service does not answer." });
   }
   if (response.ok) return response;
   throw new Failed(failure(response.status, await problem(response)));
 }
 
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  const response = await send(path, query, { signal });
+/** An answer that does not come is given up, so that another question can be asked. */
+export async function get<T>(path: string, query: Query = {}): Promise<T> {
+  const response = await send(path, query, { signal: AbortSignal.timeout(ANSWER_LIMIT) });
   return (await response.json()) as T;
 }
 

@@ -3398,6 +3398,11 @@ export interface components {
             diagnosis: components["schemas"]["Diagnosis"] | null;
             /** Downtime Seconds */
             downtime_seconds: number | null;
+            /**
+             * Elastic
+             * @default false
+             */
+            elastic: boolean;
             /** Ended At */
             ended_at: string | null;
             /** Epoch */
@@ -3447,6 +3452,11 @@ export interface components {
              * @default null
              */
             downtime_seconds: number | null;
+            /**
+             * Elastic
+             * @default false
+             */
+            elastic: boolean;
             /** Epoch */
             epoch: number;
             event: components["schemas"]["WorldEvent"];

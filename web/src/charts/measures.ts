@@ -1,7 +1,7 @@
 /** What the chart stack of a job shows: series, promises, markers; shaped without drawing. */
 import * as calls from "../api/calls.ts";
 import type { JobView, Prediction, ScalePlan, Series, World } from "../api/types.ts";
-import { valueTicks } from "../words/ticks.ts";
+import { nearest, valueTicks } from "../words/ticks.ts";
 
 export interface Point {
   /** Seconds since 1970. */
@@ -118,4 +118,10 @@ export function markers(worlds: readonly World[], plans: readonly ScalePlan[]): 
       return { plan, at: Date.parse(first?.formed_at ?? plan.created_at) / 1000 };
     })
     .sort((one, other) => one.at - other.at);
+}
+
+/** The value of the bucket at `at`; null in a gap. */
+export function valueAt(points: readonly Point[], at: number, gap: number): number | null {
+  const found = points[nearest(points.map((point) => point.at), at)];
+  return found && Math.abs(found.at - at) <= gap ? found.value : null;
 }

@@ -8,7 +8,7 @@ import { Empty, Skeleton, Trouble } from "../ui/parts.tsx";
 import { useWidth } from "../ui/width.ts";
 import { clock, compared, promised, seconds } from "../words/format.ts";
 import { nearest, timeTicks } from "../words/ticks.ts";
-import { load, markers, type Measures, type Panel, panels, promises } from "./measures.ts";
+import { load, markers, type Measures, type Panel, panels, promises, valueAt } from "./measures.ts";
 import { expected } from "./freshness.ts";
 import { Overlay } from "./overlay.tsx";
 import { type Frame, Plot } from "./plot.tsx";
@@ -140,12 +140,6 @@ function PanelHead({ panel, cursor, gap, bands }: HeadProps) {
       )}
     </figcaption>
   );
-}
-
-/** The value of the bucket at `at`; null in a gap. */
-export function valueAt(points: Panel["lines"][0]["points"], at: number, gap: number): number | null {
-  const found = points[nearest(points.map((point) => point.at), at)];
-  return found && Math.abs(found.at - at) <= gap ? found.value : null;
 }
 
 /** Three usual distances between neighbours, and never less than ten seconds. */

@@ -1,8 +1,7 @@
 /** The same numbers as a table, for those who read rather than look. */
 import { useState } from "preact/hooks";
 import { compared, seconds } from "../words/format.ts";
-import type { Panel } from "./measures.ts";
-import { valueAt } from "./stack.tsx";
+import { type Panel, valueAt } from "./measures.ts";
 
 const ROWS = 40;
 

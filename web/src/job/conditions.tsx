@@ -29,7 +29,7 @@ export function ObjectConditions({ said }: { said: JobDetail["object_conditions"
       <Heading title="Conditions" sub="of its object, as the cluster shows them" />
       <table class="tbl wrap">
         <caption class="vh">Conditions of the object</caption>
-        <thead><tr><th>Condition</th><th>Holds</th><th>Because</th><th>Since</th></tr></thead>
+        <thead><tr><th class="c-kind">Condition</th><th class="c-clock">Holds</th><th>Because</th><th class="c-clock">Since</th></tr></thead>
         <tbody>
           {said.map(({ type, status, reason, message, since }) => (
             <tr key={type}>

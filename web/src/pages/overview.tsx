@@ -14,7 +14,7 @@ import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
-import { byUrgency, concerns, result, unusual } from "../words/attention.ts";
+import { byUrgency, concerns, failures, result, unusual } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { amount, give, money, note } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
@@ -43,7 +43,7 @@ function Filled({ all }: { all: readonly JobView[] }) {
   return (
     <>
       <div class="answers">
-        <Wrong active={active} />
+        <Wrong active={active} failed={failures(all, now.value).length} />
         <Did recent={recent} active={active} />
         <Saved />
       </div>
@@ -71,16 +71,17 @@ function Answer({ question, children, note }: { question: string; children: prea
   );
 }
 
-function Wrong({ active }: { active: readonly JobView[] }) {
+function Wrong({ active, failed }: { active: readonly JobView[]; failed: number }) {
   const odd = active.filter(unusual).length;
+  const looks = odd + failed;
   const machines = nodes.value ?? [];
   const ready = machines.filter((node) => node.ready && node.schedulable).length;
   const machinery = machines.length === 0 ? "No node has registered." : `${ready} of ${count(machines.length, "node")} ready.`;
   const degraded = health.value?.degraded ?? [];
   const lost = machines.filter((node) => !node.ready || node.left.length).length;
   return (
-    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${active.length - odd} as expected.`} {machinery}</>}>
-      {odd > 0 ? `${odd} of ${count(active.length, "job")} ${odd === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : lost > 0 ? `${lost} of ${count(machines.length, "node")} ${lost === 1 ? "needs" : "need"} a look` : active.length > 0 ? "Nothing" : "Nothing runs"}
+    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${failed > 0 ? `${failed} failed in the last 24 h, ` : ""}${active.length - odd} as expected.`} {machinery}</>}>
+      {looks > 0 ? `${looks} of ${count(active.length + failed, "job")} ${looks === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : lost > 0 ? `${lost} of ${count(machines.length, "node")} ${lost === 1 ? "needs" : "need"} a look` : active.length > 0 ? "Nothing" : "Nothing runs"}
     </Answer>
   );
 }
@@ -149,7 +150,7 @@ function Attention() {
       ) : (
         <ul class="att">
           {found.slice(0, DECISIONS).map((concern) => (
-            <li key={concern.title}>
+            <li key={`${concern.title} ${concern.to.join("/")}`}>
               <Icon name={concern.icon} tone={concern.tone} />
               <a href={concern.to[0] === "jobs" && concern.to[1] ? jobLink(concern.to[1]) : link(...concern.to)}>{concern.title}</a>
               <span class="when">{concern.at && <Age at={concern.at} />}</span>

@@ -3,6 +3,7 @@ import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { Failed, type Failure } from "../api/http.ts";
 import { type News, onNews } from "./link.ts";
+import { Turns } from "../words/turns.ts";
 import { said, signedOut } from "./session.ts";
 
 export interface Loaded<T> {
@@ -24,8 +25,7 @@ export interface Freshness {
 export class Resource<T> {
   readonly state: Signal<Loaded<T>> = signal({ value: null, at: 0, failure: null });
   private timer: ReturnType<typeof setTimeout> | undefined;
-  private begun = 0;
-  private turn = 0;
+  private readonly turns = new Turns();
   private running = false;
   private forget: (() => void) | undefined;
 
@@ -55,25 +55,28 @@ export class Resource<T> {
   /** Loads now and resolves when the answer is in place. */
   async refresh(): Promise<void> {
     clearTimeout(this.timer);
-    const turn = ++this.turn;
-    this.begun = Date.now();
+    const turn = this.turns.begin(Date.now());
     try {
       const value = await this.load();
-      if (turn === this.turn) this.state.value = { value, at: Date.now(), failure: null };
+      if (this.turns.shows(turn)) this.state.value = { value, at: Date.now(), failure: null };
     } catch (failed) {
       this.fail(failed);
     }
-    if (this.running) this.again(this.freshness.every * 1000);
+    this.turns.end(Date.now());
+    if (this.running) this.again(this.turns.afterEnd(Date.now(), this.freshness.every * 1000, this.quiet));
+  }
+
+  private get quiet(): number {
+    return (this.freshness.quiet ?? 1) * 1000;
   }
 
   private soon(): void {
-    const quiet = (this.freshness.quiet ?? 1) * 1000;
-    this.again(Math.max(60, quiet - (Date.now() - this.begun)));
+    this.again(this.turns.afterNews(Date.now(), this.quiet));
   }
 
-  private again(milliseconds: number): void {
+  private again(milliseconds: number | null): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.refresh(), milliseconds);
+    if (milliseconds !== null) this.timer = setTimeout(() => void this.refresh(), milliseconds);
   }
 
   private fail(failed: unknown): void {

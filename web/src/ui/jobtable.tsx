@@ -175,8 +175,8 @@ function Done({ share }: { share: number | null }) {
   );
 }
 
-function Brain({ job: { plan, decision } }: { job: JobView }) {
-  const held = decision !== null && decision.target.replicas === decision.current.replicas;
+function Brain({ job: { plan, decision, finished_at } }: { job: JobView }) {
+  const held = !finished_at && decision !== null && decision.target.replicas === decision.current.replicas;
   const decided = decision?.decided_at ?? "";
   if (held && (!plan || (decided > plan.updated_at && !["Proposed", "Approved", "Applying", "Applied", "Verified", "RolledBack"].includes(plan.state))))
     return <PlanBadge state="Hold"><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></PlanBadge>;

@@ -9,7 +9,7 @@ import { nextTheme, theme } from "../state/theme.ts";
 import { address } from "../words/attention.ts";
 import { jobLook } from "./badges.tsx";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
-import { RAIL } from "./shell.tsx";
+import { RAIL } from "./rail.ts";
 
 const open = signal(false);
 

@@ -1,5 +1,6 @@
 /** Rail, top bar, live badge, freeze: what stands around every page. */
 import type { ComponentChildren } from "preact";
+import { expected, STALE_SECONDS } from "../charts/freshness.ts";
 import { mayDecide } from "../state/access.ts";
 import { askFreeze } from "../state/decide.tsx";
 import { frozen, jobs, nodes, place, waiting } from "../state/fleet.ts";
@@ -9,29 +10,10 @@ import { link, route } from "../state/route.ts";
 import { health } from "../state/session.ts";
 import { nextTheme, theme } from "../state/theme.ts";
 import { age, duration, seconds } from "../words/format.ts";
-import { Icon, type IconName } from "./icons.tsx";
+import { Icon } from "./icons.tsx";
 import { openPalette } from "./palette.tsx";
 import { Button, Message } from "./parts.tsx";
-
-interface Stop {
-  page: string;
-  title: string;
-  icon: IconName;
-}
-
-export const RAIL: Stop[][] = [
-  [
-    { page: "overview", title: "Overview", icon: "overview" },
-    { page: "jobs", title: "Jobs", icon: "jobs" },
-    { page: "inbox", title: "Inbox", icon: "inbox" },
-    { page: "nodes", title: "Nodes", icon: "nodes" },
-    { page: "pool", title: "Pool", icon: "pool" },
-  ],
-  [
-    { page: "audit", title: "Audit", icon: "audit" },
-    { page: "health", title: "Health", icon: "health" },
-  ],
-];
+import { RAIL } from "./rail.ts";
 
 /** A stream that said nothing for so long is stale: heartbeats come every 15 s. */
 const SILENT_SECONDS = 20;
@@ -91,9 +73,10 @@ export function Live() {
   if (!linked.value || silent > SILENT_SECONDS)
     return <span class="live stale">reconnecting · {duration(silent)}</span>;
   if (!jobs.value) return <span class="live">live</span>;
-  const ages = jobs.value.filter((job) => !job.finished_at).flatMap((job) => job.telemetry_age_seconds ?? []);
+  const ages = jobs.value.filter(expected).flatMap((job) => job.telemetry_age_seconds ?? []);
   if (ages.length === 0) return <span class="live">live · no samples</span>;
   const newest = Math.min(...ages) + Math.max(0, now.value - jobs.state.value.at) / 1000;
+  if (newest > STALE_SECONDS) return <span class="live stale">live · samples {duration(newest)} old</span>;
   return <span class="live">live · {duration(Math.round(Math.min(newest, 600) * 10) / 10)}</span>;
 }
 

@@ -34,7 +34,8 @@ export function concerns(
   jobs: readonly JobView[], waiting: readonly PlanView[], nodes: readonly NodeView[], health: Health | null, now: number,
 ): Concern[] {
   return [
-    ...jobs.flatMap((job) => aboutJob(job, now)),
+    ...failures(jobs, now).map(aboutFailure),
+    ...jobs.filter((job) => !job.finished_at).flatMap(aboutJob),
     ...aboutPlans(waiting, now),
     ...nodes.flatMap(aboutNode),
     ...(health?.degraded ?? []).map((said): Concern => ({
@@ -43,14 +44,36 @@ export function concerns(
   ].sort((one, other) => one.rank - other.rank);
 }
 
-function aboutJob(job: JobView, now: number): Concern[] {
-  const to = ["jobs", address(job)];
-  const base = { at: job.updated_at, to };
-  if (job.state === "Failed" && now - Date.parse(job.updated_at) < NEWS)
-    return [{ ...base, rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed`, detail: job.reason }];
-  if (job.finished_at) return [];
+export interface Failed {
+  /** The newest of its name. */
+  job: JobView;
+  /** How many of that name failed lately. */
+  times: number;
+}
+
+/** Jobs that failed in the last day and were not tried again since, one for each name. */
+export function failures(jobs: readonly JobView[], now: number): Failed[] {
+  const lately = (job: JobView): boolean => job.state === "Failed" && now - Date.parse(job.updated_at) < NEWS;
+  const names = new Map<string, JobView[]>();
+  for (const job of jobs) {
+    const name = `${job.project}/${job.name}`;
+    names.set(name, [...(names.get(name) ?? []), job]);
+  }
+  return [...names.values()].flatMap((runs) => {
+    const newest = runs.reduce((one, other) => (other.created_at > one.created_at ? other : one));
+    return lately(newest) ? [{ job: newest, times: runs.filter(lately).length }] : [];
+  });
+}
+
+const aboutFailure = ({ job, times }: Failed): Concern => ({
+  rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed${times > 1 ? ` ${times} times` : ""}`,
+  detail: job.reason, at: job.updated_at, to: ["jobs", address(job)],
+});
+
+function aboutJob(job: JobView): Concern[] {
+  const base = { at: job.updated_at, to: ["jobs", address(job)] };
   const found: Concern[] = notable(job).map(({ kind, reason }) => ({
-    ...base, rank: kind === "Hung" ? 1 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
+    ...base, rank: kind === "Hung" ? 0 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
   }));
   if (job.state === "Degraded")
     found.push({ ...base, rank: 1, icon: "warning", tone: "warn", title: `${job.name} is degraded`, detail: job.reason });
@@ -58,7 +81,7 @@ function aboutJob(job: JobView, now: number): Concern[] {
     found.push({ ...base, rank: 3, icon: "hold", tone: "warn", title: `Brain only advises on ${job.name}`, detail: job.advise_only });
   const hold = job.decision?.explanation;
   if (hold && MENDABLE.has(hold.code) && !job.advise_only)
-    found.push({ ...base, at: job.decision?.decided_at ?? null, rank: 4, icon: "hold", tone: "warn", title: `${job.name} cannot be resized`, detail: `${hold.reason} ${hold.next_step}` });
+    found.push({ ...base, at: job.decision?.decided_at ?? null, rank: 4, icon: "hold", tone: "warn", title: `${job.name} cannot be resized`, detail: `${hold.reason.replace(/\.$/, "")}. ${hold.next_step}` });
   if (job.state === "Queued")
     found.push({ ...base, at: job.created_at, rank: 5, icon: "clock", tone: "mut", title: `${job.name} waits to start`, detail: job.reason });
   if (job.losses.dropped + job.losses.gaps > 0)
