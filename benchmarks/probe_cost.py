@@ -123,7 +123,7 @@ def measure_sampled(store: str, steps: int = SAMPLED_STEPS) -> tuple[list[list[f
         import torch.distributed as dist
         from torch.utils.data import DataLoader, TensorDataset
 
-        probe.GRADIENT_PAUSE_NS = 0
+        probe.gradients.GRADIENT_PAUSE_NS = 0
         torch.set_num_threads(1)
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
