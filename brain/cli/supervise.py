@@ -189,4 +189,9 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _how(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {-code}"

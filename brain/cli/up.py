@@ -102,7 +102,13 @@ def up(
         environment=os.environ,
     )
     with owned(where):
-        asyncio.run(run(house, click.echo))
+        asyncio.run(run(house, _say))
+
+
+def _say(text: str) -> None:
+    """A full disk behind our output, or a terminal that is gone, ends none of the programs."""
+    with suppress(OSError):
+        click.echo(text)
 
 
 async def run(house: House, say: Callable[[str], None]) -> None:
