@@ -22,6 +22,8 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 RESTARTED, IN_PROCESS = SCRIPTS / "replicated.py", SCRIPTS / "replicated_in_process.py"
 #: How far the loss of a disturbed run may be from that of an undisturbed one.
 TOLERANCE = 1e-3
+#: A soak of two hundred changes makes tens of thousands of steps, and machines may be busy.
+_UNDISTURBED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +193,7 @@ def undisturbed(directory: Path, script: Path, steps: int) -> dict[int, Proof]:
         ],
         env=dict(os.environ) | alone,
         check=True,
-        timeout=600,
+        timeout=_UNDISTURBED_SECONDS,
     )
     return {each.step: each for each in Records(records).look()}
 
