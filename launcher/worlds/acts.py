@@ -162,18 +162,7 @@ async def form(it: Standing, formed: sight.Form) -> None:
         await asyncio.sleep(_RETRY_SECONDS)
         return
     document = _prepared(it, formed) or document_of(it, formed)
-    it.books.note(
-        epoch=document.epoch,
-        hopeless="",
-        goal=formed.goal,
-        ended=False,
-        ended_by=None,
-        formed=False,
-        stepped=False,
-    )
-    it.books.world(document)
-    it.watch = it.watching(document, formed.goal)
-    it.gone.clear()
+    it.begin(document, formed.goal)
     held = [part for peer in it.peers for part in peer.held]
     order = frames.encoded(frames.Run(world=document, memory=parts.complete(held)))
     for peer in it.members:

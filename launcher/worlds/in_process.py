@@ -129,20 +129,8 @@ def part(it: Standing, replicas: Iterable[int]) -> None:
 def _follow(it: Standing, formed: sight.Form, document: WorldDocument) -> None:
     """Another world is the present one, of processes that were in the one before."""
     before = it.running
-    it.books.note(
-        epoch=document.epoch,
-        hopeless="",
-        goal=formed.goal,
-        ended=False,
-        ended_by=None,
-        formed=False,
-        stepped=False,
-        past=before.past if before.past.steps else it.books.ledger.past,
-    )
-    it.books.world(document)
-    it.watch = it.watching(document, formed.goal)
-    it.watch.follow(before)
-    it.gone.clear()
+    it.begin(document, formed.goal, past=before.past if before.past.steps else None)
+    it.running.follow(before)
 
 
 def _document(it: Standing, epoch: int) -> WorldDocument | None:

@@ -16,6 +16,7 @@ from launcher.network_check.rules import CheckTerms
 from launcher.topology import choose, layout
 from launcher.worlds import pins
 from launcher.worlds.books import Books
+from launcher.worlds.ledger import Past
 from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.preparation import Preparation
 from launcher.worlds.sight import Phase, Rules, Sight, WorldSeen
@@ -174,6 +175,23 @@ class Standing:
         self.gone.clear()
         self.recovered_at = self.clock()
         return True
+
+    def begin(self, document: WorldDocument, goal: int, *, past: Past | None = None) -> None:
+        """Another world is the present one, for a wish of ``goal`` replicas; ``past`` is how far
+        the one before came, None where that is written down."""
+        self.books.note(
+            epoch=document.epoch,
+            hopeless="",
+            goal=goal,
+            ended=False,
+            ended_by=None,
+            formed=False,
+            stepped=False,
+            past=past or self.books.ledger.past,
+        )
+        self.books.world(document)
+        self.watch = self.watching(document, goal)
+        self.gone.clear()
 
     def watching(self, document: WorldDocument, goal: int) -> Watch:
         """Watch a world that answers a wish of ``goal`` replicas."""
