@@ -69,7 +69,7 @@ def service_name(job: str, type: str) -> str:
     'j-7b-925a7bf1-edljob-worker'
     """
     tail = f"-edljob-{type}"
-    if job[0].isalpha() and len(job) + len(tail) <= _SERVICE_LENGTH:
+    if job[:1].isalpha() and len(job) + len(tail) <= _SERVICE_LENGTH:
         return job + tail
     digest = hashlib.sha256(job.encode()).hexdigest()[:8]
     room = _SERVICE_LENGTH - len(f"j--{digest}{tail}")
