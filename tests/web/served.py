@@ -20,7 +20,7 @@ from brain.ports import Stores
 #: A lease of hours, so that one held by another Brain is not taken for a wrong clock.
 LEASE = "--lease-seconds=36000"
 #: Seconds in which the service must answer after its start, and be gone after SIGTERM.
-STARTING, STOPPING = 30.0, 10.0
+STARTING, STOPPING = 120.0, 60.0
 
 
 @dataclass
