@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "staying.py"
-#: Longer than any change takes on a busy machine.
-_PATIENCE_SECONDS = 90.0
+#: Longer than any change takes on a busy machine: with a load of ten a processor an agent imports
+#: torch for two minutes.
+PATIENCE_SECONDS = 300.0
 T = TypeVar("T")
 
 
@@ -105,7 +106,7 @@ class Stage:
 
     def until(self, what: str, look: Callable[[], T | None]) -> T:
         """Wait until there is something to see."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not (found := look()):
             if time.monotonic() > deadline:
                 said = [f.read_text()[-2000:] for f in sorted(self.place.glob("agent-*"))]
