@@ -26,11 +26,11 @@ def _column(
 
 
 def _band(band: Band | None, scale: float = 1.0) -> str:
-    """``3.2 (2.9–3.6)``; only the value where it is exact."""
+    """``3.2 (2.9–3.6)``; only the value where its band is no wider."""
     if band is None:
         return "—"
     value, low, high = (_figure(each / scale) for each in (band.value, band.low, band.high))
-    return value if band.low == band.high else f"{value} ({low}–{high})"
+    return value if value == low == high else f"{value} ({low}–{high})"
 
 
 def _figure(value: float) -> str:

@@ -181,7 +181,7 @@ def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: boo
     if total.gain is not None:
         click.echo(
             f"Where they differ: throughput {change(total.gain)} on average over the time that "
-            f"they held, {number(total.replica_hours)} replica-hours more "
+            f"they held, {_hours(total.replica_hours)} "
             f"({total.expected} of {total.different} can be told)"
         )
 
@@ -202,12 +202,18 @@ def lines(one: Replayed) -> Iterator[str]:
         center, low, high = one.gain
         yield (
             f"    throughput {change(center)} ({change(low)} … {change(high)}) for "
-            f"{duration(one.stood_seconds)}, {number(one.replica_hours)} replica-hours more"
+            f"{duration(one.stood_seconds)}, {_hours(one.replica_hours)}"
         )
     else:
         yield f"    what it would have brought cannot be told: {one.untold}"
     for support in one.supports:
         yield f"    {supported(support)}"
+
+
+def _hours(more: float | None) -> str:
+    """``0.1 replica-hours fewer``."""
+    hours = more or 0.0
+    return f"{number(abs(hours))} replica-hours {'fewer' if hours < 0 else 'more'}"
 
 
 def supported(support: Support) -> str:

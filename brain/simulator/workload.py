@@ -118,7 +118,8 @@ def _check_columns(columns: Sequence[str]) -> None:
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         raise BadInput(
-            f"column {missing[0]} is missing; a workload begins with a line `{','.join(_NEEDED)}`",
+            f"column {missing[0]} is missing; a workload begins with a line `{','.join(_NEEDED)}`, "
+            "with commas between",
             field=missing[0],
         )
     for name in columns:
@@ -244,7 +245,9 @@ def _bounds(row: _Row, spec: Spec, document: JobDocument | None) -> Bounds:
     if start != low and not bounds.allow(start):
         raise row.bad("start_replicas", f"is no multiple of {unit} from {low} to {bounds.max}")
     if not list(bounds.sizes()) or not bounds.allow(bounds.first):
-        raise row.bad("unit", f"{unit} has no multiple from {low} to {high}; widen the bounds")
+        column = "unit" if row.text("unit") else "max_replicas"
+        why = f"leaves no multiple of {unit} from {low} to {high}; widen the bounds"
+        raise row.bad(column, why)
     return bounds
 
 

@@ -48,7 +48,7 @@ def test_a_row_has_time_money_and_a_mark_where_to_begin(capsys: pytest.CaptureFi
 
 def test_next_to_nothing_is_zero(capsys: pytest.CaptureFixture[str]):
     show(answer(), "table")
-    assert " 0 (0–0) " in capsys.readouterr().out
+    assert " 0  " in capsys.readouterr().out
 
 
 def test_what_is_missing_stands_below(capsys: pytest.CaptureFixture[str]):

@@ -67,6 +67,7 @@ def test_jobs_come_in_the_order_of_their_arrival():
         ("d,0,classifier,9", f"{HEAD},min_replicas", r"min_replicas '9' asks for 9 .* lower it"),
         ("d,0,classifier,3", f"{HEAD},max_replicas", None),
         ("d,0,classifier,16", f"{HEAD},unit", r"min_replicas '' asks for 16"),
+        ("d,0,classifier,4,2", f"{HEAD},min_replicas,max_replicas", "'2' leaves no multiple of 1"),
         ("d,0,classifier,5000", f"{HEAD},batch_size", r"batch_size '5000' is above 4096"),
         ("d,0,classifier,maybe", f"{HEAD},declared", r"declared 'maybe' is neither yes nor no"),
         ("d,0,classifier,0", f"{HEAD},scale", r"scale '0' must be above 0"),
