@@ -27,6 +27,7 @@ from scaler.kubernetes.kinds.documents import (
     plan_unserved,
     unserved,
 )
+from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
 PLAIN = ("python", "train.py")
@@ -41,7 +42,7 @@ def test_the_articles_job_has_the_bounds_of_its_command_and_begins_with_its_repl
     found = document(seed())
     assert found.replicas == Bounds(min=1, max=10, start=5)
     assert found.resources == Resources(cpu_millis=2000, memory_bytes=3 * 2**30, gpus=1)
-    assert (found.project, found.restarts.limit) == ("dlrover", 10)
+    assert (found.project, found.restarts.limit) == (namespace("dlrover"), 10)
 
 
 BOUNDS: dict[str, tuple[Object, Bounds]] = {

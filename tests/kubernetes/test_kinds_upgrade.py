@@ -16,9 +16,12 @@ from scaler.kubernetes.kinds.generate.schema import definition
 from scaler.kubernetes.kinds.upgrade import DEFINITIONS, Step, losses, main, step, upgrade
 from scaler.kubernetes.machinery.cluster import NAMESPACE, Cluster, Kind, NotFound, connect
 from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import job
 
 JOBS = Kind(GROUP, VERSION, ElasticJob.PLURAL, "ElasticJob")
+#: Of the builders' jobs.
+TEAM = namespace("team")
 NAMES = {"elasticjobs.elastic.iml.github.io", "scaleplans.elastic.iml.github.io"}
 
 
@@ -31,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def cluster(server: Server) -> Iterator[Cluster]:
     cluster = Cluster(connect(kubeconfig=str(server.kubeconfig)))
-    cluster.create(NAMESPACE, {"metadata": {"name": "team"}})
+    cluster.create(NAMESPACE, {"metadata": {"name": TEAM}})
     yield cluster
     cluster.close()
 
@@ -61,9 +64,9 @@ def test_a_downgrade_that_would_drop_a_stored_field_is_refused_and_changes_nothi
 ) -> None:
     cluster.create(DEFINITIONS, newer())
     cluster.create(JOBS, job("torchrun", "train.py", spec={"colour": "green"}))
-    with pytest.raises(Conflict, match=r"team/digits: spec\.colour.*remove those fields first"):
+    with pytest.raises(Conflict, match=rf"{TEAM}/digits: spec\.colour.*remove those fields first"):
         upgrade(cluster)
-    assert cluster.get(JOBS, "team", "digits")["spec"]["colour"] == "green"
+    assert cluster.get(JOBS, TEAM, "digits")["spec"]["colour"] == "green"
 
 
 def test_a_downgrade_by_which_nothing_is_lost_is_made(cluster: Cluster) -> None:
@@ -109,4 +112,4 @@ def test_free_parts_lose_nothing() -> None:
     obj["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["new"] = {"deep": True}
     obj["spec"]["replicaSpecs"]["worker"]["priorityy"] = "high"
     (lost,) = losses(schema, [obj])
-    assert (lost.object, lost.fields) == ("team/digits", ("spec.replicaSpecs.worker.priorityy",))
+    assert (lost.object, lost.fields) == (f"{TEAM}/digits", ("spec.replicaSpecs.worker.priorityy",))

@@ -334,7 +334,7 @@ def collecting(made: dict[str, Any], *known: dict[str, Any]) -> list[str]:
         events=cast(Any, None),
         clock=lambda: NOW,
     )
-    door.reconcile(Key("team", made["metadata"]["name"]))
+    door.reconcile(Key(made["metadata"]["namespace"], made["metadata"]["name"]))
     return cluster.gone
 
 

@@ -26,6 +26,7 @@ from scaler.kubernetes.pods.orders import (
     spares_of,
 )
 from tests.kubernetes import jobs
+from tests.kubernetes.clusters import only_emulated
 from tests.scaler.wished import NOW, wish
 
 AGENT = House(injection=Injection(image="brain:1"), brain_url="http://brain:8080")
@@ -217,6 +218,7 @@ def test_a_gang_is_gated_and_what_others_gate_stays_gated():
     assert gang.opened(found) == {"spec": {"schedulingGates": [{"name": "quota"}]}}
 
 
+@only_emulated("on a cluster templates name a scheduler of the tests' own")
 def test_volcano_admits_where_it_is_installed():
     made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4)
     found = pod(made, house=House(volcano=True))
@@ -235,6 +237,7 @@ def test_services_have_names_that_kubernetes_takes_whatever_the_job_is_called(jo
     assert name != identity.service_name(f"{job[:-1]}c", role)
 
 
+@only_emulated("on a cluster templates name a scheduler of the tests' own")
 def test_a_job_may_keep_volcano_away():
     made = jobs.job("brain-run", "t.py", minReplicas=2, maxReplicas=4, BatchScheduler="default")
     found = pod(made, house=House(volcano=True))
