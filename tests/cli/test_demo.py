@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from brain import calls
-from brain.cli.demo import Story, demo
+from brain.cli.demo import NotReached, Story, demo
 from brain.client import BrainClient
 from brain.errors import Unavailable
 from brain.types.record import Role
@@ -47,6 +47,15 @@ def test_one_late_answer_does_not_end_the_story(tmp_path: Path) -> None:
 def test_a_service_that_stays_away_ends_the_stage_in_its_time(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="timed out"):
         story(tmp_path, 1_000).until("a state", 0.1, lambda detail: detail.job.state)
+
+
+def test_a_busy_machine_gets_longer_for_everything(tmp_path: Path) -> None:
+    telling = story(tmp_path, 0)
+    telling.allow(slow=3.0)
+    telling.allow(slow=0.5)
+
+    with pytest.raises(NotReached, match=r"not seen within 0\.3 s"):
+        telling.until("nothing", 0.1, lambda _: None)
 
 
 def test_a_home_that_cannot_be_made_is_refused_by_its_option(tmp_path: Path) -> None:
