@@ -67,7 +67,8 @@ def save(
     try:
         memory.put(state, step, place, sharded=sharded, storage=storage)
     except Exception as cannot:  # noqa: BLE001 - whatever it is, storage may do; else it says so
-        sys.stderr.write(f"brain: step {step} goes to storage at once: {cannot}\n")
+        with contextlib.suppress(OSError):  # full or closed: storage may do all the same
+            sys.stderr.write(f"brain: step {step} goes to storage at once: {cannot}\n")
         _save_to_storage(state, step, place, sharded)
 
 

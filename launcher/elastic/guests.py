@@ -12,6 +12,7 @@ import torch.distributed as dist
 from brain.errors import BadInput
 from launcher.elastic.changing import Plan
 from launcher.elastic.member import Member
+from launcher.extras.console import say
 
 
 def _told() -> dict[str, Any] | None:
@@ -36,9 +37,9 @@ def member(steps: Callable[[], int], cuda: bool) -> Member | None:
             field="join",
         )
     if dist.is_initialized():
-        sys.stderr.write(
-            "brain: this world changes by restarts alone: the script made a process group itself; "
-            "leave init_process_group out, elastic.join meets the others\n"
+        say(
+            "this world changes by restarts alone: the script made a process group itself; "
+            "leave init_process_group out, elastic.join meets the others"
         )
         return None
     _wait_at_gate()
@@ -47,7 +48,7 @@ def member(steps: Callable[[], int], cuda: bool) -> Member | None:
         sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
         return made
     except OSError as cannot:
-        sys.stderr.write(f"brain: this world changes by restarts alone: {cannot}\n")
+        say(f"this world changes by restarts alone: {cannot}")
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from launcher.elastic.failures import of_communication
 from launcher.elastic.groups import Group
 from launcher.elastic.member import Member
 from launcher.elastic.parts import WHOLE, Part
+from launcher.extras.console import say
 
 B = TypeVar("B")
 
@@ -262,7 +262,7 @@ class Session:
         try:
             due = member.relieved()
         except TimeoutError as late:
-            sys.stderr.write(f"brain: the session ends: {late}\n")
+            say(f"the session ends: {late}")
             return False
         self._follow(member, due)
         return True

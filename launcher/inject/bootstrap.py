@@ -50,8 +50,15 @@ def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
     try:
         return act(*arguments)
     except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
-        sys.stderr.write("brain: the worker goes on without %s: %r\n" % (act.__name__, failed))
+        _tell("brain: the worker goes on without %s: %r\n" % (act.__name__, failed))
         return None
+
+
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except (OSError, ValueError, AttributeError):  # full or closed: the script must run
+        return
 
 
 #: What ``raised`` has to know: BRAIN_WORKER of this process, parsed.

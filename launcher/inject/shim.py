@@ -43,7 +43,7 @@ def start(config: dict[str, Any]) -> None:
         _shim.install()
     except Exception as cannot:  # noqa: BLE001 - a failing shim costs the speed, never the job
         _shim = None
-        sys.stderr.write("brain: checkpoints are saved as always: %r\n" % (cannot,))
+        _tell("brain: checkpoints are saved as always: %r\n" % (cannot,))
 
 
 def inode(path: str) -> int:
@@ -329,7 +329,7 @@ class Shim:
         kind = re.sub(r"\d+", "#", text)
         if text and kind not in self.said:
             self.said.add(kind)
-            sys.stderr.write("brain: %s\n" % text)
+            _tell("brain: %s\n" % text)
 
 
 class _Finder:
@@ -361,6 +361,13 @@ class _Finder:
                 self.shim._say("checkpoints are saved as always: %r" % (cannot,))
 
         loader.exec_module = exec_module
+
+
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except (OSError, ValueError, AttributeError):  # full or closed: no save may fail by that
+        return
 
 
 def _wrap(module: Any, name: str, around: Callable[[Any], Any]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -18,7 +19,13 @@ INJECT = PACKAGE / "inject" / "path"
 
 
 def run(
-    tmp_path: Path, lines: str, *, before: Sequence[Path] = (), rank: bool = True, **told: object
+    tmp_path: Path,
+    lines: str,
+    *,
+    before: Sequence[Path] = (),
+    rank: bool = True,
+    stderr: "int | IO[str]" = subprocess.PIPE,
+    **told: object,
 ) -> "subprocess.CompletedProcess[str]":
     """Run ``lines`` as a script with our directory in front of ``before`` on PYTHONPATH."""
     script = tmp_path / "script.py"
@@ -32,7 +39,8 @@ def run(
     return subprocess.run(
         [sys.executable, str(script)],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         timeout=100,
         check=False,
@@ -50,6 +58,13 @@ def test_the_probe_is_started_with_what_the_agent_told(tmp_path: Path) -> None:
     assert run(tmp_path, "print('script')", probe=probe, job="digits").stdout == (
         "job digits\nscript\n"
     )
+
+
+def test_what_cannot_be_said_of_a_part_that_fails_costs_the_script_nothing(tmp_path: Path) -> None:
+    probe = a_probe(tmp_path, "def start(config): 1 / 0")
+    with open("/dev/full", "w") as full:
+        ran = run(tmp_path, "print('script')", probe=probe, stderr=full)
+    assert ran.stdout == "script\n"
 
 
 def test_children_do_not_find_us(tmp_path: Path) -> None:

@@ -156,6 +156,16 @@ def test_where_memory_will_not_do_it_is_saved_as_always_and_said_once(
     asyncio.run(story())
 
 
+def test_a_save_is_made_although_nobody_can_be_told_how(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            mute = "sys.modules['_brain_places'].room = lambda root: 1 << 20\nsys.stderr = None\n"
+            await held.run(mute + SAVE, tmp_path)
+            assert (await held.run(READ, tmp_path)).strip() == "1"
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     "act",
     [

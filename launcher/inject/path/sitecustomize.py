@@ -77,10 +77,17 @@ def _chain() -> None:
     spec.loader.exec_module(module)
 
 
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except (OSError, ValueError, AttributeError):  # full or closed: no interpreter would start
+        return
+
+
 try:
     _config = _withdraw()
     if _config:
         _begin(_config)
 except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
-    sys.stderr.write("brain: the worker goes on without us: %r\n" % (failed,))
+    _tell("brain: the worker goes on without us: %r\n" % (failed,))
 _chain()
