@@ -123,6 +123,8 @@ def _check_columns(columns: Sequence[str]) -> None:
             field=missing[0],
         )
     for name in columns:
+        if columns.count(name) > 1:
+            raise BadInput(f"column {name!r} stands twice; take one out", field=name)
         if name not in COLUMNS:
             near = get_close_matches(name, COLUMNS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COLUMNS)}"

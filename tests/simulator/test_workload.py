@@ -75,6 +75,7 @@ def test_jobs_come_in_the_order_of_their_arrival():
         ("d,0,classifier,job.yaml", f"{HEAD},document", r"document 'job.yaml' cannot be read here"),
         ("digits,0", "name,time", r"column application is missing"),
         ("digits,0,classifier,1", f"{HEAD},num_replica", r"did you mean num_replicas\?"),
+        ("digits,0,classifier,1", f"{HEAD},time", r"column 'time' stands twice; take one out"),
         ("digits,0,classifier,1", f"{HEAD},colour", r"column 'colour' is none of a workload; kn"),
     ],
 )
