@@ -1,14 +1,37 @@
-"""Fixtures that several suites share: databases that are there for one test."""
+"""Fixtures that several suites share: databases that are there for one test.
 
+Programs under test inherit our environment; what a runner's may hold that changes what they do or
+print is left out of it here, before anything is imported that reads it.
+"""
+
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from brain.db import prepare
 from brain.db.tables import metadata
 from tests.postgresql import Server, server
+
+_FOREIGN = re.compile(
+    "BRAIN_(?!TEST_|BENCH_|CHAOS_).*|PET_.*|TORCH.*|NCCL_.*|GLOO_.*|GROUP_.*|ROLE_.*|MASTER_.*"
+    "|(LOCAL_)?(RANK|WORLD_SIZE)|KUBECONFIG|KUBERNETES_.*|COLUMNS|LINES|NO_COLOR|(FORCE|CLI)_?COLOR.*"
+    "|PYTHON(UNBUFFERED|HASHSEED|OPTIMIZE|WARNINGS|DEVMODE|ASYNCIODEBUG|TRACEMALLOC|FAULTHANDLER"
+    "|VERBOSE|INSPECT|IOENCODING|SAFEPATH|STARTUP|PROFILEIMPORTTIME)"
+)
+# Examples are the same in every run and may take their time: a busy machine, or another seed, makes
+# nobody's submission fail. `pytest --hypothesis-profile=search` looks for new ones.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", _PATIENT)
+settings.register_profile("steady", _PATIENT, derandomize=True, database=None)
+settings.load_profile("steady")
+
+for _name in filter(_FOREIGN.fullmatch, list(os.environ)):
+    del os.environ[_name]
 
 
 @pytest.fixture(scope="session")

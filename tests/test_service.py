@@ -54,7 +54,7 @@ class Service:
         """Send a signal; return the seconds until the process was gone."""
         began = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(60)
         return time.monotonic() - began
 
 
@@ -70,7 +70,7 @@ def service(home: Path, *flags: str) -> Iterator[Service]:
         yield Service(home, process, said)
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(60)
         process.stdout.close()
 
 
@@ -134,7 +134,7 @@ def test_the_service_ends_although_streams_and_polls_are_open(tmp_path: Path) ->
         opened.wait(30)
         seconds = running.stop()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     assert seconds < 30  # of the poll's 60
     assert running.process.returncode == 0
     assert not any(thread.is_alive() for thread in threads)

@@ -29,13 +29,13 @@ def test_the_relaxation_is_above_every_division(problem: Problem):
 
 
 def test_the_heap_is_a_peer_and_not_a_straw_man(problem: Problem):
-    best = peers.branch_and_bound(peers.rules(problem), seconds=20)
+    best = peers.branch_and_bound(peers.rules(problem), seconds=100)
 
     assert best is not None
     assert peers.greedy(problem) >= 0.9 * best
 
 
 def test_branch_and_bound_finds_what_we_find(problem: Problem):
-    best = peers.branch_and_bound(peers.rules(problem), seconds=20)
+    best = peers.branch_and_bound(peers.rules(problem), seconds=100)
 
     assert worth(problem, divide(problem, None, Weights())[1]) == pytest.approx(best, rel=2e-3)

@@ -85,10 +85,10 @@ def started(tmp_path: Path, service: str = "service", scaler: str = "scaler") ->
         yield up
     finally:
         up.process.kill()
-        up.process.wait(20)
+        up.process.wait(60)
 
 
-def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 30) -> T:
+def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 60) -> T:
     deadline = time.monotonic() + seconds
     while (found := look()) is None:
         assert time.monotonic() < deadline, f"{stage}: not within {seconds:g} s"
@@ -168,7 +168,7 @@ def test_a_free_port_is_kept_for_the_agents_that_know_it(tmp_path: Path):
         first.child("scaler")
         url = first.url()
         first.process.terminate()
-        first.process.wait(20)
+        first.process.wait(60)
     with started(tmp_path) as second:
         eventually("both up", lambda: second.printed.read_text().count("is up at") == 2 or None)
 
@@ -185,7 +185,7 @@ def test_asked_to_end_it_ends_its_children(tmp_path: Path, number: signal.Signal
         children = up.child("service"), up.child("scaler")
         up.process.send_signal(number)
 
-        assert up.process.wait(10) == 0
+        assert up.process.wait(60) == 0
         gone(*children)
     assert "Brain is stopped; jobs go on." in up.printed.read_text()
 
@@ -195,7 +195,7 @@ def test_children_that_do_not_listen_are_ended_by_force(tmp_path: Path):
         children = up.child("service"), up.child("scaler")
         up.process.terminate()
 
-        assert up.process.wait(20) == 0
+        assert up.process.wait(60) == 0
         gone(*children)
 
 

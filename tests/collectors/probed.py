@@ -217,7 +217,7 @@ class Worker:
         """Whether the process is gone."""
         return self.process is not None and self.process.poll() is not None
 
-    def until(self, true: Any, what: str, *, seconds: float = 30) -> None:
+    def until(self, true: Any, what: str, *, seconds: float = 60) -> None:
         """Listen until a condition holds."""
         deadline = time.monotonic() + seconds
         while not true():

@@ -211,7 +211,7 @@ class Machine:
         """What the collector last said of itself."""
         return dict(json.loads((self.home / "collector" / "status.json").read_text()))
 
-    def until(self, true: Callable[[], Any], what: str, *, seconds: float = 30) -> None:
+    def until(self, true: Callable[[], Any], what: str, *, seconds: float = 60) -> None:
         """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not true():

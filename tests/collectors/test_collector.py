@@ -160,7 +160,7 @@ def test_an_overloaded_service_is_left_alone_as_long_as_it_says(tmp_path: Path) 
 def test_only_one_collector_runs_on_a_machine(tmp_path: Path) -> None:
     with machine(tmp_path) as here:
         here.collect()
-        assert here.collect().wait(20) == 75
+        assert here.collect().wait(60) == 75
 
 
 def test_it_ends_by_itself_when_the_last_agent_is_gone(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_it_ends_by_itself_when_the_last_agent_is_gone(tmp_path: Path) -> None:
         assert collector.poll() is None
         agent.kill()
         agent.wait()
-        assert collector.wait(20) == 0
+        assert collector.wait(60) == 0
         assert not list((tmp_path / "collector" / "spool").rglob("*.ndjson"))
         assert not Path(here.socket_path).exists()
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_delivered_stays_on_disk_for_the_next_collector(tmp_path:
     with machine(tmp_path) as here, service() as brain:
         collector = here.collect("--linger", "1", "--patience", "2")
         here.send(window(0), window(1))
-        assert collector.wait(20) == 0
+        assert collector.wait(60) == 0
         here.collect("--url", brain.url)
         here.until(lambda: len(brain.kept) == 2, "both are delivered")
 
@@ -200,7 +200,7 @@ def test_a_living_job_gets_readings_of_its_machine(tmp_path: Path) -> None:
             busy.wait()
         reading = brain.of(HostSample)[-1]
         assert (reading.job, reading.node) == (JOB, "left-rack-3")
-        assert 50 < reading.job_cpu_millis <= 1000 * (os.cpu_count() or 1)
+        assert 10 < reading.job_cpu_millis <= 1000 * (os.cpu_count() or 1)
         assert 0 < reading.job_memory_bytes < reading.memory_capacity_bytes
         assert any(why.startswith("gpu:") for why in reading.unavailable) or reading.gpus
 

@@ -129,7 +129,7 @@ class HandJob:
         """Step of the checkpoint; 0 where there is none."""
         return int(self.checkpoint.read_text()) if self.checkpoint.exists() else 0
 
-    def running(self, *which: Host, seconds: float = 30.0, after: float = 0.0) -> list[Life]:
+    def running(self, *which: Host, seconds: float = 60.0, after: float = 0.0) -> list[Life]:
         """Wait until the newest world is that of exactly these hosts and steps; ``after`` a time.
 
         Returns:

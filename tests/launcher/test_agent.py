@@ -213,7 +213,7 @@ def test_agents_started_by_hand_meet_and_grow_without_a_brain(tmp_path: Path) ->
     with by_hand(tmp_path, 3) as (agents, marks):
         (marks / "enough").touch()
 
-        assert [agent.wait(20) for agent in agents] == [0, 0, 0]
+        assert [agent.wait(60) for agent in agents] == [0, 0, 0]
     assert not (tmp_path / "home").exists()  # no collector was started: nobody would read it
 
 
@@ -224,7 +224,7 @@ def test_the_endpoint_may_die_without_the_job(tmp_path: Path) -> None:
         eventually(lambda: set(marks.glob("0-of-1-*")) - alone, "a world of the survivor")
         (marks / "enough").touch()
 
-        assert agents[1].wait(20) == 0
+        assert agents[1].wait(60) == 0
 
 
 def test_a_signal_by_hand_ends_the_workers_and_then_the_agent(tmp_path: Path) -> None:
@@ -232,5 +232,5 @@ def test_a_signal_by_hand_ends_the_workers_and_then_the_agent(tmp_path: Path) ->
         worker = int(next(marks.glob("0-of-1-*")).name.rpartition("-")[2])
         agents[0].send_signal(signal.SIGTERM)
 
-        assert agents[0].wait(20) == 128 + signal.SIGTERM
+        assert agents[0].wait(60) == 128 + signal.SIGTERM
         assert not Path(f"/proc/{worker}").exists()

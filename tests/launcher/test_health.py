@@ -74,7 +74,7 @@ def found(it: ElasticJob, event: WorldEvent, epoch: int) -> Diagnosis:
 def test_a_world_that_stands_still_is_found_with_stacks_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BRAIN_HANG_SECONDS", "5")
+    monkeypatch.setenv("BRAIN_HANG_SECONDS", "10")
     with job(tmp_path, first=wish(2)) as it:
         begin(it, ONCE)
         why = found(it, WorldEvent.HUNG, 1)

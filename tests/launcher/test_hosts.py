@@ -51,7 +51,7 @@ def everybody_leaves(it: HandJob, them: Hosts) -> None:
 def nothing_left(host: Host) -> None:
     """Wait until a host has neither processes nor shared memory nor temporary files of ours."""
     what = f"nothing left on {host.name}"
-    eventually(lambda: not host.leftovers(), what, 10, lambda: str(host.leftovers()))
+    eventually(lambda: not host.leftovers(), what, 60, lambda: str(host.leftovers()))
 
 
 def epoch(lives: list[Life]) -> int:
@@ -110,7 +110,7 @@ def test_a_cut_off_host_begins_no_world_though_all_that_it_knew_are_dead(tmp_pat
             other.signal(it.agent(other), signal.SIGKILL)
             it.running(newcomer, *(host for host in others if it.alive(host)))
         waits = "members of the last world may still run"
-        eventually(lambda: waits in it.agent(cut_off).text(), waits, 20, it.logs)
+        eventually(lambda: waits in it.agent(cut_off).text(), waits, 60, it.logs)
 
         them.heal()
         step = it.saved_step() + 200  # by then it has been refused everywhere

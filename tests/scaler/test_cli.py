@@ -45,7 +45,7 @@ def scaling(home: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(60)
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -83,7 +83,7 @@ def test_ended_it_waits_for_no_poll_and_leaves_agents_running(home: Path):
         told(twin, RUNNING)
         asked = time.monotonic()
         scaler.terminate()
-        code = scaler.wait(30)
+        code = scaler.wait(60)
         seconds = time.monotonic() - asked
 
         assert (code, agent(home)) == (0, pid)
@@ -162,7 +162,7 @@ def test_a_second_scaler_of_a_state_directory_is_refused(home: Path):
         second = cli("--home", str(home), "--url", url)
         first.terminate()
 
-        assert first.wait(20) == 0
+        assert first.wait(60) == 0
     assert second.returncode == 75
     assert f"another scaler serves {home}" in second.stderr
 
@@ -178,7 +178,7 @@ def test_slots_are_what_the_node_offers(home: Path):
         )
         node = eventually("a heartbeat", lambda: twin.nodes[-1] if twin.nodes else None)
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
     assert (node.capacity.cpu_millis, node.slots, node.pool) == (3000, 3, "local")
 

@@ -113,7 +113,7 @@ def seen(
     )
 
 
-def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 20) -> T:
+def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 60) -> T:
     """Wait until ``look`` finds something; fail naming the stage."""
     deadline = time.monotonic() + seconds
     while (found := look()) is None:
