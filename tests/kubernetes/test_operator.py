@@ -46,6 +46,16 @@ def test_an_object_becomes_a_job_of_brains_under_its_uid(place: Place):
     assert found.job.mode == "shadow"
 
 
+def test_brain_hears_what_the_object_says(place: Place):
+    made = place.apply(jobs.seed())
+
+    def heard() -> bool:
+        return "Accepted" in [each.type for each in place.job(made).object_conditions]
+
+    place.says(made, "Accepted", "True", "Valid")
+    until("Brain hears of it", heard)
+
+
 def test_a_unit_that_never_fits_is_named(place: Place):
     made = job(maxReplicas=3)
     made["spec"]["parallelism"] = {"tensor": 4}
