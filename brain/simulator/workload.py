@@ -210,11 +210,20 @@ def _arrival(
         batch=batch,
         bounds=bounds,
         priority=row.whole("priority", document.priority if document else 0, least=-1000),
-        project=row.text("project") or (document.project if document else "default"),
+        project=_project(row, spec, document, bounds),
         declared=row.truth("declared", said or declared),
         submitted_as=row.text("submitted_as"),
         scale=scale,
     )
+
+
+def _project(row: _Row, spec: Spec, document: JobDocument | None, bounds: Bounds) -> str:
+    project = row.text("project") or (document.project if document else "default")
+    share = spec.projects.get(project)
+    if share is not None and share.limit is not None and share.limit < bounds.min:
+        why = f"{project} may have {share.limit} accelerators and the job needs {bounds.min}"
+        raise row.bad("project", f"{why}; raise projects.{project}.limit")
+    return project
 
 
 def _document(row: _Row, documents: Documents | None) -> JobDocument | None:

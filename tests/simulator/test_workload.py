@@ -87,6 +87,14 @@ def test_a_cell_that_cannot_be_used_is_named(row: str, head: str, said: str | No
         read(row, head=head)
 
 
+def test_a_job_that_its_projects_limit_never_lets_run_is_refused():
+    nodes = {"t4": {"count": 1, "gpus": 4}}
+    spec = read_spec({"nodes": nodes, "projects": {"vision": {"limit": 1}}})
+
+    with pytest.raises(errors.BadInput, match="vision may have 1 accelerators and"):
+        read_workload([f"{HEAD},project,min_replicas", "a,0,classifier,vision,2"], spec, CATALOGUE)
+
+
 def test_two_jobs_of_one_name_are_refused():
     with pytest.raises(errors.BadInput, match=r"line 3: name 'a' names two jobs"):
         read("a,0,classifier", "a,1,classifier")
