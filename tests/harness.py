@@ -191,7 +191,7 @@ def start(home: Path, *options: str, settings: Mapping[str, object] = FAST) -> B
             stderr=subprocess.STDOUT,
         )
     brain = Brain(home, process)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 90
     while not (home / "service.json").exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise AssertionError(f"brain up is not ready ({process.poll()}):\n{brain.logs()}")
