@@ -109,7 +109,14 @@ def question(jobs: Sequence[JobView], cluster: ClusterView, weights: Weights) ->
         if (stays := jobs[index].current) is not None:
             floor.occupy(stays, jobs[index].gpus_per_replica)
     possible &= ~np.isin(flat.job, fixed)
-    columns = tabulate(jobs, flat, weights, possible=possible, current=_current(scene, flat))
+    columns = tabulate(
+        jobs,
+        flat,
+        weights,
+        possible=possible,
+        current=_current(scene, flat),
+        share=sum(scene.capacity.values()) / max(len(jobs), 1),
+    )
     problem = _problem(scene, columns, floor, fixed)
     return Question(scene=scene, problem=problem, floor=floor, refused=refused)
 

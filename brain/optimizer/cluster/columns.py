@@ -73,8 +73,12 @@ def tabulate(
     *,
     possible: Flags,
     current: Flags,
+    share: float,
 ) -> Columns:
-    """Pad the ``possible`` rows of ``flat`` and say what they are worth."""
+    """Pad the ``possible`` rows of ``flat`` and say what they are worth.
+
+    ``share`` is what the pool has for each job, in accelerators.
+    """
     width = int(flat.column.max(initial=-1)) + 1
     shape = len(jobs), max(width, 1)
 
@@ -85,12 +89,14 @@ def tabulate(
 
     replicas = padded(flat.rows[:, REPLICAS], 1)
     each = np.array([job.gpus_per_replica for job in jobs], dtype=np.float64)[:, None]
+    speedup = padded(flat.rows[:, GOODPUT] / base_rate(flat, len(jobs))[flat.job], 1)
     terms = Terms(
-        speedup=padded(flat.rows[:, GOODPUT] / base_rate(flat, len(jobs))[flat.job], 1),
+        speedup=speedup,
         deviation=padded(flat.rows[:, DEVIATION]),
         replicas=replicas,
         current=padded(current),
         runs=np.array([job.current is not None for job in jobs], dtype=bool)[:, None],
+        even=np.where(replicas * each <= share, speedup, 1).max(axis=1, initial=1)[:, None],
         **_traits(jobs, weights),
     )
     allowed, elsewhere = padded(possible), replace(terms, current=np.zeros(shape, dtype=bool))

@@ -37,6 +37,8 @@ class Terms:
     restart_seconds: Floats
     #: ``priority_base`` to the power of the class.
     priority: Floats
+    #: Speed-up with an even share of the pool, at least 1.
+    even: Floats
 
 
 #: Worth of every configuration, shape (J, C).
@@ -59,14 +61,18 @@ def logarithmic(terms: Terms, weights: "Weights") -> Floats:
 
 
 def ranked(terms: Terms, weights: "Weights") -> Floats:
-    """Goodput where most jobs wait for it: w s^power keep
+    """Goodput where most jobs wait for it: w (s / even)^power keep
 
-        w = priority · rank^crowding
+        w = priority · (rank + newcomers)^crowding
         rank = jobs that have as much to go, or more, at one replica; the job itself among them
+        even = s with an even share of the pool
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
-    Whatever shortens a job is saved by all that come after it: its rank says how many they are.
-    So a crowded pool serves the short ones first, one job after another, and a quiet one shares.
+    Whatever shortens a job is saved by all that come after it: its rank says how many they are, and
+    who has yet to come makes some more. So a crowded pool serves the short ones first, one job
+    after another, and a quiet one shares: the last two together are done sooner than in turn.
+    Speed counts beside what an even share would give, so that a job that scales badly is not
+    put off until accelerators abound, when it can use them least.
     A job about to end is not disturbed, a long one has little to lose, and one that has just begun
     is not taken to end soon because nobody knows. The power is between throughput (1), which
     starves long jobs, and proportional fairness (0).
@@ -76,13 +82,13 @@ def ranked(terms: Terms, weights: "Weights") -> Floats:
     had = weights.offset_seconds + terms.attained_seconds
     left = np.maximum(np.where(unknown, had, terms.remaining_seconds), 1.0)
     loose = _expected_rank(left[:, 0], weights.looseness)[:, None]
-    rank = np.where(unknown, loose, _rank(left[:, 0])[:, None])
+    rank = np.where(unknown, loose, _rank(left[:, 0])[:, None]) + weights.newcomers
     ahead = np.where(unknown, np.inf, left / speed + terms.restart_seconds)
     in_restarts = weights.longest_restarts * terms.restart_seconds
     longest = np.maximum(weights.longest_seconds, in_restarts)
     keep = _keep(terms, np.clip(ahead, weights.shortest_seconds, longest))
     power = np.where(unknown, weights.unknown_power, weights.power)
-    worth: Floats = terms.priority * rank**weights.crowding * speed**power * keep
+    worth: Floats = terms.priority * rank**weights.crowding * (speed / terms.even) ** power * keep
     return worth
 
 
@@ -122,12 +128,14 @@ class Weights:
 
     utility: Utility = field(default=ranked)
     #: Of a job's rank in its worth: 0 shares evenly whoever waits, 1 is shortest first.
-    crowding: float = 0.5
+    crowding: float = 0.6
+    #: Jobs that are yet to come and wait for everybody: the more, the more evenly few jobs share.
+    newcomers: float = 2.0
     #: Of what a job has had when it says how long it will last; 0: it says nothing.
     looseness: float = 0.25
     #: Of the speed-up in a job's worth; where nobody knows how long it lasts the pool is shared
     #: more evenly.
-    power: float = 0.7
+    power: float = 0.8
     unknown_power: float = 0.5
     #: How much less a job counts per second that it has had; of ``logarithmic``.
     exponent: float = 0.25

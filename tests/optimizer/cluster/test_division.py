@@ -17,7 +17,7 @@ from brain.optimizer.cluster import (
 from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
 
 LONG, SHORT = 1e6, 36_000.0
-SHORTEST_FIRST = Weights(power=1.0, unknown_power=1.0, crowding=1.0)
+SHORTEST_FIRST = Weights(power=1.0, unknown_power=1.0, crowding=1.0, newcomers=0.0)
 
 
 def test_two_equal_jobs_share_equally():

@@ -1,6 +1,7 @@
 """What a configuration is worth: who is served first, and who is not starved."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,12 +25,13 @@ def terms(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> Ter
         age_seconds=ones,
         restart_seconds=0 * ones,
         priority=ones,
+        even=ones,
     )
 
 
 def worth(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> list[float]:
     """By ``ranked``, with a worth that grows as the rank itself."""
-    return ranked(terms(left, attained), Weights(crowding=1.0))[:, 0].tolist()
+    return ranked(terms(left, attained), Weights(crowding=1.0, newcomers=0.0))[:, 0].tolist()
 
 
 def test_a_job_counts_for_all_that_have_as_much_to_go_or_more() -> None:
@@ -52,3 +54,20 @@ def test_where_nobody_knows_the_oldest_job_counts_for_more_than_itself() -> None
 
 def test_jobs_of_which_nothing_is_known_count_alike() -> None:
     assert worth([np.nan, np.nan, np.nan]) == pytest.approx([3.0, 3.0, 3.0])
+
+
+def test_whoever_is_yet_to_come_makes_few_jobs_share_more_evenly() -> None:
+    asked = terms([100.0, 2000.0])
+
+    short, long = ranked(asked, Weights(crowding=1.0, newcomers=4.0))[:, 0].tolist()
+
+    assert short / long == pytest.approx(6 / 5)
+
+
+def test_an_even_share_is_worth_as_much_to_a_job_that_scales_badly() -> None:
+    speed = np.array([[1.5], [4.0]])
+    asked = replace(terms([500.0, 500.0]), speedup=speed, even=speed)
+
+    badly, well = ranked(asked, Weights())[:, 0].tolist()
+
+    assert badly == pytest.approx(well)
