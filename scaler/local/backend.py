@@ -217,7 +217,7 @@ class LocalBackend:
             return None
         seen = ReplicaSeen(
             id=replica,
-            phase=_phase(directory),
+            phase=self._phase(directory),
             generation=intent.generation,
             resources=intent.resources,
             started_at=intent.written_at,
@@ -237,6 +237,13 @@ class LocalBackend:
             )
             self._memory.ended[directory.path] = seen
         return seen
+
+    def _phase(self, directory: ReplicaDirectory) -> Phase:
+        """What its files prove, and that a child is gone once its exit code is known: a process
+        lets go of its lock before the kernel has ended it."""
+        phase = _phase(directory)
+        over = phase in (Phase.ENDED, Phase.GONE)
+        return Phase.RUNNING if over and directory.path in self._memory.children else phase
 
     def _reap(self, path: Path) -> int | None:
         """Collect a child that ended; its return code, where it was ours."""

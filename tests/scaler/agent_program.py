@@ -1,7 +1,8 @@
 """An agent that follows the directory protocol and does nothing else.
 
 ``FAKE_AGENT`` says what else it does: ``mute`` dies without a word, ``deaf`` ignores SIGTERM,
-``slow`` takes its lock late, ``finish`` succeeds at once. Without it: leaves when asked.
+``slow`` takes its lock late, ``finish`` succeeds at once, ``linger`` fails, and takes its time to
+end after it let go of its lock. Without it: leaves when asked.
 """
 
 import argparse
@@ -48,6 +49,11 @@ def main() -> None:
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     state = {"pid": os.getpid(), "started_ticks": ticks, "generation": 0, "address": ""}
     write(folder / "state.json", state | {"phase": "waiting"})
+    if does == "linger":
+        os.close(lock)
+        (folder / "let-go").touch()
+        signal.sigwait({signal.SIGTERM})
+        sys.exit(9)
     if does == "finish":
         end(folder, "succeeded")
     while signal.sigwait({signal.SIGTERM}) and does == "deaf":

@@ -189,6 +189,17 @@ def test_one_that_is_killed_says_by_what(backend: LocalBackend, tmp_path: Path):
     assert reaching(backend, Phase.GONE).detail == "its agent was ended by SIGKILL"
 
 
+def test_one_that_is_still_ending_is_gone_once_its_exit_code_is_known(
+    backend: LocalBackend, tmp_path: Path
+):
+    backend.start(wish(), 0, {"FAKE_AGENT": "linger"}, NOW)
+    eventually("the lock is let go", lambda: (at(tmp_path) / "let-go").exists() or None)
+
+    assert running(backend).alive
+    backend.stop(JOB, 0, force=False, now=NOW)
+    assert reaching(backend, Phase.GONE).detail == "its agent exited with 9"
+
+
 def test_an_agent_that_is_slow_to_take_its_lock_is_waited_for(
     backend: LocalBackend, tmp_path: Path
 ):
