@@ -34,6 +34,8 @@ class Staying:
         self.parting = False
         #: Workers that said that they fail, and may not have ended yet.
         self.failing = 0
+        #: Those that said hello last; some of them may still be being started.
+        self._introduced: Workers | None = None
         #: Epoch -> what members of that world told each other.
         self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
         #: What workers here told, for a coordinator that may not have heard it.
@@ -90,7 +92,7 @@ class Staying:
         sessions = None if workers is None else workers.sessions
         match asked:
             case frames.Post():
-                self._posted(asked, workers, newcomers)
+                self._posted(asked)
             case frames.Appoint(epoch=epoch) if sessions is not None:
                 sessions.tell_one(0, "at", epoch=epoch)
             case frames.Agree(epoch=epoch, step=step) if sessions is not None:
@@ -108,12 +110,12 @@ class Staying:
             await asyncio.sleep(_LOOK_SECONDS)
         self.parting, self.failing = False, 0
 
-    def _posted(self, post: frames.Post, *all_workers: Workers | None) -> None:
-        """Pass on what another member of a world told."""
+    def _posted(self, post: frames.Post) -> None:
+        """Pass on what another member of a world told; who says hello later hears it then."""
         self._posts[post.epoch][post.key] = post.value
-        for workers in all_workers:
-            if workers is not None and workers.sessions is not None:
-                workers.sessions.tell("posted", **_said(post.epoch, post.key, post.value))
+        if self._introduced is not None and self._introduced.sessions is not None:
+            said = _said(post.epoch, post.key, post.value)
+            self._introduced.sessions.tell("posted", **said)
 
     def tell_again(self) -> None:
         """Say to another coordinator what members may wait for."""
@@ -141,6 +143,7 @@ class Staying:
 
     def _introduce(self, workers: Workers, local_rank: int) -> None:
         """A worker is there: it builds the world that it was started for."""
+        self._introduced = workers
         self._plan(workers, local_rank, workers.world, now=not workers.joining)
         if workers.elastic and not workers.joining:
             self._tell(frames.Elastic(epoch=workers.world.epoch))

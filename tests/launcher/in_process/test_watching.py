@@ -64,6 +64,26 @@ def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> No
     assert told == [frames.Post(epoch=5, key="ends/0", value=b"h 1")]
 
 
+def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_started() -> None:
+    told: list[tuple[int, str]] = []
+
+    class Sessions:
+        def tell_one(self, local_rank: int, what: str, **fields: object) -> None:
+            told.append((local_rank, what))
+
+        def tell(self, what: str, **fields: object) -> None:
+            self.tell_one(0, what)
+
+    class Workers:
+        world, joining, elastic, sessions = a_world(2, 2), True, False, Sessions()
+
+    staying = Staying("h", lambda: 10, lambda frame: None)
+    staying.heard(cast(Any, Workers), "hello", {"local_rank": 0})
+    post = frames.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
+    staying.asked(post, workers=None, newcomers=None)
+    assert told == [(0, "build"), (0, "posted")]
+
+
 def test_brain_is_told_whether_workers_can_go_over(tmp_path: Path) -> None:
     told: list[WorldReport] = []
 
