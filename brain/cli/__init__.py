@@ -101,6 +101,10 @@ def main() -> None:
     except errors.BrainError as error:
         click.echo(f"brain: {error}", err=True)
         sys.exit(exit_code(error))
+    except UnicodeEncodeError as bad:
+        # A word of a command line may hold any bytes; what is sent to Brain is UTF-8.
+        click.echo(f"brain: {bad.object!r} is no UTF-8 text; write it in UTF-8", err=True)
+        sys.exit(2)
 
 
 def exit_code(error: errors.BrainError) -> int:

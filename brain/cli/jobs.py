@@ -65,6 +65,8 @@ def submit(
     """
     if (path is None) == (not words):
         raise click.UsageError("give either -f FILE or a command after --")
+    if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
+        raise BadInput(f"command: {words[0]} is a document; say -f {words[0]}", field="command")
     document = read_document(path) if path else document_of(words, **options)
     complete(document)
     started = client.send(calls.submit(document, dry_run=dry_run))
@@ -78,20 +80,32 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     Raises:
         BadInput: there is no such file, or it holds no mapping.
     """
-    import yaml
-
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        document = yaml.safe_load(text)
     except OSError as missing:
         raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
     except UnicodeDecodeError as bad:
         raise BadInput(f"{path} is no UTF-8 text; name a document in YAML") from bad
-    except yaml.YAMLError as bad:
-        raise BadInput(f"{path} is no YAML: {bad}") from bad
+    document = parse_yaml(text, path)
     if not isinstance(document, dict):
         raise BadInput(f"{path} holds no fields; a document begins with `{begins}:`")
     return document
+
+
+def parse_yaml(text: str, path: str) -> Any:
+    """What a YAML text says; ``path`` names it in errors.
+
+    Raises:
+        BadInput: it is no YAML, holds a date or number that is none, or is nested too deep.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as bad:
+        raise BadInput(f"{path} is no YAML: {bad}") from bad
+    except RecursionError as deep:
+        raise BadInput(f"{path} is nested too deep to be read; write it flatter") from deep
 
 
 def document_of(

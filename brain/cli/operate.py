@@ -158,6 +158,8 @@ def freeze(
     ]
     if len(chosen) > 1:
         raise click.UsageError("give one of JOB, --project, --all")
+    if not chosen and (off or why):
+        raise click.UsageError("say what: JOB, --project NAME or --all")
     if not chosen:
         call = calls.freezes()
     else:

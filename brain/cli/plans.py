@@ -1,6 +1,7 @@
 """Commands on plans and the reasons behind them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -150,7 +151,7 @@ def explain(client: BrainClient, job: str, form: str) -> None:
     if seen.finished_at is not None:
         click.echo(f"{seen.name} {seen.state}: {seen.reason}")
     elif seen.plan is not None and seen.plan.active:
-        click.echo(_plan_text(seen.name, seen.plan, seen.unit_of_throughput))
+        click.echo(plan_text(seen.name, seen.plan, seen.unit_of_throughput, seen.decision))
     elif seen.decision is None:
         click.echo("Brain has not looked at this job yet; it does within a few seconds.")
     else:
@@ -178,8 +179,11 @@ def what_if(client: BrainClient, job: str, form: str) -> None:
         click.echo(scaling.basis)
 
 
-def _plan_text(name: str, plan: ScalePlan, unit: str) -> str:
-    """An active plan as the advice it is, with what a person can do about it."""
+def plan_text(name: str, plan: ScalePlan, unit: str, now: Recommendation | None) -> str:
+    """An active plan as the advice it is, with what a person can do about it.
+
+    ``now`` is the newest decision: beside a plan that was answered it says what is waited for.
+    """
     advice = Recommendation(
         current=plan.current,
         target=plan.target,
@@ -190,6 +194,9 @@ def _plan_text(name: str, plan: ScalePlan, unit: str) -> str:
         explanation=plan.explanation,
         decided_at=plan.created_at,
     )
+    if plan.state is not PlanState.PROPOSED:
+        next_step = now.explanation.next_step if now and now.hold else ""
+        advice = replace(advice, explanation=replace(plan.explanation, next_step=next_step))
     lines = [f"Plan {plan.generation} is {plan.state}.", _text(advice, unit)]
     if plan.state is PlanState.PROPOSED:
         lines.append(f"Say yes with `brain approve {name}`, no with `brain reject {name}`.")
@@ -216,7 +223,7 @@ def _text(decision: Recommendation, unit: str) -> str:
         + ("" if other.gain is None else f" ({other.gain:+.0%})")
         for other in why.alternatives
     ]
-    return "\n".join([*lines, f"Next: {why.next_step}"])
+    return "\n".join([*lines, *([f"Next: {why.next_step}"] if why.next_step else [])])
 
 
 def _show(found: list[PlanView], form: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from brain import wire
+from brain.cli.jobs import parse_yaml
 from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput
 from brain.settings import Settings, settings_from
@@ -266,12 +267,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         BadInput: it cannot be read, or is no YAML.
     """
-    import yaml
-
-    try:
-        return yaml.safe_load(read_text(path))
-    except yaml.YAMLError as bad:
-        raise BadInput(f"{path} is no YAML: {bad}") from bad
+    return parse_yaml(read_text(path), str(path))
 
 
 def write_page(path: Path, text: str) -> None:

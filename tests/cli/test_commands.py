@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
 from brain.cli.jobs import check_script, document_of, read_document
 from brain.cli.output import number, percent, rate, seconds
-from brain.cli.plans import no_plan, resize
+from brain.cli.plans import no_plan, plan_text, resize
+from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction
 from brain.wire import job_document
+from tests.builders import explanation, plan, recommendation
 
+#: A service that no test here speaks to.
+SOMEWHERE = {"BRAIN_URL": "http://127.0.0.1:9", "BRAIN_TOKEN": "x"}
 NOTHING = {"nproc": 1, "policy": None, "checkpoint": None, "env": ()}
 
 
@@ -70,6 +75,51 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
     path.write_text("- just\n- a list\n")
     with pytest.raises(errors.BadInput, match="name:"):
         read_document(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[" * 100_000, "nested too deep"),
+        ("deadline: 2026-13-45", "no YAML: month must be in 1..12"),
+        ("steps: 0x_", "no YAML"),
+    ],
+)
+def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(errors.BadInput, match=rf"job\.yaml is .*{says}"):
+        read_document(str(path))
+
+
+def test_a_document_in_the_place_of_a_command_is_no_job():
+    done = CliRunner().invoke(cli, ["submit", "job.yaml"], env=SOMEWHERE)
+    assert isinstance(done.exception, errors.BadInput)
+    assert "say -f job.yaml" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [["--off"], ["--why", "the network is worked on"]])
+def test_a_freeze_of_nothing_is_refused_and_no_list(words: list[str]):
+    done = CliRunner().invoke(cli, ["freeze", *words], env=SOMEWHERE)
+    assert (done.exit_code, "--project NAME or --all" in done.output) == (2, True)
+
+
+def test_a_word_that_is_no_text_is_named(tmp_path: Path):
+    (tmp_path / "admin.token").write_text("x")
+    (tmp_path / "service.json").write_text('{"url": "http://127.0.0.1:9"}')
+    said = brain("jobs", "--filter", "\udcff", home=tmp_path)
+    assert (said.returncode, said.stderr) == (
+        2,
+        "brain: '\\udcff' is no UTF-8 text; write it in UTF-8\n",
+    )
+
+
+def test_a_plan_that_was_answered_asks_for_no_answer():
+    waiting = recommendation(
+        1, explanation=replace(explanation(), next_step="It is applied once the new world steps.")
+    )
+    text = plan_text("digits", plan(state=PlanState.APPLYING), "examples/s", waiting)
+    assert text.splitlines()[-1] == "Next: It is applied once the new world steps."
 
 
 def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):
