@@ -25,6 +25,9 @@ PAGES = {
     "health": "workbench silent",
 }
 
+#: Words of the cells that are wider than their column.
+CUT = "cells => cells.filter(c => c.scrollWidth > c.clientWidth + 1).map(c => c.textContent)"
+
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("address", PAGES)
@@ -191,7 +194,7 @@ def test_an_unknown_filter_key_is_answered_with_the_known_ones(
         seen.forgive("400", "422")
 
 
-@pytest.mark.parametrize("address", ["overview", "jobs/digits", "inbox", "pool"])
+@pytest.mark.parametrize("address", ["overview", "jobs/digits", "inbox", "pool", "audit"])
 def test_a_phone_shows_all_without_scrolling_sideways(
     browser: Browser, served: Served, proposal: int, address: str
 ) -> None:
@@ -199,6 +202,17 @@ def test_a_phone_shows_all_without_scrolling_sideways(
         seen.page.goto(f"{served.url}/#/{address}")
         expect(seen.page.get_by_role("main").get_by_text("digits").first).to_be_visible()
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_a_phone_no_word_of_the_audit_log_or_of_times_is_cut(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served, width=390, height=844) as seen:
+        for address in ("audit", "jobs/digits/timeline"):
+            seen.page.goto(f"{served.url}/#/{address}")
+            cells = seen.page.locator("main tbody:last-of-type td")
+            expect(cells.first).to_be_visible()
+            assert cells.evaluate_all(CUT) == []
 
 
 def test_on_a_phone_the_actions_stick_to_the_bottom_edge(

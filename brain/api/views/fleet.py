@@ -69,7 +69,9 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
     mine = [one for one in nodes(tx, now) if one.pool == name]
     jobs = tx.jobs.unfinished(name)
     if not mine and not jobs:
-        raise UnknownPool(f"no pool named {name} has nodes or unfinished jobs")
+        raise UnknownPool(
+            f"no pool named {name} has nodes or unfinished jobs; a scaler registers nodes with it"
+        )
     last = tx.pools.round(name)
     sharing = sum(job.document.optimize_mode is OptimizeMode.CLUSTER for job in jobs)
     return PoolView(

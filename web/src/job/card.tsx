@@ -67,10 +67,15 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
       {plan.outcome.detail && <p class="outcome">{plan.outcome.detail}</p>}
       <Gain plan={plan} unit={job.unit_of_throughput} />
       <Facts plan={plan} job={job} />
-      <Why explanation={plan.explanation} exploring={plan.promised?.exploring ?? false} />
+      <Why explanation={asked ? plan.explanation : { ...plan.explanation, next_step: nextOf(job, plan) }} exploring={plan.promised?.exploring ?? false} />
       <Actions view={view} />
     </article>
   );
+}
+
+/** What comes after an answer to a plan: what the newest decision says, where it waits for that plan. */
+function nextOf({ decision }: JobView, plan: ScalePlan): string {
+  return ACTIVE.has(plan.state) && decision?.explanation.code === "plan-active" ? decision.explanation.next_step : "";
 }
 
 function Expiry({ view, job }: { view: PlanView; job: JobView }) {

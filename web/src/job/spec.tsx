@@ -14,19 +14,21 @@ export function Spec({ detail: { document, replicas, object_conditions } }: { de
         <Heading title="Replicas" sub="as the scaler observes them" />
         {replicas.length === 0 && <p class="quiet">None yet, because the job has not started.</p>}
         {replicas.length > 0 && (
-          <table class="tbl wrap">
-            <caption class="vh">Replicas</caption>
-            <thead><tr><th>Replica</th><th>State</th><th>Node</th><th>For</th><th>Started</th><th>Ended</th><th>How</th></tr></thead>
-            <tbody>
-              {replicas.toReversed().map((one) => (
-                <tr key={`${one.role} ${one.id}`} class={one.state === "exited" ? "off" : ""}>
-                  <td>{one.role} {one.id}</td><td>{one.state}</td><td>{one.node}</td><td>g{one.generation}</td>
-                  <td><Time at={one.started_at} /></td><td><Time at={one.ended_at} /></td>
-                  <td>{[one.exit, one.detail].filter(Boolean).join(": ") || "—"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <div class="scroll" tabIndex={0} role="region" aria-label="Replicas of the job">
+            <table class="tbl wrap replicas">
+              <caption class="vh">Replicas</caption>
+              <thead><tr><th>Replica</th><th>State</th><th>Node</th><th class="c-gen">For</th><th>Started</th><th>Ended</th><th>How</th></tr></thead>
+              <tbody>
+                {replicas.toReversed().map((one) => (
+                  <tr key={`${one.role} ${one.id}`} class={one.state === "exited" ? "off" : ""}>
+                    <td>{one.role} {one.id}</td><td>{one.state}</td><td>{one.node}</td><td>g{one.generation}</td>
+                    <td><Time at={one.started_at} /></td><td><Time at={one.ended_at} /></td>
+                    <td>{[one.exit, one.detail].filter(Boolean).join(": ") || "—"}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
         )}
         <ObjectConditions said={object_conditions} />
       </section>

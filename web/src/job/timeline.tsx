@@ -21,11 +21,11 @@ export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World
         <Heading title="Events" sub="newest first" />
         {failure && !value && <Trouble failure={failure} what="events" />}
         {!value && !failure && <Skeleton label="Loading events" />}
-        <table class="tbl wrap">
+        {value && <table class="tbl wrap">
           <caption class="vh">Events, newest first</caption>
           <thead><tr><th class="c-clock">Time</th><th class="c-kind">What</th><th class="c-gen">Of</th><th>Because</th></tr></thead>
           <tbody>
-            {value?.toReversed().map((event) => {
+            {value.toReversed().map((event) => {
               const { icon, tone } = look(event);
               return (
                 <tr key={event.id}>
@@ -37,7 +37,7 @@ export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World
               );
             })}
           </tbody>
-        </table>
+        </table>}
       </section>
     </>
   );

@@ -31,7 +31,7 @@ export function Audit() {
       {rows.length > 0 && (
         <>
           <Heading title="Audit" sub="appended, never changed; newest first" />
-          <table class="tbl wrap">
+          <table class="tbl wrap audit">
             <caption class="vh">Audit log</caption>
             <thead><tr><th class="c-clock">Time</th><th class="c-kind">Who</th><th class="c-kind">Did</th><th>To</th><th>From → to</th><th>Why</th></tr></thead>
             <tbody>{rows.map((entry) => <Row key={entry.id} entry={entry} />)}</tbody>
@@ -56,8 +56,8 @@ function Row({ entry }: { entry: AuditEntry }) {
       <td>{entry.actor}</td>
       <td>{entry.action}</td>
       <td>{known ? <a class="link" href={jobLink(id)}>{target}</a> : target}</td>
-      <td>{entry.before || entry.after ? `${entry.before || "—"} → ${entry.after || "—"}` : "—"}</td>
-      <td class="mut">{entry.why || "—"}</td>
+      <td class={entry.before || entry.after ? "" : "hide-s"}>{entry.before || entry.after ? `${entry.before || "—"} → ${entry.after || "—"}` : "—"}</td>
+      <td class={entry.why ? "mut" : "mut hide-s"}>{entry.why || "—"}</td>
     </tr>
   );
 }

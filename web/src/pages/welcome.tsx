@@ -19,7 +19,7 @@ export function Welcome() {
           submitted, its measurements with its first steps; nothing in the script needs to change.
         </p>
         <Step icon="ended" tone="good" title="Service and store answer">
-          {said && `${said.database}, ${bytes(said.database_bytes)}. Clocks within ${duration(said.skew_seconds)}. `}
+          {said && `${said.database}, ${bytes(said.database_bytes)}. Clocks within ${duration(Math.abs(said.skew_seconds))}. `}
           {machines.length > 0 ? `${count(machines.length, "node")} registered.` : "No node has registered yet."}
         </Step>
         <Step icon="queued" tone="brain" title="Watch the whole loop once" command="make demo">
