@@ -145,9 +145,9 @@ class Coordinator:
                 in_process.known(self._it, hello.replica)
             for exit in hello.exits:
                 watch.exited(hello.replica, exit, self._it.clock())
+            watch.again(hello.replica)
             if watch.phase is sight.Phase.RUNNING:
                 return
-            watch.again(hello.replica)
         elif watch is not None and hello.replica in watch.still:
             watch.without(hello.replica)
         if hello.epoch:

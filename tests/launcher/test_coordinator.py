@@ -350,6 +350,31 @@ def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, wish(4, patience_seconds=0.3), rules=Rules()) as connect:
+            members = [await connect(hello(replica)) for replica in range(3)]
+            for member in members:
+                epoch = (await member.hear(frames.Run)).world.epoch
+                member.connection.send(frames.Started(epoch=epoch))
+                member.connection.send(frames.Elastic(epoch=epoch))
+            members[0].says("stepping", epoch)
+            members[2].connection.send(frames.Turned())
+            members[2].connection.shut()
+            back = hello(2, epoch=epoch, world_epoch=epoch, last_epoch=epoch, elastic=True)
+            while isinstance(
+                await (await connect(back)).connection.receive(frames.Frame), frames.Refused
+            ):
+                await asyncio.sleep(0.01)  # its first connection has not ended there yet
+
+            newcomer = await connect(hello(3))
+            assert (await newcomer.hear(frames.Prepare)).in_process
+
+    run(story())
+
+
 def test_workers_of_a_world_that_is_no_more_are_stopped(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
