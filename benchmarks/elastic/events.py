@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.elastic import trace
-from benchmarks.elastic.job import Job, running
+from benchmarks.elastic.job import Job, Stuck, running
 from benchmarks.elastic.launchers import Launcher, environment, free_port, listening
 
 #: A world has surely saved after so many steps; the change then comes at any moment of the 20
@@ -126,6 +126,9 @@ def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]
 
     def look() -> trace.Change | None:
         if launcher.in_process:
+            ended = [pid for pid in old if pid in job.ended]
+            if len(ended) > max(0, len(old) - event.size):  # it was no change in process
+                raise Stuck(f"{event.name}: of {old} ended {ended}\n{job.last_words()}")
             return trace.switched(job.workers(), old, event.size, asked_at=asked_at)
         if not launcher.restarts:
             return trace.reshaped(job.workers(), old, event.size, asked_at=asked_at)

@@ -113,9 +113,14 @@ class Job:
     def until(self, what: str, seconds: float, look: Callable[[], T | None]) -> T:
         """Wait for something; raises ``Stuck`` where it does not come in time."""
         deadline = time.monotonic() + seconds
+        looked_at, longest = time.monotonic(), 0.0
         while not (found := look()):
-            if time.monotonic() > deadline:
-                raise Stuck(f"{what}: not within {seconds:g} s\n{self.last_words()}")
+            # A machine that stood still looks like a launcher that did.
+            now = time.monotonic()
+            longest, looked_at = max(longest, now - looked_at), now
+            if now > deadline:
+                late = f"not within {seconds:g} s, the longest look took {longest:.2f} s"
+                raise Stuck(f"{what}: {late}\n{self.last_words()}")
             if self.agents and all(agent.process.poll() is not None for agent in self.agents):
                 raise Stuck(f"{what}: all agents have ended\n{self.last_words()}")
             time.sleep(_POLL_SECONDS)
