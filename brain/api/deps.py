@@ -8,6 +8,7 @@ from threading import Semaphore
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request, Response
+from starlette.requests import ClientDisconnect
 
 from brain import wire
 from brain.api import auth
@@ -109,16 +110,21 @@ async def body_of(request: Request, here: Here) -> bytes:
 
     Raises:
         TooLarge: it is longer than ``body_limit_bytes``.
+        BadInput: the connection ended within it.
     """
     chunks: list[bytes] = []
     length = 0
-    async for chunk in request.stream():
-        length += len(chunk)
-        if length > here.settings.body_limit_bytes:
-            raise TooLarge(
-                f"the body is over body_limit_bytes {here.settings.body_limit_bytes}; split it"
-            )
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            length += len(chunk)
+            if length > here.settings.body_limit_bytes:
+                raise TooLarge(
+                    f"the body is over body_limit_bytes {here.settings.body_limit_bytes}; split it"
+                )
+            chunks.append(chunk)
+    except ClientDisconnect as gone:
+        # Nobody is left to hear it; a sender that was killed is no bug of the service.
+        raise BadInput("the connection ended within the body; send it again") from gone
     return b"".join(chunks)
 
 

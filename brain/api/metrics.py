@@ -1,11 +1,14 @@
 """What the service says of itself: Prometheus metrics, and the list of what is degraded."""
 
+from datetime import datetime, timedelta
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 #: A sender's clock that is off by more is told in health.
 SKEW_LIMIT_SECONDS = 5.0
+#: A sender that was silent for longer says nothing about clocks any more.
+SILENCE = timedelta(minutes=10)
 
 
 class Metrics:
@@ -80,7 +83,8 @@ class Condition:
         self._metrics = metrics
         self._lock = Lock()
         self._degraded: dict[str, str] = {}
-        self._offsets: dict[str, float] = {}
+        #: Of each sender: how far its clock was off in its newest batch, and when that came.
+        self._offsets: dict[str, tuple[float, datetime]] = {}
 
     def worsen(self, what: str, sentence: str) -> None:
         """Say that ``what`` (``database``, ``turn:local`` …) is degraded, and how."""
@@ -105,18 +109,28 @@ class Condition:
         with self._lock:
             return tuple(self._degraded.values())
 
-    def note_offset(self, sender: str, seconds: float) -> None:
+    def note_offset(self, sender: str, seconds: float, now: datetime) -> None:
         """Keep how far a sender's clock is from ours, latest batch only."""
         with self._lock:
-            self._offsets[sender] = seconds
+            self._offsets[sender] = (seconds, now)
+        self.look_at_clocks(now)
+
+    def look_at_clocks(self, now: datetime) -> None:
+        """Say whose clock is off, of those that were heard in the last minutes."""
+        with self._lock:
+            for sender, (_, heard) in list(self._offsets.items()):
+                if now - heard > SILENCE:
+                    del self._offsets[sender]
+            worst = max(self._offsets, key=lambda one: abs(self._offsets[one][0]), default="")
         skew = self.skew_seconds()
         self._metrics.skew_seconds.set(skew)
         if abs(skew) > SKEW_LIMIT_SECONDS:
-            self.worsen("clock", f"a sender's clock is off by {skew:.0f} s; let NTP set it")
+            off = f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}"
+            self.worsen("clock", f"the clock of sender {worst} is {off}; let NTP set it")
         else:
             self.mend("clock")
 
     def skew_seconds(self) -> float:
-        """The largest offset of a sender's clock, with its sign; 0 before any batch."""
+        """The largest offset of a sender's clock, with its sign; 0 where none was heard lately."""
         with self._lock:
-            return max(self._offsets.values(), key=abs, default=0.0)
+            return max((each for each, _ in self._offsets.values()), key=abs, default=0.0)

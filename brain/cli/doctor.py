@@ -151,7 +151,8 @@ def _service(client: BrainClient) -> Iterator[Finding]:
     for sentence in health.degraded:
         yield Finding("bad", "degraded", sentence)
     if abs(health.skew_seconds) > LARGE_SKEW_SECONDS:
-        said = f"a sender's clock is {health.skew_seconds:+.1f} s off"
+        way = "behind" if health.skew_seconds > 0 else "ahead"
+        said = f"a sender's clock is {abs(health.skew_seconds):.1f} s {way}"
         yield Finding("note", said, "let NTP set it; samples are corrected meanwhile")
     nodes = client.send(calls.nodes()).items
     if not nodes:

@@ -217,6 +217,7 @@ class Ticker:
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _DISK_SECONDS
             self._look_at_disk()
+            self._condition.look_at_clocks(self._clock())
         if time.monotonic() >= self._retain_at:
             self._retain_at = time.monotonic() + _RETENTION_SECONDS
             self.retain()

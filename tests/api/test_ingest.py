@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from brain import calls, wire
+from brain.api.metrics import SILENCE, Condition, Metrics
 from brain.errors import Overloaded, TooLarge, UnknownVersion
 from brain.settings import Settings
 from brain.types.record import Role
@@ -82,7 +83,19 @@ def test_the_age_is_judged_on_service_time(api: Api) -> None:
     with api.client() as admin:
         health = admin.send(calls.health())
     assert health.skew_seconds == slow.total_seconds()
-    assert "clock" in health.degraded[0]
+    assert "agent is 108000 s behind" in health.degraded[0]
+
+
+def test_the_clock_of_a_sender_that_is_silent_is_forgotten() -> None:
+    condition = Condition(Metrics())
+    condition.note_offset("digits", 60.0, NOW)
+    said = condition.degraded()
+    condition.look_at_clocks(NOW + SILENCE + timedelta(seconds=1))
+    assert (said, condition.degraded(), condition.skew_seconds()) == (
+        ("the clock of sender digits is 60 s behind; let NTP set it",),
+        (),
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("minutes", [10, -10])

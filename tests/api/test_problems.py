@@ -1,11 +1,14 @@
 """What goes wrong is told in one form, whatever it is."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from fastapi import Request
 
 from brain import errors
+from brain.api.deps import body_of
 from brain.api.problems import STATUS, status_of
 from brain.client import _BY_TYPE
 from brain.memory import MemoryStores
@@ -76,6 +79,14 @@ def test_a_body_over_the_limit_is_refused(api: Api) -> None:
     with api.http(api.token()) as http:
         answer = http.post("/api/v1/jobs", content=b" " * (api.settings.body_limit_bytes + 1))
     assert (answer.status_code, answer.json()["type"]) == (413, "/problems/TooLarge")
+
+
+def test_a_sender_that_ends_within_its_body_is_no_bug(api: Api) -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(errors.BadInput, match="ended within the body"):
+        asyncio.run(body_of(Request({"type": "http"}, gone), api.context))
 
 
 def test_a_lost_database_is_503_and_told_in_health(

@@ -80,7 +80,8 @@ def _refusal(tx: Transaction, who: Principal, job: JobId) -> str | None:
 
 def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
     here.condition.mend("database")
-    here.condition.note_offset(who.name, beyond_latency(judged.offset).total_seconds())
+    offset = beyond_latency(judged.offset).total_seconds()
+    here.condition.note_offset(who.name, offset, here.clock())
     here.metrics.samples.labels("stored").inc(receipt.stored)
     here.metrics.samples.labels("duplicate").inc(receipt.duplicates)
     here.metrics.samples.labels("rejected").inc(len(judged.rejected))
