@@ -113,9 +113,11 @@ class Ledger:
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
         """The same by node."""
         wants, each = job.document.accelerator, _amount(job.document.resources)
+        # Of a pool's many nodes few differ in what is free.
+        fits = {free: _copies(free, each) for free in set(self._free.values())}
         mine = self.held(job.id)
         return {
-            name: max(0, mine.get(name, 0) + _copies(self._free[name], each))
+            name: max(0, mine.get(name, 0) + fits[self._free[name]])
             for name, node in self._nodes.items()
             if node.schedulable and wants in (None, node.accelerator)
         }
