@@ -104,7 +104,13 @@ class BrainWish:
         self._brain, self._job, self._place = brain, job, place
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
-        """Tell what Brain says; the last known wish where it does not answer."""
+        """Tell what Brain says, for ever; the last known wish where it does not answer."""
+        try:
+            await self._follow(tell)
+        finally:  # cancelled: another agent coordinates, or the job is over
+            await self._brain.close()
+
+    async def _follow(self, tell: Callable[[WorldWish], None]) -> None:
         wish: WorldWish | None = None
         pause = _FIRST_RETRY_SECONDS
         while True:
@@ -178,6 +184,13 @@ class Reports:
 
     async def deliver(self) -> None:
         """Send what waits, for ever; cancelled at the end."""
+        try:
+            await self._deliver()
+        finally:
+            if self._brain is not None:
+                await self._brain.close()
+
+    async def _deliver(self) -> None:
         pause = _FIRST_RETRY_SECONDS
         while True:
             if not self._waiting:

@@ -6,7 +6,7 @@ from pathlib import Path
 from brain.client import Call
 from brain.types.world import WorldWish
 from launcher.replica import JobPlace
-from launcher.worlds.link import Brain, BrainWish
+from launcher.worlds.link import Brain, BrainWish, Reports
 from tests.disks import full_disk
 from tests.launcher.elastic import JOB, wish
 
@@ -16,11 +16,14 @@ class Wishing(Brain):
 
     def __init__(self) -> None:
         super().__init__(lambda: "http://127.0.0.1:1", None)
-        self.asked = 0
+        self.asked, self.closed = 0, False
 
     async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
         self.asked += 1
         return wish(replicas=self.asked)
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
@@ -45,3 +48,22 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
         asyncio.run(follow())
 
     assert heard == [1, 2]
+
+
+def test_who_coordinates_no_more_leaves_no_connection_open(tmp_path: Path) -> None:
+    wishing, reporting = Wishing(), Wishing()
+
+    async def stand_down() -> None:
+        heard = asyncio.Event()
+        wishes = BrainWish(wishing, JOB, JobPlace(tmp_path))
+        reports = Reports(tmp_path / "reports", reporting)
+        works = (wishes.follow(lambda said: heard.set()), reports.deliver())
+        tasks = [asyncio.create_task(work) for work in works]
+        await heard.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    asyncio.run(stand_down())
+
+    assert (wishing.closed, reporting.closed) == (True, True)
