@@ -121,8 +121,9 @@ class Condition:
             for sender, (_, heard) in list(self._offsets.items()):
                 if now - heard > SILENCE:
                     del self._offsets[sender]
-            worst = max(self._offsets, key=lambda one: abs(self._offsets[one][0]), default="")
-        skew = self.skew_seconds()
+            offsets = {sender: seconds for sender, (seconds, _) in self._offsets.items()}
+        worst = max(offsets, key=lambda sender: abs(offsets[sender]), default="")
+        skew = offsets.get(worst, 0.0)
         self._metrics.skew_seconds.set(skew)
         if abs(skew) > SKEW_LIMIT_SECONDS:
             off = f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}"

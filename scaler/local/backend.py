@@ -241,7 +241,7 @@ class LocalBackend:
     def _phase(self, directory: ReplicaDirectory) -> Phase:
         """What its files prove, and that a child is gone once its exit code is known: a process
         lets go of its lock before the kernel has ended it."""
-        phase = _phase(directory)
+        phase = _proved(directory)
         over = phase in (Phase.ENDED, Phase.GONE)
         return Phase.RUNNING if over and directory.path in self._memory.children else phase
 
@@ -317,7 +317,7 @@ def _unreadable(directory: ReplicaDirectory) -> _Intent | None:
     return _Intent(generation=0, written_at=taken_at, directory="/")
 
 
-def _phase(directory: ReplicaDirectory) -> Phase:
+def _proved(directory: ReplicaDirectory) -> Phase:
     """What the files prove, the strongest proof first: a held lock outweighs any record."""
     if directory.runs():
         return Phase.RUNNING
