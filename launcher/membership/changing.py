@@ -4,6 +4,9 @@ from launcher.membership import in_process, preparing
 from launcher.membership.facts import resting, span
 from launcher.worlds.sight import STAY, Action, Hold, Park, Rules, Saves, Sight, Wait, WorldSeen
 
+#: A machine may hesitate that long, however often a script saves.
+_HICCUP_SECONDS = 10.0
+
 
 def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
     """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
@@ -40,4 +43,4 @@ def patience_for(saves: Saves, rules: Rules) -> float:
     if rules.signal_seconds is not None:
         return rules.signal_seconds
     interval = saves.interval_seconds
-    return rules.safe_point_seconds if interval is None else max(2 * interval, 1.0)
+    return rules.safe_point_seconds if interval is None else max(2 * interval, _HICCUP_SECONDS)

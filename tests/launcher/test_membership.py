@@ -165,6 +165,14 @@ def test_a_safe_point_is_waited_for_twice_the_interval() -> None:
     )
 
 
+def test_a_machine_that_hesitates_does_not_cost_a_script_that_saves_often_its_change() -> None:
+    often = Saves(count=5, interval_seconds=0.3)
+    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False, saves=often)))
+
+    assert decide(seen, NOW + 9) == Wait("a safe point", NOW + 10)
+    assert isinstance(decide(seen, NOW + 10), Hold)
+
+
 def test_before_an_interval_was_seen_the_safe_point_is_waited_for_two_minutes() -> None:
     young = parked(0, since=NOW, reached=False, saves=Saves(count=1))
 

@@ -124,12 +124,12 @@ def test_half_of_the_notice_is_kept_for_the_save() -> None:
 
 def test_a_leave_waits_no_longer_for_a_save_than_twice_the_interval() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
-    often = Saves(count=5, interval_seconds=1.0)
+    often = Saves(count=5, interval_seconds=6.0)
     waiting = parked(0, 1, since=NOW + 1, reached=False, saves=often)
     seen = sight(2, world=waiting, agents=going, rules=RULES)
 
-    assert decide(seen, NOW + 2) == Wait("a member leaves at the next safe point", NOW + 3)
-    assert decide(seen, NOW + 3) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen, NOW + 2) == Wait("a member leaves at the next safe point", NOW + 13)
+    assert decide(seen, NOW + 13) == Stop(Cause.MEMBERSHIP)
 
 
 def test_a_leave_without_saves_is_at_once() -> None:
