@@ -222,13 +222,22 @@ class ElasticJob:
         return [pid for pid, line in self._processes() if script in line]
 
     def workers_of(self, replica: int) -> list[int]:
-        """Those of ``workers`` that descend from an agent."""
-        return [pid for pid in self.workers() if self.agents[replica].pid in _ancestors(pid)]
+        """Those of ``workers`` that descend from an agent, once it has any: a world forms before
+        its forked workers say what they run."""
+        agent = self.agents[replica].pid
+        return eventually(
+            lambda: [pid for pid in self.workers() if agent in _ancestors(pid)],
+            f"workers of replica {replica}",
+        )
 
     def coordinator(self) -> int:
-        """Replica that coordinates."""
+        """Replica that coordinates, once one does: between two there is none for a moment."""
+        (found,) = eventually(self._coordinators, "a coordinator")
+        return found
+
+    def _coordinators(self) -> list[int]:
         pid = json.loads((self.directory / "coordinator.json").read_text())["pid"]
-        return next(replica for replica, agent in self.agents.items() if agent.pid == pid)
+        return [replica for replica, agent in self.agents.items() if agent.pid == pid]
 
     def saved(self) -> None:
         """Wait until the script has saved twice, so that the first save was announced."""
@@ -269,9 +278,10 @@ class ElasticJob:
 
 
 def _ancestors(pid: int) -> Iterator[int]:
-    while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        yield pid
+    with suppress(OSError):  # one of them has ended
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            yield pid
 
 
 def steps_of(examples: int, batch: int, steps: int) -> list[int]:
@@ -319,5 +329,6 @@ def job(
         lock = home / "collector" / "lock"
         for pid, line in made._processes():
             if b"collectors.loop" in line and held(lock):
-                os.kill(pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):  # one that found another there ends by itself
+                    os.kill(pid, signal.SIGTERM)
         eventually(lambda: not made.orphans(), f"an end of {made.orphans()}")

@@ -141,9 +141,8 @@ def test_a_cancelled_job_ends_at_once(tmp_path: Path) -> None:
 
 def test_a_job_heals_while_brain_is_away_and_tells_it_later(tmp_path: Path) -> None:
     with job(tmp_path, first=wish(1), script=SLEEPS) as it:
-        it.start_and_wait()
+        before = it.workers_of(it.start_and_wait())
         it.brain.away = True
-        before = it.workers()
         os.kill(before[0], signal.SIGKILL)
         eventually(lambda: set(it.workers()) - set(before), "another worker")
         it.brain.away = False
@@ -167,7 +166,7 @@ def test_reports_outlive_the_agent_that_could_not_deliver_them(tmp_path: Path) -
     with job(tmp_path, first=wish(1), script=SLEEPS) as it:
         replica = it.start_and_wait()
         it.brain.away = True
-        os.kill(it.workers()[0], signal.SIGKILL)
+        os.kill(it.workers_of(replica)[0], signal.SIGKILL)
         reports = tmp_path / "replicas" / JOB / "reports"
         eventually(lambda: len(list(reports.glob("*.json"))) == 2, "two reports on disk")
         it.kill(replica)
