@@ -106,8 +106,9 @@ class Service:
 
     def of(self, kind: type[Sample]) -> list[Any]:
         """What it keeps of a kind, in order."""
+        kept = tuple(self.kept.values())  # a thread of the server may add to it meanwhile
         return sorted(
-            (sample for sample in self.kept.values() if isinstance(sample, kind)),
+            (sample for sample in kept if isinstance(sample, kind)),
             key=lambda sample: sample.measured_at,
         )
 

@@ -74,14 +74,22 @@ def trained(
             }
             store = {"STORE": str(tmp_path / "store")}
             each.start(PROBLEM + script, cold=cold, **named, **store, **environment)
+        # Sockets hold ten datagrams: a rank that nobody hears while the others end drops its last.
+        workers[0].until(
+            lambda: all([ended(each) for each in workers]), "the scripts end", seconds=90
+        )
         for each in workers:
-            each.until(lambda each=each: each.ended, "the script ends", seconds=90)
             each.listen()
-        for each in workers:
             assert each.process is not None
             assert each.process.poll() == 0, each.output
             assert not each.told("failing")
     return workers
+
+
+def ended(worker: Worker) -> bool:
+    """Whether it is gone; listens to it meanwhile."""
+    worker.listen()
+    return worker.ended
 
 
 def read(workers: Sequence[Worker]) -> list[ThroughputSample]:
@@ -394,8 +402,9 @@ def test_sampling_is_as_rare_as_its_cost_demands(cost_ns: int, step_ns: int, eve
 
     from collectors.probe.gradients import Gradients
 
-    gradients = Gradients(SimpleNamespace(steps=1016))  # type: ignore[arg-type]
+    steps = 1 << 20  # so many that a pause between the two looks at the clock is nothing to each
+    gradients = Gradients(SimpleNamespace(steps=1000 + steps))  # type: ignore[arg-type]
     gradients.costs.extend([cost_ns] * 5)
-    gradients.opened = (1000, time.monotonic_ns() - 16 * step_ns)
+    gradients.opened = (1000, time.monotonic_ns() - steps * step_ns)
     gradients._pace()
     assert gradients.every == every

@@ -312,15 +312,15 @@ def test_while_nobody_listens_the_newest_are_kept_and_the_loss_is_told(tmp_path:
         "    learn(x); optimizer.step()\n"
         "    torch.save(net, 'a.pt'); torch.save(net, 'b.pt')\n"
         "open('done', 'w').close()\n"
-        "while not os.path.exists('listen'): time.sleep(0.01)\n"
-        "time.sleep(1)\n"
+        "while not os.path.exists('heard'): time.sleep(0.01)\n"
     )
     with worker(tmp_path) as job:
         job.deaf()
         job.start(script)
         job.until_path(tmp_path / "done", seconds=60)
         job.listen_again()
-        (tmp_path / "listen").touch()
+        job.until(lambda: job.losses, "the loss is told")
+        (tmp_path / "heard").touch()
         job.until(lambda: job.ended, "the script ends")
         job.listen()
         told = sum(loss.dropped for loss in job.losses)
