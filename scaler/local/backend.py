@@ -212,7 +212,8 @@ class LocalBackend:
         if directory.path in self._memory.ended:
             return self._memory.ended[directory.path]
         code = self._reap(directory.path)
-        intent = directory.intent(_Intent) or _unreadable(directory)
+        ours = directory.path in self._memory.children
+        intent = directory.intent(_Intent) or _unreadable(directory, ours)
         if intent is None:
             return None
         seen = ReplicaSeen(
@@ -309,11 +310,15 @@ class LocalBackend:
         return self._base | dict(given) | devices
 
 
-def _unreadable(directory: ReplicaDirectory) -> _Intent | None:
-    """What stands in for a damaged intent while its agent lives, so that it still counts."""
-    if not directory.runs():
+def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
+    """What stands in for a damaged intent while its agent lives, so that it still counts.
+
+    ``ours``: it is a child whose exit code nobody has collected yet.
+    """
+    state = directory.path / "state.json"
+    if not (directory.runs() or (ours and state.exists())):
         return None
-    taken_at = datetime.fromtimestamp((directory.path / "state.json").stat().st_ctime, UTC)
+    taken_at = datetime.fromtimestamp(state.stat().st_ctime, UTC)
     return _Intent(generation=0, written_at=taken_at, directory="/")
 
 

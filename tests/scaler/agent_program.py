@@ -1,8 +1,8 @@
 """An agent that follows the directory protocol and does nothing else.
 
 ``FAKE_AGENT`` says what else it does: ``mute`` dies without a word, ``deaf`` ignores SIGTERM,
-``slow`` takes its lock late, ``finish`` succeeds at once, ``linger`` fails, and takes its time to
-end after it let go of its lock. Without it: leaves when asked.
+``slow`` takes its lock once ``go`` is there, ``finish`` succeeds at once, ``linger`` fails, and
+takes its time to end after it let go of its lock. Without it: leaves when asked.
 """
 
 import argparse
@@ -36,7 +36,8 @@ def main() -> None:
     if does == "mute":
         sys.exit("no such interpreter")
     if does == "slow":
-        time.sleep(0.7)
+        while not (folder / "go").exists():
+            time.sleep(0.02)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

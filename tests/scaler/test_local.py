@@ -209,6 +209,7 @@ def test_an_agent_that_is_slow_to_take_its_lock_is_waited_for(
     with restarted(tmp_path) as second:
         assert reaching(second, Phase.STARTING).alive
         reconcile(second)
+        (at(tmp_path) / "go").touch()
         assert running(second).alive
     assert starts(tmp_path) == {0: 1}
 
@@ -308,6 +309,16 @@ def test_a_replica_whose_record_is_damaged_still_counts_while_it_lives(
     (at(tmp_path, 1) / "intent.json").write_text("{")
 
     assert [seen.phase for seen in backend.observe(JOB, NOW).replicas] == [Phase.RUNNING] * 2
+
+
+def test_a_damaged_one_counts_until_its_exit_code_is_known(backend: LocalBackend, tmp_path: Path):
+    backend.start(wish(), 0, {"FAKE_AGENT": "linger"}, NOW)
+    eventually("the lock is let go", lambda: (at(tmp_path) / "let-go").exists() or None)
+    (at(tmp_path) / "intent.json").write_text("{")
+
+    assert running(backend).alive
+    backend.stop(JOB, 0, force=False, now=NOW)
+    eventually("it has ended", lambda: not backend.observe(JOB, NOW).replicas or None)
 
 
 def test_what_was_damaged_before_it_started_only_uses_its_number_up(
