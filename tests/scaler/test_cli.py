@@ -152,7 +152,8 @@ def test_without_brain_it_heals(home: Path):
 
 def test_a_second_scaler_of_a_state_directory_is_refused(home: Path):
     (home / "scaler.token").write_text("t")
-    with served(BrainTwin()) as url:
+    twin = BrainTwin()
+    with served(twin) as url:
         first = subprocess.Popen(
             [sys.executable, "-m", "scaler.cli", "--home", str(home), "--url", url, "--slots=1"],
             cwd=ROOT,
@@ -160,6 +161,8 @@ def test_a_second_scaler_of_a_state_directory_is_refused(home: Path):
         )
         eventually("its lock", lambda: locked(home / "scaler.lock") or None)
         second = cli("--home", str(home), "--url", url)
+        # Before it is at work it hears of no signal.
+        eventually("it is at work", lambda: twin.polls or None)
         first.terminate()
 
         assert first.wait(60) == 0

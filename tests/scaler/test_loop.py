@@ -286,12 +286,16 @@ def test_what_does_not_fit_is_told_with_the_reason(tmp_path: Path):
 
     async def act() -> None:
         await house.running(0, 1, 2, 3)
-        await house.until("the reason", lambda: house.brain.waiting(JOB))
+        # First it waited for its token.
+        await house.until(
+            "the reason",
+            lambda: (
+                house.brain.waiting(JOB)
+                == "waits for room for 1 of 5 replicas: each needs 1 CPU, free are 0 CPU"
+            ),
+        )
 
     house.lived_in(act)
-    assert house.brain.waiting(JOB) == (
-        "waits for room for 1 of 5 replicas: each needs 1 CPU, free are 0 CPU"
-    )
 
 
 def test_a_job_whose_document_cannot_be_used_is_told_as_failed(tmp_path: Path):
@@ -323,10 +327,13 @@ def test_a_full_disk_is_told_and_harms_no_other_job(tmp_path: Path):
 
     async def act() -> None:
         await house.running(0, job=OTHER)
-        await house.until("the reason", lambda: house.brain.waiting(JOB))
+        # First it waited for its token.
+        await house.until(
+            "the reason",
+            lambda: str(house.brain.waiting(JOB)).endswith("No space left on device"),
+        )
 
     house.lived_in(act)
-    assert str(house.brain.waiting(JOB)).endswith("No space left on device")
 
 
 class Bug(MemoryBackend):
