@@ -241,6 +241,10 @@ def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
 
 def test_thirty_lost_pods_come_back_together(place: Place):
     made = accepted(place, replicas=30, minReplicas=30, maxReplicas=30)
+
+    def ends() -> list[ReplicaExit | None]:
+        return [each.exit for each in sorted(place.job(made).replicas, key=lambda each: each.id)]
+
     with looping(place):
         until("thirty pods run", lambda: len(place.run()) == 30, place.run)
         for index in place.run():
@@ -248,19 +252,15 @@ def test_thirty_lost_pods_come_back_together(place: Place):
             place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
         # One after the other, each waiting for the one before, they would take minutes.
         until("thirty others run", lambda: place.run() == set(map(str, range(30, 60))), place.run)
-
-    replicas = {r.id: r for r in place.job(made).replicas}
-    assert all(replicas[id].exit is ReplicaExit.LOST for id in range(30))
+        lost = [ReplicaExit.LOST] * 30
+        until("Brain is told", lambda: ends()[:30] == lost, lambda: ends())
 
 
 def test_ids_that_an_operator_before_may_have_used_are_not_used_again(place: Place):
     made = accepted(place, replicas=2)
     job = made["metadata"]["uid"]
     with looping(place):
-        until(
-            "two pods are made",
-            lambda: place.operator.backend.observe(job, datetime.now(UTC)).next_id == 2,
-        )
+        until("two pods are made", lambda: len(place.pods()) == 2, place.pods)
 
     jobs_of = place.operator.manager.store(JOB)
     found = jobs_of.get(Key(place.namespace, "digits"))

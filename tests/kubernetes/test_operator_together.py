@@ -76,6 +76,7 @@ def test_half_a_gang_never_holds_gpus(place: Place):
     with looping(place):
         until("the first has a node", lambda: holding(place, "first") == 1)
         made = on_gpus(place, "both", 2)
+        until("both are made", lambda: len(of(place, "both")) == 2)
         until("it waits", lambda: "wait for room" in place.status(made).get("message", ""))
         assert [bool(p["spec"].get("schedulingGates")) for p in of(place, "both")] == [True, True]
         assert holding(place, "both") == 0
