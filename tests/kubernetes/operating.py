@@ -46,12 +46,14 @@ class Line:
         self.dead = False
         #: It goes dead at the pod after so many; None: it does not.
         self.pods_left: int | None = None
+        self._counting = threading.Lock()
 
     def send(self, request: Request, *, seconds: float) -> Answer:
         """Send, while it lives."""
         if (request.method, request.path.rpartition("/")[2]) == ("POST", "pods"):
-            self.dead = self.dead or self.pods_left == 0
-            self.pods_left = self.pods_left and self.pods_left - 1
+            with self._counting:
+                self.dead = self.dead or self.pods_left == 0
+                self.pods_left = self.pods_left and self.pods_left - 1
         self._living()
         return self._whole.send(request, seconds=seconds)
 
@@ -188,6 +190,11 @@ def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place
     """An operator in a new namespace; ``options``: what it is told otherwise."""
     namespace = named(f"team-{next(_NUMBERS)}")
     server.hands.create(("", "namespaces"), {"metadata": {"name": namespace}})
+    if options.get("elect"):
+        # Nobody's lease: so the first one need not wait for its end.
+        metadata = {"namespace": namespace, "name": terms(namespace).name}
+        free = {"metadata": metadata, "spec": {"holderIdentity": ""}}
+        server.hands.create(("coordination.k8s.io", "leases"), free)
     api = Api(directory, now=datetime.now(UTC))
     api.add_node(cpus=64)
     with api.stores.transaction() as tx:
@@ -201,6 +208,11 @@ def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place
         server.discard(namespace)
 
 
+def terms(namespace: str) -> Terms:
+    """A leader that stands still for a few seconds stays one."""
+    return Terms(namespace=namespace, lease_seconds=8.0, renew_seconds=6.0, retry_seconds=0.5)
+
+
 def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
     """One more operator for a namespace, at work."""
     line = Line(server)
@@ -211,9 +223,7 @@ def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
         "namespaces": (namespace,),
         "own_namespace": namespace,
         "elect": False,
-        "lease": Terms(
-            namespace=namespace, lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.2
-        ),
+        "lease": terms(namespace),
         "injection": Injection(image="brain:1"),
     }
     made = Operator(Options(**(given | options)), Cluster(line), api.client(Role.SCALER))

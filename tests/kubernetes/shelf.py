@@ -216,8 +216,11 @@ class _Live:
     def chunks(self) -> Iterator[bytes]:
         while not self._closed:
             for version, type, path, obj in list(self._shelf.log):
-                if version > self._since and _within(self._path, path):
-                    self._since = version
+                if version <= self._since:
+                    continue
+                # Of others' objects, too: else every one of them has this look without a pause.
+                self._since = version
+                if _within(self._path, path):
                     yield event(type, obj)
             if not self._shelf._live:
                 return

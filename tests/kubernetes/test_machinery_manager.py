@@ -11,11 +11,12 @@ from random import Random
 import pytest
 
 from scaler.kubernetes.machinery import Change, Key, Manager, Result, Store, Terms, write_status
-from scaler.kubernetes.machinery.cluster import POD, Cluster
+from scaler.kubernetes.machinery.cluster import LEASE, POD, Cluster
+from scaler.kubernetes.machinery.cluster.errors import failure
 from tests.kubernetes.shelf import THING, Shelf, refused, thing
 
-#: Terms of a lease for tests: real clocks run here.
-TERMS = Terms(namespace="brain", lease_seconds=1.0, renew_seconds=0.6, retry_seconds=0.1)
+#: Real clocks run here: a leader that stands still for a while stays one.
+TERMS = Terms(namespace="brain", lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
 
 
 class Operator:
@@ -45,6 +46,14 @@ def running(shelf: Shelf, terms: Terms | None = None) -> Iterator[Operator]:
         yield operator
     finally:
         operator.manager.stop()
+
+
+def handed_back() -> Shelf:
+    """A shelf with a lease that is nobody's, so that the first one need not wait for its end."""
+    shelf = Shelf(live=True)
+    metadata = {"namespace": TERMS.namespace, "name": TERMS.name}
+    shelf.put({"metadata": metadata, "spec": {"holderIdentity": ""}}, LEASE)
+    return shelf
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -103,7 +112,7 @@ def test_a_change_is_reconciled_and_so_is_one_of_what_it_controls() -> None:
 
 
 def test_who_follows_knows_all_and_writes_nothing_until_it_leads() -> None:
-    shelf = Shelf(live=True)
+    shelf = handed_back()
     with running(shelf, TERMS) as first:
         until(lambda: first.manager.leading)
         with running(shelf, TERMS) as second:
@@ -118,17 +127,23 @@ def test_who_follows_knows_all_and_writes_nothing_until_it_leads() -> None:
 
 def test_everything_ends_when_it_is_told_to() -> None:
     before = threading.active_count()
-    with running(Shelf(live=True), TERMS) as operator:
+    with running(handed_back(), TERMS) as operator:
         until(operator.manager.synced)
     until(lambda: threading.active_count() <= before)
 
 
 def test_why_a_store_may_be_out_of_date_is_said() -> None:
-    shelf = Shelf(live=True)
-    shelf.faults.extend([refused(403, "Forbidden")] * 2)
+    shelf, no, mended = Shelf(live=True), refused(403, "Forbidden"), threading.Event()
+
+    def gate(request: object) -> None:
+        if not mended.is_set():
+            raise failure(no.code, no.body, no.headers, str(request))
+
+    shelf.gate = gate
     with running(shelf) as operator:
         until(lambda: len(operator.manager.trouble) > 0)
         assert "no, Forbidden (403)" in operator.manager.trouble[0]
+        mended.set()
         until(operator.manager.synced)
 
 
