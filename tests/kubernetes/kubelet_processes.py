@@ -92,12 +92,13 @@ class ProcessKubelet:
     def processes(self, name: str, namespace: str = "default") -> dict[str, int]:
         """Return container -> process id of what runs in a pod."""
         run = self._runs.get((namespace, name))
-        return {c: p.pid for c, p in run.processes.items() if p.poll() is None} if run else {}
+        found = dict(run.processes) if run else {}
+        return {c: p.pid for c, p in found.items() if p.poll() is None}
 
     def kill(self, name: str, namespace: str = "default", number: int = signal.SIGKILL) -> None:
         """Send a signal to every process of a pod, as the kernel might."""
         run = self._runs[namespace, name]
-        for process in run.processes.values():
+        for process in tuple(run.processes.values()):
             _signal(process, number)
 
     def lose_node(self, name: str) -> None:
@@ -108,7 +109,7 @@ class ProcessKubelet:
             if pod is not None and pod["spec"].get("nodeName") == name:
                 run.lost = True
                 run.ending.set()
-                for process in run.processes.values():
+                for process in tuple(run.processes.values()):
                     _signal(process, signal.SIGKILL)
 
     def close(self) -> None:
@@ -206,8 +207,15 @@ class ProcessKubelet:
     def _played(self, run: _Run, pod: Json) -> dict[str, int]:
         """Run a pod; returns container -> exit code. Raises ``LookupError`` for what it lacks."""
         mounts = prepared(self._read, pod, run.directory)
+        self._hands.call(lambda: self._refresh(run))
         codes = self._initialise(run, pod, mounts)
         return self._main(run, pod, mounts) if codes is None else codes
+
+    def _refresh(self, run: _Run) -> None:
+        """Write what changed of a pod before its volumes were there."""
+        pod = self._hands.find(PODS, run.key)
+        if pod is not None and pod["metadata"]["uid"] == run.uid:
+            refresh(pod, run.directory)
 
     def _confirm(self, run: _Run) -> None:
         """Let a deleted pod go once its processes have ended."""

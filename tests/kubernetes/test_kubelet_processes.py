@@ -126,7 +126,8 @@ def test_a_deleted_pod_may_end_within_its_grace(place: Place) -> None:
         "print('ready')\n"
         "time.sleep(600)"
     )
-    eventually(lambda: "ready" in place.kubelet.log("p"))
+    # Unbuffered, the word and its end are two writes; a signal may come between them.
+    eventually(lambda: "ready\n" in place.kubelet.log("p"))
     place.http.delete("/api/v1/namespaces/default/pods/p")
     eventually(lambda: place.phase() == "gone")
     assert place.kubelet.log("p") == "ready\nsaved\n"
