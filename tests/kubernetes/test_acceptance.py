@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import yaml
 
 from deploy.gotemplate import Chart
 from deploy.render import CHART
+from launcher.workers import free_port
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.kubelet_processes import ProcessKubelet, process_kubelet
@@ -196,7 +196,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
         stack.callback(scheduler.close)
         gpus = {"tencent.com/vcuda-core": "800"}
         kubelet.add_nodes("n0", "n1", cpu="32", memory="64Gi", more=gpus)
-        made = Cluster(server, kubelet, home, _free_port())
+        made = Cluster(server, kubelet, home, free_port("127.0.0.1"))
         made.began = time.monotonic()
         try:
             yield made
@@ -205,13 +205,6 @@ def cluster(directory: Path) -> Iterator[Cluster]:
                 if program is not None and program.poll() is None:
                     program.kill()
                     program.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def article(directory: Path) -> Json:
