@@ -129,8 +129,9 @@ class Ticker:
             self.tick()
             self._ended = time.monotonic()
             self._lasted = self._ended - began
-            self._stopping.wait(_PAUSE_SECONDS)
-            self._hurry.wait(self._settings.tick_seconds)
+            # A word to stop that came before the hurry was taken note of is not heard as one.
+            if not self._stopping.wait(_PAUSE_SECONDS):
+                self._hurry.wait(self._settings.tick_seconds)
 
     def _turn(self, pool: PoolName) -> None:
         began = time.monotonic()
