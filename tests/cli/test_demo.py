@@ -40,7 +40,7 @@ def story(home: Path, late: int) -> Story:
 
 
 def test_one_late_answer_does_not_end_the_story(tmp_path: Path) -> None:
-    found = story(tmp_path, 1).until("a state", 5, lambda detail: detail.job.state)
+    found = story(tmp_path, 1).until("a state", 60, lambda detail: detail.job.state)
     assert found == "Queued"
 
 

@@ -124,6 +124,7 @@ def code(served: Served) -> str:
         f"{served.url}/api/v1/sign-in-codes",
         headers={"Authorization": f"Bearer {served.admin}", "Idempotency-Key": os.urandom(8).hex()},
         json={},
+        timeout=PATIENCE / 1000,
     )
     assert answer.status_code == 201, answer.text
     return str(answer.json()["code"])
