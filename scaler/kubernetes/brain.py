@@ -51,6 +51,8 @@ class BrainDoor:
         #: Called with every job whose view changed.
         self.told = told
         self._views: Mapping[JobId, JobView] = {}
+        #: Held for every change of them: controllers learn of jobs while all are listed.
+        self._changing = threading.Lock()
         #: How jobs ended, the one that was heard of last behind the others.
         self._ended: dict[JobId, JobView] = {}
         #: What Brain was last told of the objects of jobs.
@@ -102,7 +104,11 @@ class BrainDoor:
             self.trouble = str(why)
             return
         came_back = bool(self.trouble)
-        self._views, self.trouble = views, ""
+        with self._changing:
+            # What was learned meanwhile is not in the list yet.
+            learned = {id: view for id, view in self._views.items() if before.get(id) is not view}
+            views = {**views, **learned}
+            self._views, self.trouble = views, ""
         for job in views.keys() | before.keys():
             if came_back or _gist(self.view(job)) != _gist(before.get(job)):
                 self._tell(job)
@@ -191,7 +197,8 @@ class BrainDoor:
     def _learn(self, view: JobView) -> JobView:
         if view.state in FINISHED:
             self._remember(view)
-        else:
+            return view
+        with self._changing:
             self._views = {**self._views, view.id: view}
         return view
 

@@ -152,6 +152,23 @@ def test_a_job_that_came_while_the_list_was_made_has_not_ended():
     assert cast(Any, brain.view(JobId("new"))).state is JobState.RUNNING
 
 
+class Mirrored(Listing):
+    """A job comes after the list was made, while one that is not in it is asked about."""
+
+    def detail(self, job: JobId) -> Any:
+        self._learn(a_view("new", JobState.QUEUED))
+        return super().detail(job)
+
+
+def test_a_job_that_came_after_the_list_was_made_stays_known():
+    brain = Mirrored("a", "b")
+    brain.look()
+    brain.listed = ("a",)
+    brain.look()
+
+    assert list(brain.views()) == ["a", "new"]
+
+
 def test_a_job_that_ended_before_this_operator_began_is_recalled():
     brain = Listing()
     brain.look()
