@@ -159,11 +159,13 @@ class Agent:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = frames.Connection(reader, writer)
-        first = await connection.receive(frames.Frame)
-        assert isinstance(first, frames.Fetch | frames.Offer)
-        with contextlib.suppress(BadInput):
-            await self.part.answer(first, connection)
-        await connection.close()
+        try:
+            first = await connection.receive(frames.Frame)
+            assert isinstance(first, frames.Fetch | frames.Offer)
+            with contextlib.suppress(BadInput):
+                await self.part.answer(first, connection)
+        finally:  # the company may leave in the middle of it
+            await connection.close()
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -12,7 +12,7 @@ from launcher.memory import parts
 from launcher.memory.parts import Part
 from launcher.memory.sharing import buddy_of
 from tests.launcher.building import a_world, soon
-from tests.launcher.remembering import TOKEN, Company, company
+from tests.launcher.remembering import AT_ONCE, TOKEN, Company, company
 
 TRAIN = """
 import torch.distributed as dist
@@ -118,7 +118,7 @@ set_states(state)
 print(print_of(states()))
 """
         alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-        assert plainly(FSDP + lines, tmp_path, alone) == saved[0]
+        assert plainly(FSDP + lines + AT_ONCE, tmp_path, alone) == saved[0]
 
     asyncio.run(story())
 
