@@ -112,10 +112,12 @@ class Brain:
             time.sleep(0.1)
 
     def saved(self, job: str, *, seconds: float = 60) -> None:
-        """Wait until the script's first checkpoint is there: before it, a resize is held."""
+        """Wait until the script has saved twice: before the first save was announced, at the step
+        that follows it, a resize is held."""
         path = self.work(self.detail(job).job.name) / "counted.pt"
-        self.until("the first checkpoint", seconds, job, lambda _: path.exists() or None)
-        time.sleep(0.3)  # The probe tells of a save at the step that follows it.
+        self.until("the first checkpoint", seconds, job, lambda _: path.exists())
+        first = path.stat().st_ino
+        self.until("a second checkpoint", seconds, job, lambda _: path.stat().st_ino != first)
 
     def finished(self, job: str, *, seconds: float = 90) -> JobDetail:
         """Wait until the job ended."""
