@@ -16,6 +16,8 @@ import threading
 import time
 from pathlib import Path
 
+from launcher.workers import free_port
+
 #: A change of the world on a machine that is busy with other tests.
 _STEP_SECONDS = 90.0
 
@@ -53,7 +55,7 @@ def walk(text: str, place: Path, given: dict[str, str]) -> None:
     Raises:
         AssertionError: a line is not printed in time.
     """
-    port = str(20_000 + os.getpid() % 10_000)
+    port = str(free_port("127.0.0.1"))
     blocks = "".join(re.findall(r"```terminal\n(.*?)```", text, re.DOTALL))
     terminals: dict[str, Terminal] = {}
     try:

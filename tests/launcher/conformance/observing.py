@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -224,6 +225,9 @@ def _report(stable: _Stable, err: str) -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that neither the kernel gives to anybody meanwhile, nor a launcher to its workers."""
+    while True:
+        port = random.randrange(10_000, 15_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
