@@ -62,6 +62,7 @@ def begin(it: ElasticJob, fault: str) -> None:
     it.command = (*launcher, str(script))
     it.start()
     it.start()
+    it.brain.told(WorldEvent.STEPPING, epoch=1)
 
 
 def found(it: ElasticJob, event: WorldEvent, epoch: int) -> Diagnosis:
