@@ -75,7 +75,9 @@ class Workers:
         self._held = held
         self._on_event = on_event
         self._on_exit = on_exit
+        self._guard = nursery.guard if nursery is not None else process.Guard()
         self._directory = process.private_directory()
+        self._guard.watch(self._directory)  # at once: this agent may be killed at any moment
         #: Where they ask for shards of data.
         self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
         #: Epoch that they went over from last, and that they may still speak of; 0: none.
@@ -94,8 +96,6 @@ class Workers:
         self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._guard = nursery.guard if nursery is not None else process.Guard()
-        self._guard.watch(self._directory)
         self._making = Making(
             config,
             world,
