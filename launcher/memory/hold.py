@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,10 +31,9 @@ _NAME_CHARACTERS = 60
 _LOOK_SECONDS = 0.01
 #: A line of the keeper's; one that tells of many saves is long.
 _LINE_BYTES = 1 << 26
-#: One that ends sooner failed at once; so many times, and this agent leaves without it.
+#: One that ends sooner after its first word, or without any, failed at once; so many times, and
+#: this agent leaves without it.
 _AT_ONCE_SECONDS, _FAILURES = 1.0, 3
-#: Keepers of what others left; they end by themselves.
-_adopted: "list[subprocess.Popen[bytes]]" = []
 _KEEPER = (sys.executable, "-E", "-P", "-m", "launcher.memory.keeper")
 
 
@@ -190,15 +190,15 @@ class Hold:
         """Read what the keeper tells; one that was killed is followed by another."""
         failures = 0
         while True:
-            began = time.monotonic()
-            await self._listen()
+            began = await self._listen()
             code = await asyncio.to_thread(self._keeper.wait)
             if self._closing and code == 0:
                 return
             if code == 0 and not self.root.is_dir():
                 self._say(f"{self.root} was removed; checkpoints are saved as always")
                 return
-            failures = failures + 1 if time.monotonic() - began < _AT_ONCE_SECONDS else 0
+            at_once = began is None or time.monotonic() - began < _AT_ONCE_SECONDS
+            failures = failures + 1 if at_once else 0
             if self._closing and failures >= _FAILURES:
                 self._say(f"{self.root} does not come to storage; the next start tries again")
                 return
@@ -214,7 +214,10 @@ class Hold:
                 assert self._keeper.stdin is not None
                 self._keeper.stdin.close()
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> float | None:
+        """Hear the keeper to its end; when it began to speak (by ``time.monotonic``): how long it
+        takes to start is the machine's affair."""
+        began = None
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop, pipe = asyncio.get_running_loop(), self._keeper.stdout
         transport, _ = await loop.connect_read_pipe(
@@ -222,6 +225,7 @@ class Hold:
         )
         try:
             while line := await reader.readline():
+                began = began or time.monotonic()
                 self._report = msgspec.json.decode(line, type=_Report)
                 for lost in self._report.lost[self._losses_said :]:
                     self._say(f"a save in memory did not come to storage: {lost}")
@@ -229,6 +233,7 @@ class Hold:
                 self._news()
         finally:
             transport.close()
+        return began
 
 
 def plain(job: str) -> str:
@@ -245,7 +250,6 @@ def orphans() -> list[Path]:
 def adopt(root: Path) -> None:
     """Have what is accepted there brought to storage and the directory removed, unless somebody
     else does."""
-    _adopted[:] = [finishing for finishing in _adopted if finishing.poll() is None]
     try:
         lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -260,7 +264,8 @@ def adopt(root: Path) -> None:
             cwd="/",
             start_new_session=True,
         )
-        _adopted.append(finishing)
+        # It ends by itself; nobody else would take its end from the kernel.
+        threading.Thread(target=finishing.wait, daemon=True).start()
     except BlockingIOError:
         return
     finally:

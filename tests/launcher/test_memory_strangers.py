@@ -19,7 +19,7 @@ from launcher import frames
 from launcher.frames import Connection
 from launcher.memory.hold import orphans
 from launcher.memory.keeper import Keeper
-from launcher.memory.links import SHARED
+from launcher.memory.links import SHARED, mine
 from launcher.memory.parts import Part
 from launcher.memory.sharing import Sharing
 from tests.launcher.building import soon
@@ -47,9 +47,9 @@ def test_a_link_in_shared_memory_is_nobodys_left_directory(planted: Path, tmp_pa
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make what belongs to another user")
 def test_what_another_user_made_in_shared_memory_is_not_finished_for_them(planted: Path) -> None:
     planted.mkdir()
-    (planted / "lock").touch()
-    ours = planted in orphans()
+    ours = mine(planted)  # without a lock: an agent that starts at this moment would take it
     os.chown(planted, 65534, 65534)
+    (planted / "lock").touch()
     assert (ours, planted in orphans()) == (True, False)
 
 
@@ -59,8 +59,10 @@ async def an_agent(answer: Callable[[Connection], Coroutine[Any, Any, None]]) ->
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
-        await answer(connection)
-        await connection.close()
+        try:
+            await answer(connection)
+        finally:
+            await connection.close()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     async with server:
