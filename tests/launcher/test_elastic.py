@@ -182,19 +182,21 @@ first = os.environ["RANK"] == "0"
 weight = torch.nn.Parameter(torch.zeros(1))
 optimizer = torch.optim.SGD([weight], lr=1.0)
 step = torch.load("counted.pt") if os.path.exists("counted.pt") else 0
-while not asked:
+last = False
+while not last:
     weight.sum().backward()
     optimizer.step()
     step += 1
     time.sleep(0.05)
-    if first and (asked or step % 5 == 0):
+    last = bool(asked)  # asked later than this, it saves after one more step
+    if first and (last or step % 5 == 0):
         torch.save(step, "counted.tmp")
         os.replace("counted.tmp", "counted.pt")
 """
 
 
 SAVES_ON_SIGNAL = SAVES_WHEN_ASKED.replace("SIGTERM", "SIGUSR1").replace(
-    "asked or step % 5 == 0", "asked"
+    "last or step % 5 == 0", "last"
 )
 
 
