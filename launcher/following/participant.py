@@ -219,6 +219,7 @@ class Participant:
             finally:
                 self._connection, self._search.following = None, ""
                 self._crew.order(frames.Discard(epoch=0))
+            connection.shut()  # else it stays open until it is collected
             self.say("the coordinator is gone")
 
     def _connected(self, connection: Connection) -> None:

@@ -30,6 +30,7 @@ except ImportError as old:
 
 from brain.errors import BadInput
 from brain.types.world import ReplicaExit
+from launcher.processes.process import free_port
 from launcher.rendezvous.guest import SIGNALS, Closed, Guest, Turn
 from launcher.rendezvous.settings import Settings, settings
 
@@ -143,7 +144,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         ours = PrefixStore("brain", store)
         port = world.master_port
         if not self.use_agent_store and rank == 0:
-            ours.set("port", str(_free_port()))
+            ours.set("port", str(free_port("0.0.0.0")))
         if ours.add("here", 1) == size:
             ours.set("all", "1")
         self._wait(turn, ours, "all")
@@ -203,9 +204,3 @@ def _say(text: str) -> None:
     _log.info(text)
     if os.environ.get("BRAIN_DEBUG"):
         sys.stderr.write(f"brain: {time.strftime('%H:%M:%S')} {text}\n")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
