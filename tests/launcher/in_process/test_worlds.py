@@ -59,16 +59,19 @@ def test_processes_stay_while_others_join_leave_fail_hang_and_die(tmp_path: Path
         assert third.wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGTERM
         assert stage.world(2) == first
 
+        before = stage.newest()
         os.kill(first[1], signal.SIGKILL)
-        healed = stage.world(2, after=stage.newest())
+        healed = stage.world(2, after=before)
         assert (healed[0], healed[1] != first[1]) == (first[0], True)
 
+        before = stage.newest()
         stage.fail(1)
-        again = stage.world(2, after=stage.newest())
+        again = stage.world(2, after=before)
         assert (again[0], again[1] != healed[1]) == (first[0], True)
 
+        before = stage.newest()
         os.kill(again[1], signal.SIGSTOP)
-        freed = stage.world(2, after=stage.newest())
+        freed = stage.world(2, after=before)
         assert (freed[0], freed[1] != again[1]) == (first[0], True)
 
         stage.agents[0].kill()  # the one that coordinates
