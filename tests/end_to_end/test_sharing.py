@@ -46,7 +46,7 @@ def undisturbed(brain: Brain, name: str, steps: int) -> bool:
 @pytest.mark.timeout(420)
 def test_a_job_makes_room_for_one_that_comes_and_has_it_back_when_that_ends(brain: Brain) -> None:
     bounds = {"min": 1, "max": 2}
-    first = brain.submit("counted.py", "--steps=1500", name="first", replicas=bounds, **SHARED)
+    first = brain.submit("counted.py", "--steps=100000", name="first", replicas=bounds, **SHARED)
     brain.until("two replicas of the first", 110, first, of_size(2))
 
     second = brain.submit("counted.py", "--steps=150", name="second", replicas=bounds, **SHARED)

@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--alone", type=float, default=0.01, help="seconds per step not shared")
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--checkpoint", default="counted.pt")
+    parser.add_argument("--until", help="end at the first save after this file appeared")
     parser.add_argument("--no-load", action="store_true", help="never look at the checkpoint")
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--hang", action="store_true", help="never make a step")
@@ -57,6 +58,10 @@ def main() -> None:
         if step % options.save_every == 0 or step == options.steps:
             dist.all_reduce(news)
             used, news = used + news, torch.zeros_like(news)
+            if options.until is not None:
+                enough = torch.tensor(int(os.path.exists(options.until)))
+                dist.all_reduce(enough, op=dist.ReduceOp.MIN)
+                options.steps = step if enough else options.steps
             if rank == 0 and not options.no_save:
                 state = {
                     "model": model.state_dict(),
