@@ -93,6 +93,8 @@ class Workers:
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
         self._ended = asyncio.Event()
+        #: One may end while others beside it have still to be started.
+        self._starting = True
         self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -275,11 +277,16 @@ class Workers:
         if not os.path.isdir(self._config.directory):
             raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
         lease_ns = int(self._world.lease_seconds * 1e9)
-        for local_rank in range(member.processes):
-            worker = await self._making.make(local_rank)
-            worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
-            self._started.append(worker)
-            self._loop.add_reader(worker.pidfd, self._ended_one, worker)
+        try:
+            for local_rank in range(member.processes):
+                worker = await self._making.make(local_rank)
+                worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
+                self._started.append(worker)
+                self._loop.add_reader(worker.pidfd, self._ended_one, worker)
+        finally:
+            self._starting = False
+            if not self.running:
+                self._ended.set()
 
     def _elastic(self) -> dict[str, object] | None:
         if self.sessions is None:
@@ -314,7 +321,7 @@ class Workers:
         asked = self._asked and (code == 0 or self._mode is not Park.RUN)
         ended = worker.ended(code, stopped=asked or self._stopping is not None)
         self._exits.append(ended)
-        if not self.running:
+        if not (self._starting or self.running):
             self._ended.set()
         self._on_exit(ended)
 

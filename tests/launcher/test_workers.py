@@ -6,14 +6,18 @@ import signal
 import socket
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from brain.errors import BadInput
+from brain.errors import BadInput, Unavailable
 from launcher.config import LogConfig, Std
 from launcher.frames import Exited, encoded
+from launcher.nursery.channel import Child
 from launcher.processes.environment import Injection, worker_environment
+from launcher.processes.nursery import Nursery
 from launcher.workers import (
     Park,
     WorkerExit,
@@ -26,6 +30,8 @@ from launcher.workers import (
 from tests.launcher.building import (
     ANNOUNCE,
     AS_PROGRAM,
+    DEADLINE_SECONDS,
+    Watched,
     a_config,
     a_world,
     python,
@@ -70,6 +76,35 @@ def test_an_exit_comes_as_an_event_with_its_code(tmp_path: Path) -> None:
             assert {exit.rank: exit.code for exit in watched.exits} == {0: 0, 1: 3}
 
     asyncio.run(story())
+
+
+class OneByOne(Nursery):
+    """Has no worker started before those before it have ended, and then not by itself."""
+
+    watched: Watched
+    started = 0
+
+    async def fork(
+        self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+    ) -> Child:
+        await self.watched.until(lambda: len(self.watched.exits) == self.started)
+        self.started += 1
+        raise Unavailable("it starts nobody")
+
+
+def test_one_that_ends_before_the_next_is_started_is_not_all_of_them(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        config = a_config(tmp_path, python("pass"))
+        nursery = OneByOne(config, print, DEADLINE_SECONDS)
+        nursery.watched = watched = Watched()
+        told: Any = {"on_event": watched.heard, "on_exit": watched.ended}
+        watched.workers = await Workers.start(config, a_world(2), 0, nursery=nursery, **told)
+        exits = await watched.all()
+        await soon(watched.workers.stop(0))
+        await nursery.close()
+        return [exit.rank for exit in exits]
+
+    assert asyncio.run(story()) == [0, 1]
 
 
 def test_a_signal_counts_as_a_shell_counts_it(tmp_path: Path) -> None:
@@ -208,8 +243,9 @@ def test_a_worker_ends_itself_when_its_lease_runs_out(tmp_path: Path) -> None:
 
 def test_a_renewed_lease_lets_it_live(tmp_path: Path) -> None:
     async def story() -> None:
-        config = a_config(tmp_path, python("import time; time.sleep(1)"))
-        async with running(config, a_world(1, lease_seconds=0.2)) as watched:
+        # Longer than this process may be kept from going on between the two.
+        config = a_config(tmp_path, python("import time; time.sleep(4)"))
+        async with running(config, a_world(1, lease_seconds=3.0)) as watched:
             watched.workers.extend_lease(0)
             (exit,) = await watched.all()
             assert exit.code == 0
