@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -31,6 +30,7 @@ from launcher.network_check.rules import (
     spared,
     verdicts,
 )
+from launcher.workers import free_port
 from tests.launcher.building import a_config, python
 
 BROKEN = Measured(ok=False, reason="no link")
@@ -150,9 +150,7 @@ def test_a_group_measures_itself(tmp_path: Path, torch: bool) -> None:
         pytest.importorskip("torch")
     else:
         (tmp_path / "torch.py").write_text("raise ImportError('not here')")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     environment = dict(os.environ) | {"PYTHONPATH": str(tmp_path)}
     group = [measured(rank, 2, port, environment) for rank in range(2)]
     said = [json.loads(each.communicate(timeout=100)[0].splitlines()[-1]) for each in group]
@@ -204,7 +202,7 @@ class Agent:
 def checking(home: Path, agents: Agents, count: int, minimum: int = 1, **changes: Any) -> list[str]:
     """What a person is told when ``count`` nodes are checked."""
     said: list[str] = []
-    terms = CheckTerms(memory=home / "usual.json", tell=said.append, seconds=5.0, **changes)
+    terms = CheckTerms(memory=home / "usual.json", tell=said.append, seconds=60.0, **changes)
     members = [
         Member(
             replica=number,
@@ -279,9 +277,7 @@ def test_a_node_that_fails_alone_ends_with_1_and_says_why(tmp_path: Path) -> Non
 
 
 def test_nodes_that_pass_train(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     flags = ["--nnodes=2", "--precheck=2", "--rdzv-backend=c10d", "--rdzv-id=checked"]
     nodes = [brain_run(tmp_path, *flags, f"--rdzv-endpoint=127.0.0.1:{port}") for _ in range(2)]
     ends = [node.communicate(timeout=100) for node in nodes]

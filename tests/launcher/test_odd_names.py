@@ -35,5 +35,5 @@ def oddly_named() -> Iterator[int]:
 def test_a_worker_may_be_called_anything(oddly_named: int) -> None:
     assert process.catches(oddly_named, signal.SIGTERM)
     assert room.held_bytes([oddly_named]) > 0
-    assert standstill.states([oddly_named])[oddly_named] in "RS"
+    assert standstill.states([oddly_named])[oddly_named] in "RSD"
     assert slots.alive(oddly_named, str(started_ticks(oddly_named)))

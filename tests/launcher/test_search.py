@@ -100,8 +100,10 @@ class Hung:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked += 1
-        await reader.read()
-        writer.close()
+        try:
+            await reader.read()
+        finally:
+            writer.close()
 
 
 async def _named(follows: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,7 +25,7 @@ from tests.launcher.building import (
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it goes as we read
         return False
     return state not in "ZX"
 
