@@ -197,7 +197,7 @@ class Worker:
             )
 
     def run(
-        self, script: str, *, cold: bool = False, seconds: float = 60, **environment: str
+        self, script: str, *, cold: bool = False, seconds: float = 100, **environment: str
     ) -> "Worker":
         """Run a script to its end; it must end with 0."""
         self.start(script, cold=cold, **environment)
