@@ -29,7 +29,7 @@ def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:
     # Busy machines scatter; what is shown is the way, not the figures.
     settings = dict(FAST) | {"spread_limit": 0.2}
     with running(tmp_path_factory.mktemp("guide") / "home", settings=settings) as up:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not up.send(calls.nodes()).items and time.monotonic() < deadline:
             time.sleep(0.2)
         yield up
