@@ -21,6 +21,11 @@ from tests.postgresql import Server
 EXAMPLES, BATCH = 64, 16
 
 
+def undisturbed(steps: int) -> torch.Tensor:
+    """How often each example is used when nothing ever happens."""
+    return torch.bincount(torch.arange(steps * BATCH) % EXAMPLES, minlength=EXAMPLES)
+
+
 def checkpoint(brain: Brain, name: str = "job") -> dict[str, object]:
     """The final checkpoint of ``counted.py``."""
     found: dict[str, object] = torch.load(brain.work(name) / "counted.pt")
@@ -38,8 +43,7 @@ def finished(brain: Brain, job: str, name: str = "job") -> int:
     assert brain.finished(job).job.state == "Succeeded"
     final = checkpoint(brain, name)
     steps = int(final["step"])  # type: ignore[call-overload]
-    alone = torch.bincount(torch.arange(steps * BATCH) % EXAMPLES, minlength=EXAMPLES)
-    assert torch.equal(final["used"], alone)  # type: ignore[arg-type]
+    assert torch.equal(final["used"], undisturbed(steps))  # type: ignore[arg-type]
     return steps
 
 
