@@ -70,15 +70,14 @@ class Participant:
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
         self._seat_of, self._coordinate = seat, coordinate
         self._status, self.say = status, say
-        #: How long to look for a first coordinator.
-        self._join_seconds = join_seconds
+        #: How long to look for a first coordinator, and how long one may say nothing before it is
+        #: taken to hang.
+        self._join_seconds, self._lease_seconds = join_seconds, lease_seconds
         self._memory = MemoryPart(token_sha256)
         self._crew = crew(
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
         self._connection: Connection | None = None
-        #: Seconds without a word after which a coordinator is taken to hang.
-        self._lease_seconds = lease_seconds
         #: When the coordinator was last heard, and what it said of its own clock.
         self._heard_at = self._answered_at = 0.0
         #: When one that had its world behind it was last heard; 0: never.
