@@ -93,6 +93,8 @@ class Workers:
         self._exits: list[WorkerExit] = []
         self._started: list[process.Worker] = []
         self._ended = asyncio.Event()
+        #: All have ended, and their control files are gone.
+        self._closed = False
         #: One may end while others beside it have still to be started.
         self._starting = True
         self._mode, self._asked = Park.RUN, False
@@ -241,8 +243,11 @@ class Workers:
                 os.kill(pid, signum)
 
     def extend_lease(self, until_ns: int) -> None:
-        """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end."""
-        for worker in self._started:
+        """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end.
+
+        The leases go with the workers: once these are stopped, nothing changes.
+        """
+        for worker in () if self._closed else self._started:
             worker.control.lease(until_ns)
 
     def progress(self) -> tuple[Progress, ...]:
@@ -326,16 +331,14 @@ class Workers:
         self._on_exit(ended)
 
     async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
-        # Who left the session of a worker that ended well (an uploader, say) may finish.
-        well = not self.running and all(exit.code == 0 for exit in self._exits)
         made = [worker.process for worker in self._started]
         channels = {each.channel for each in made if isinstance(each, Child)}
         forked = channels if all(isinstance(each, Child) for each in made) else None
-        strays = stopping.Strays(set(self.pids), set() if well else self._making.marks, forked)
+        strays = stopping.Strays(self._started, self._making.marks, forked)
         stopping.ask(self._alive(), signum)
         if self.running:
             await stopping.wait_at_most(self._ended, grace_seconds)
-        await strays.end(lambda: [worker.process.pid for worker in self._alive()], self._ended)
+        await strays.end(self._alive, self._ended, self._well)
         streams = [stream for worker in self._started for stream in worker.streams]
         if any(stream.flows for stream in streams):
             await asyncio.to_thread(output.finish, streams, _OUTPUT_SECONDS)
@@ -345,7 +348,12 @@ class Workers:
         ended = {exit.pid for exit in self._exits}
         return [worker for worker in self._started if worker.process.pid not in ended]
 
+    def _well(self) -> list[process.Worker]:
+        well = {exit.pid for exit in self._exits if exit.code == 0}
+        return [worker for worker in self._started if worker.process.pid in well]
+
     def _close(self) -> None:
+        self._closed = True
         for worker in self._started:
             for stream in worker.streams:
                 stream.close()

@@ -16,7 +16,7 @@ from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.crew import room
 from launcher.crew.standstill import Standstill
-from launcher.crew.staying import Staying, rank_in
+from launcher.crew.staying import PARTING_SECONDS, Staying, rank_in
 from launcher.crew.telling import Telling
 from launcher.data.door import Door
 from launcher.extras import events
@@ -26,6 +26,7 @@ from launcher.memory.part import MemoryPart
 from launcher.memory.parts import Part
 from launcher.processes.nursery import Nursery
 from launcher.processes.sessions import Message
+from launcher.processes.stopping import KILL_SECONDS
 from launcher.processes.values import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import Workers
 
@@ -137,12 +138,12 @@ class Crew:
             self._batch_file.tell(wish, self._workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
-        """Let the workers live on; those at the gate can do no harm and live with this agent."""
-        if self._workers is not None and not self._stopping and epoch == self.epoch:
+        """Let the workers live on, also while they stop: a handler may save for all its grace."""
+        if self._workers is not None and epoch == self.epoch:
             self._workers.extend_lease(until_ns)
 
     def beat(self) -> None:
-        """Keep those at the gate alive: this agent lives."""
+        """Keep those at the gate alive: this agent lives, and they can do no harm."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
@@ -187,6 +188,12 @@ class Crew:
                     else:
                         self._telling.stopped(epoch, self.progress)
 
+    def let_go(self) -> None:
+        """No lease comes any more; workers that have no place in the world have time to end."""
+        if self._workers is not None and self._workers.world.lease_seconds:
+            seconds = self.config.grace_seconds + PARTING_SECONDS + KILL_SECONDS
+            self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+
     async def end(self) -> None:
         """Stop everything."""
         await self._discard()
@@ -214,8 +221,8 @@ class Crew:
         self._tell(frames.Started(epoch=world.epoch))
         self._phase("running")
         if self.config.events:
+            rank = self._rank_in(world)
             for local_rank, pid in enumerate(self._workers.pids):
-                rank = self._rank_in(world)
                 events.tell(events.started(self.config, world, rank, local_rank, pid))
 
     async def _released(self, world: WorldDocument) -> Workers | None:

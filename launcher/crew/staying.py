@@ -13,7 +13,7 @@ from launcher.processes.sessions import Message
 from launcher.workers import Workers
 
 #: Seconds that workers may take to end which have no place in the next world.
-_PARTING_SECONDS = 5.0
+PARTING_SECONDS = 5.0
 #: Seconds between looks at them.
 _LOOK_SECONDS = 0.005
 
@@ -105,7 +105,7 @@ class Staying:
         count = len(workers.pids) if self.parting else self.failing
         if self.parting and workers.sessions is not None:
             workers.sessions.tell("go")
-        until = time.monotonic() + _PARTING_SECONDS
+        until = time.monotonic() + PARTING_SECONDS
         while len(workers.exits) < count and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
         self.parting, self.failing = False, 0

@@ -127,16 +127,19 @@ class Participant:
         home = self._leading.keep_home(self._lead)
         works = (self._crew.obey(), self._crew.warm(), self._beat(), home)
         tasks = [asyncio.create_task(work) for work in works]
+        serving = asyncio.create_task(self._serve())
         try:
-            ended = await self._until_ended(tasks)
-            await self._crew.end()
+            ended = await self._until_ended(serving, tasks)
+            await self._crew.end()  # asked twice, too: what renews the leases goes on until then
+            connection = self._connection
+            serving.cancel()
             await self._memory.drain(hurry=self._hurry.is_set())
-            if self._connection is not None:
-                await self._connection.close()
+            if connection is not None:
+                await connection.close()
             await self._leading.let_go()
             return ended
         finally:
-            for task in tasks:
+            for task in (serving, *tasks):
                 task.cancel()
             for server in self._servers:
                 server.close()
@@ -182,9 +185,10 @@ class Participant:
 
     # --- the coordinator -------------------------------------------------------------------
 
-    async def _until_ended(self, background: "list[asyncio.Task[None]]") -> Ended:
-        """Serve one coordinator after the other; a crash of ours is never swallowed."""
-        serving = asyncio.ensure_future(self._serve())
+    async def _until_ended(
+        self, serving: "asyncio.Task[Ended]", background: "list[asyncio.Task[None]]"
+    ) -> Ended:
+        """Wait until served to the end, or asked twice; a crash of ours is never swallowed."""
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
             await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -193,7 +197,6 @@ class Participant:
                     task.result()
             return serving.result() if serving.done() else self._gone("asked twice to end")
         finally:
-            serving.cancel()
             hurry.cancel()
 
     async def _serve(self) -> Ended:
@@ -208,6 +211,7 @@ class Participant:
                     if _lasts(frame):
                         self._followed_at = self._heard_at
                     if isinstance(frame, frames.Bye):
+                        self._crew.let_go()
                         return Ended(
                             exit=frame.exit,
                             exit_code=frame.exit_code,
@@ -323,9 +327,9 @@ class Participant:
             case frames.Appoint() | frames.Agree() | frames.Post():
                 self._crew.asked(frame)
             case frames.Check():
-                self._beside(self._check(frame))
+                self._beside(self._answer(measure(self.config, frame)))
             case frames.Look():
-                self._beside(self._look(frame))
+                self._beside(self._answer(self._crew.look(frame)))
             case frames.Lease(epoch=epoch, at=at):
                 self._answered_at = at
                 self._crew.take_batch(frame.batch)
@@ -337,11 +341,8 @@ class Participant:
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
 
-    async def _check(self, asked: frames.Check) -> None:
-        self._tell(await measure(self.config, asked))
-
-    async def _look(self, asked: frames.Look) -> None:
-        self._tell(await self._crew.look(asked))
+    async def _answer(self, answer: Awaitable[frames.Frame]) -> None:
+        self._tell(await answer)
 
     def _enter(self, phase: str) -> None:
         self._status(self.address, phase)

@@ -62,6 +62,11 @@ class Worker:
         self._before = before
         self._last: Progress | None = None
 
+    @property
+    def mark(self) -> bytes:
+        """What its children have in their environment, by which strays are found."""
+        return os.fsencode(self._error_file)
+
     def progress(self) -> Progress:
         """From the control file, or as it was when that was closed."""
         control = self.control

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from launcher.nursery.channel import Channel
@@ -32,34 +32,57 @@ def ask(workers: Iterable[process.Worker], signum: signal.Signals) -> None:
 
 class Strays:
     """Processes that workers started: those of their sessions, those with a worker's error file in
-    their environment, what descends from either, and orphans that came to the nursery."""
+    their environment, what descends from either, and orphans that came to the nursery.
+
+    A worker that ended with 0 may have left something in another session, an upload for example:
+    that is let finish.
+    """
 
     def __init__(
-        self, sessions: set[int], marks: set[bytes], channels: "set[Channel] | None"
+        self,
+        workers: Sequence[process.Worker],
+        marks: set[bytes],
+        channels: "set[Channel] | None",
     ) -> None:
         """To be made before the workers end: unless they all come from fork servers (``channels``),
         which adopt orphans, who descends from a worker can be told only as long as that lives."""
-        self._sessions, self._marks, self._channels = sessions, marks, channels
-        self._followers = leash.members(sessions, marks) if channels is None else {}
+        self._sessions = {worker.process.pid for worker in workers}
+        self._marks, self._channels = marks, channels
+        tell = workers if channels is None else ()
+        self._followers = {
+            worker.process.pid: leash.members({worker.process.pid}, {worker.mark})
+            for worker in tell
+        }
 
-    async def end(self, running: Callable[[], Iterable[int]], ended: asyncio.Event) -> None:
+    async def end(
+        self,
+        running: Callable[[], Iterable[process.Worker]],
+        ended: asyncio.Event,
+        well: Callable[[], Iterable[process.Worker]],
+    ) -> None:
         """Kill the workers that still run and all strays; returns when none is left, or when the
-        kernel does not end them in ``KILL_SECONDS``."""
+        kernel does not end them in ``KILL_SECONDS``. ``well``: those that ended with 0 by then."""
         deadline = time.monotonic() + KILL_SECONDS
-        for pid in running():
-            _signal(pid, signal.SIGKILL)
+        for worker in running():
+            _signal(worker.process.pid, signal.SIGKILL)
         if any(running()):
             await wait_at_most(ended, KILL_SECONDS)
         if self._channels and all([await channel.alone() for channel in self._channels]):
             return
-        while leash.kill(self._followers | self._members()) and time.monotonic() < deadline:
+        spared = list(well())
+        marks = self._marks - {worker.mark for worker in spared}
+        followers = dict(self._followers)
+        for worker in spared:
+            followers.pop(worker.process.pid, None)
+        known = {pid: start for each in followers.values() for pid, start in each.items()}
+        while leash.kill(known | self._members(marks)) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
 
-    def _members(self) -> dict[int, int]:
-        channels = (self._channels or ()) if self._marks else ()
+    def _members(self, marks: set[bytes]) -> dict[int, int]:
+        channels = (self._channels or ()) if marks else ()
         adopters = {channel.process.pid for channel in channels}
         keep = {pid for channel in channels for pid in channel.pids}
-        return leash.members(self._sessions, self._marks, adopters, keep)
+        return leash.members(self._sessions, marks, adopters, keep)
 
 
 async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:

@@ -29,7 +29,7 @@ class Heartbeats:
         watch = it.watch
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)
         seconds = 0.0
-        if watch is not None and watch.parting.get(peer.replica) == beat.epoch:
+        if watch is not None and beat.epoch in watch.ending(peer.replica):
             seconds = it.terms.lease_seconds
         if watch is not None and beat.epoch == watch.document.epoch:
             watch.went(beat.progress, self.offset(peer, beat.now_ns))

@@ -123,6 +123,7 @@ def part(it: Standing, replicas: Iterable[int]) -> None:
     for replica in list(replicas):
         epoch = it.running.parting.pop(replica, None)
         if epoch is not None:
+            it.running.parted[replica] = epoch
             _send(it, [replica], frames.Halt(epoch=epoch, grace_seconds=grace))
 
 

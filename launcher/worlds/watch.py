@@ -51,6 +51,8 @@ class Watch:
         self._stayed: frozenset[int] = frozenset()
         #: Replica -> world of its workers, which have no place here and are to end.
         self.parting: dict[int, int] = {}
+        #: The same of those that were told to end, and have their grace.
+        self.parted: dict[int, int] = {}
         #: Its members that were gone when others went on from it in process, as they did.
         self.gone: frozenset[int] = frozenset()
         self.left_behind = False
@@ -107,8 +109,13 @@ class Watch:
         self.in_process, self.elastic = True, set(self._members)
         self._stayed = self._members & before.replicas
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
+        self.parted = {r: e for r, e in before.parted.items() if r not in self._members}
         self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
+
+    def ending(self, replica: int) -> set[int | None]:
+        """Worlds of a replica's workers that have no place here, and may live until they end."""
+        return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:
         """A worker of a member is about to end of a failure, with a code that comes later."""

@@ -24,6 +24,10 @@ class Case:
     #: Sent to the launcher once ``ready`` workers wait.
     signal: str = ""
     ready: int = 1
+    #: Sent again once as many workers handle it.
+    twice: bool = False
+    #: A file below ``{work}`` that something may write after the launcher's end.
+    left: str = ""
     stdin: bytes = b""
     #: Whoever reads the output stops after the first line.
     closes: bool = False
@@ -173,6 +177,19 @@ ENDS = {
     "launcher hung up": _behave("waits", signal="SIGHUP"),
     "launcher terminated, workers save": _behave("saves", flags=TWO, signal="SIGTERM", ready=2),
     "launcher interrupted, workers save": _behave("saves", flags=TWO, signal="SIGINT", ready=2),
+    "launcher terminated, workers save for 20 s": _behave(
+        "saves", "20", flags=TWO, signal="SIGTERM", ready=2
+    ),
+    "launcher interrupted, workers save for 6 s": _behave(
+        "saves", "6", flags=TWO, signal="SIGINT", ready=2
+    ),
+    "launcher terminated twice, workers save for 6 s": _behave(
+        "saves", "6", flags=TWO, signal="SIGTERM", ready=2, twice=True
+    ),
+    "an upload is left": _behave("uploads", "{work}", left="uploaded"),
+    "launcher terminated, an upload is left": _behave(
+        "uploads", "{work}", "stopped", signal="SIGTERM", left="uploaded"
+    ),
     "launcher gets a chosen signal": _behave(
         "saves", flags=("--signals-to-handle=SIGUSR1",), signal="SIGUSR1"
     ),

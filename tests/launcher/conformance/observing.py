@@ -24,6 +24,8 @@ REPOSITORY = Path(__file__).parents[3]
 UNSTABLE = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "HOME")
 #: More lines than this are kept as a number and a digest.
 _MANY_LINES = 200
+#: A script's upload takes 1 s; after so long nobody writes it any more.
+_UPLOAD_SECONDS = 10
 #: What stands in reports, error files and paths and is new in every run.
 _PASSING = (
     (r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d", "<time>"),
@@ -48,6 +50,8 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
         if case.beside:
             running.append(_start(launcher, case, case.beside, seen, words))
         outputs = _follow(case, running, Path(seen), deadline_seconds)
+        if case.left:
+            _wait_for_upload(Path(work, case.left))
         stable = _Stable(work, seen, words["port"])
         workers = {path.stem: json.loads(path.read_text()) for path in Path(seen).glob("*.json")}
         out = b"".join(each[0] or b"" for each in outputs)
@@ -118,7 +122,10 @@ def _follow(
         thread.start()
     try:
         if case.signal:
-            _wait_for(seen, case.ready, seconds)
+            _wait_for(seen, "ready", case.ready, seconds)
+            running[0].send_signal(signal.Signals[case.signal])
+        if case.twice:
+            _wait_for(seen, "saving", case.ready, seconds)
             running[0].send_signal(signal.Signals[case.signal])
     finally:
         for thread in threads:
@@ -140,11 +147,18 @@ def _wait_for_listener(port: int, seconds: float) -> None:
         time.sleep(0.02)
 
 
-def _wait_for(seen: Path, count: int, seconds: float) -> None:
+def _wait_for(seen: Path, what: str, count: int, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while len(list(seen.glob("ready-*"))) < count:
+    while len(list(seen.glob(f"{what}-*"))) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{count} workers were not ready within {seconds} s")
+            raise TimeoutError(f"{count} workers were not {what} within {seconds} s")
+        time.sleep(0.02)
+
+
+def _wait_for_upload(path: Path) -> None:
+    """Until it is there, or will not be: then the observation says so."""
+    deadline = time.monotonic() + _UPLOAD_SECONDS
+    while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -151,8 +151,8 @@ def vanishes() -> None:
     sys.exit(4)
 
 
-def ready() -> None:
-    open(os.path.join(os.environ["SEEN"], "ready-" + os.environ["RANK"]), "w").close()
+def ready(what: str = "ready") -> None:
+    open(os.path.join(os.environ["SEEN"], f"{what}-" + os.environ["RANK"]), "w").close()
 
 
 def waits() -> None:
@@ -160,8 +160,11 @@ def waits() -> None:
     time.sleep(60)
 
 
-def saves() -> None:
+def saves(seconds: str = "0") -> None:
     def save(signum: int, _: object) -> None:
+        signal.signal(signum, signal.SIG_IGN)  # asked twice, one save is enough
+        ready("saving")
+        time.sleep(float(seconds))
         say(f"rank {os.environ['RANK']} saved at {signal.Signals(signum).name}")
         sys.exit(0)
 
@@ -169,6 +172,18 @@ def saves() -> None:
         signal.signal(signal.Signals[name], save)
     ready()
     time.sleep(60)
+
+
+def uploads(directory: str, when: str = "at its end") -> None:
+    def upload(*_: object) -> None:
+        command = f"sleep 1; echo yes > {directory}/half; mv {directory}/half {directory}/uploaded"
+        subprocess.Popen(["sh", "-c", command], start_new_session=True)
+        sys.exit(0)
+
+    if when == "at its end":
+        upload()
+    signal.signal(signal.SIGTERM, upload)
+    waits()
 
 
 def prints(what: str) -> None:
@@ -203,8 +218,9 @@ ACTS = {
     "vanishes": vanishes,
     "waits": waits,
     "saves": saves,
+    "uploads": uploads,
     "prints": prints,
 }
 
 if __name__ == "__main__":
-    ACTS[sys.argv[1]](*sys.argv[2:3] if sys.argv[1] != "interpreter" else ())
+    ACTS[sys.argv[1]](*sys.argv[2:] if sys.argv[1] != "interpreter" else ())
