@@ -46,6 +46,19 @@ def start(config: dict[str, Any]) -> None:
         _probe = None
 
 
+def failed_save(error: BaseException) -> tuple[str, int] | None:
+    """(path, bytes free there) of the save that raised an exception, or one that it came from;
+    None where no save did."""
+    failed = None if _probe is None else _probe.failed_save
+    chain, at = [], error  # type: list[int], BaseException | None
+    while failed is not None and at is not None and id(at) not in chain:
+        if id(at) == failed[0]:
+            return failed[1:]
+        chain.append(id(at))
+        at = at.__cause__ or at.__context__
+    return None
+
+
 def saved(path: str) -> None:
     """Say that a checkpoint is complete at ``path``, for scripts that save by unknown means."""
     if _probe is not None:

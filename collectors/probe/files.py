@@ -30,6 +30,12 @@ def path_of(file: Any) -> str | None:
     return path if os.path.exists(path) and not path.endswith(".distcp") else None
 
 
+def free_bytes(path: str) -> int:
+    """Bytes that may still be written where a path is; 0 where no file can be made there."""
+    found = os.statvfs(path)
+    return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize
+
+
 def identity(path: str) -> tuple[Any, ...]:
     """(inode, inode of its directory), by which a renamed file is found again."""
     return inode_of(path), os.stat(os.path.dirname(path)).st_ino

@@ -156,6 +156,9 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         probe.control[fields.LIFE], probe.control[fields.DOING] = began, 1
         try:
             result = original(*args, **kwargs)
+        except BaseException as error:
+            probe.failed_to_save(Call(file_of, args, kwargs), error)
+            raise
         finally:
             probe.nested.saving = False
             probe.writing -= 1

@@ -65,6 +65,8 @@ class Probe:
         self.opened = 0
         # Saves that wait for their final name, and what was told already.
         self.saves: collections.deque[tuple[Any, ...]] = collections.deque()
+        #: (identity of the exception, path, bytes free there) of the newest save that failed.
+        self.failed_save: tuple[int, str, int] | None = None
         self.loads: set[tuple[str, int]] = set()
         self.nested = threading.local()
         self.writing = 0
@@ -297,6 +299,15 @@ class Probe:
             self.saves.append((path, files.identity(path), at, seconds, due))
         except Exception as error:  # noqa: BLE001 - never into training
             self.failed("wrote", error)
+
+    def failed_to_save(self, file: Any, error: BaseException) -> None:
+        """Remember where a save failed, and how much was free there: the script may clean up."""
+        try:
+            path = files.path_of(file)
+            if path is not None:
+                self.failed_save = (id(error), path, files.free_bytes(path))
+        except Exception as unknown:  # noqa: BLE001 - never into training
+            self.failed("failed_to_save", unknown)
 
     def read(self, file: Any) -> None:
         """Announce a file or directory that was loaded, once."""

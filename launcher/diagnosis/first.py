@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
 from brain.types.resources import NodeName
-from launcher.diagnosis.kinds import Cause, cause, is_victim, signal_name
+from launcher.diagnosis.kinds import Cause, cause, is_victim, lost_a_peer, signal_name
 from launcher.diagnosis.signs import Signs
 
 #: More of a traceback is not sent.
@@ -61,6 +61,17 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """One worker that ended with 0."""
+
+    rank: int
+    replica: int
+    node: NodeName
+    #: When its end was heard, seconds of the coordinator's clock.
+    heard_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
     """A member whose agent is proved to be gone."""
 
@@ -93,6 +104,7 @@ def diagnose(
     failed: Sequence[Failed],
     *,
     gone: Sequence[Gone] = (),
+    finished: Sequence[Finished] = (),
     step: int | None = None,
 ) -> Diagnosis | None:
     """Why a world was lost; None where nothing tells.
@@ -100,12 +112,18 @@ def diagnose(
     Args:
         failed: its workers that ended with anything but 0, in any order.
         gone: members whose agents are gone.
+        finished: its workers that ended with 0, in any order.
         step: optimizer steps of the job at the end, as far as they were seen.
     """
     root = first(failed)
     if gone and (root is None or is_victim(root[1].kind)):
         return _of_nodes(gone, step)
-    return None if root is None else _of_worker(*root, step)
+    if root is None:
+        return None
+    left = [each for each in finished if each.heard_at <= root[0].heard_at]
+    if left and lost_a_peer(root[1]):
+        return _of_finished(min(left, key=lambda each: each.heard_at), *root, step)
+    return _of_worker(*root, step)
 
 
 def hung(
@@ -147,7 +165,7 @@ def _of_worker(failed: Failed, why: Cause, step: int | None) -> Diagnosis:
     place = f" ({why.place})" if why.place else ""
     sentence = (
         f"rank {failed.rank} {ended}{said}{place}; it failed first, on "
-        f"{failed.node}{at}: {MEANING[why.kind]}"
+        f"{failed.node}{at}: {why.meaning or MEANING[why.kind]}"
     )
     traceback = failed.signs.traceback or failed.message or failed.signs.tail
     return Diagnosis(
@@ -160,6 +178,27 @@ def _of_worker(failed: Failed, why: Cause, step: int | None) -> Diagnosis:
         step=step,
         evidence=why.evidence,
         traceback=traceback[-_TRACEBACK_CHARACTERS:],
+    )
+
+
+def _of_finished(early: Finished, failed: Failed, why: Cause, step: int | None) -> Diagnosis:
+    """A worker that left its peers in a collective: their errors are what follows from that."""
+    at = "" if step is None else f" at step {step}"
+    place = f" ({why.place})" if why.place else ""
+    sentence = (
+        f"rank {early.rank} ended with 0 on {early.node}{at} while rank {failed.rank} still "
+        f"exchanged data with it{place}: give every rank as many steps, or end all ranks together"
+    )
+    return Diagnosis(
+        kind=FailureKind.EXIT,
+        sentence=sentence,
+        rank=early.rank,
+        replica=early.replica,
+        node=early.node,
+        exit_code=0,
+        step=step,
+        evidence=(Evidence(label=f"rank {failed.rank} said", value=why.words), *why.evidence[:1]),
+        traceback=(failed.signs.traceback or failed.signs.tail)[-_TRACEBACK_CHARACTERS:],
     )
 
 

@@ -81,9 +81,18 @@ _TABLE: Sequence[tuple[FailureKind, "re.Pattern[str]"]] = tuple(
         (FailureKind.NETWORK, _NETWORK),
     )
 )
+#: What only a connection between workers says.
+_PEER = re.compile(
+    r"gloo[/\\]|\bnccl|\bNCCL|Dist(Network|Store|Backend)Error|recvValue|(send|recv)Bytes failed"
+)
 #: How Python ends a traceback; a module path, a name, perhaps words.
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.*))?$')
+#: What Python prints between two exceptions of a chain: ``raise … from``, and one in a handler.
+_CAUSED = re.compile(r"^The above exception was the direct cause of .*:$", re.MULTILINE)
+_CONTEXT = re.compile(r"^During handling of the above exception, another .*:$", re.MULTILINE)
+#: A file system that has less is full: what is left of it is too little for a tensor.
+FULL_BYTES = 1 << 20
 _NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
 _WORDS_CHARACTERS = 300
 
@@ -97,6 +106,8 @@ class Cause:
     words: str
     #: Where in the script it was raised, ``train.py:17``; empty where nothing says it.
     place: str = ""
+    #: What that means for people, where more is known than the kind says; empty otherwise.
+    meaning: str = ""
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -118,22 +129,39 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
     """
     raised = signs.traceback or message
     words = exception_in(raised) or exception_in(signs.tail)
+    origin = origin_of(raised) or origin_of(signs.tail)
     place = place_in(raised) or place_in(signs.tail)
     evidence = [Evidence(label="ended with", value=_ended(code))]
     if words:
         evidence.append(Evidence(label="it said", value=words))
+    if origin:
+        evidence.append(Evidence(label="raised from", value=origin))
     if place:
         evidence.append(Evidence(label="raised at", value=place))
     hard = _by_hardware(code, signs)
     if hard is not None:
         kind, told = hard
         return Cause(kind=kind, words=words, place=place, evidence=(*evidence, told))
+    if signs.saving and signs.free_bytes is not None and signs.free_bytes < FULL_BYTES:
+        return Cause(
+            kind=FailureKind.STORAGE,
+            words=f"no space left to save {signs.saving}",
+            place=place,
+            meaning="the disk is full",
+            evidence=(*evidence, Evidence(label="free there", value=f"{signs.free_bytes} bytes")),
+        )
     spoken = _by_words(words) or (_by_words(signs.tail) if not words else None)
+    if spoken is None and origin and (spoken := _by_words(origin)) is not None:
+        words = f"{words}, raised from {origin}"
+        spoken = spoken[0], words
     if spoken is not None:
         kind, line = spoken
         if line != words:
             evidence.append(Evidence(label="it printed", value=line))
-        return Cause(kind=kind, words=words or line, place=place, evidence=tuple(evidence))
+        meaning = _limited(signs) if kind is FailureKind.MEMORY else ""
+        return Cause(
+            kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
+        )
     # What left the script ended it, whatever signal came while it was on its way out.
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
     return Cause(kind=kind, words=words, place=place, evidence=tuple(evidence))
@@ -154,6 +182,23 @@ def exception_in(text: str) -> str:
         if bare and not bare[0].isspace() and _EXCEPTION.match(bare):
             return bare[:_WORDS_CHARACTERS]
     return ""
+
+
+def origin_of(text: str) -> str:
+    """The exception that the last one of a text was raised from (``raise … from``), in one line;
+    empty where there is none. Of a longer chain it is the first one.
+
+    >>> origin_of(
+    ...     'Traceback (most recent call last):\\n  File "a", line 1\\nOSError: full\\n\\n'
+    ...     'The above exception was the direct cause of the following exception:\\n\\n'
+    ...     'Traceback (most recent call last):\\n  File "a", line 2\\nValueError: b'
+    ... )
+    'OSError: full'
+    """
+    *before, last = _CAUSED.split(text)
+    if not before or _CONTEXT.search(last):
+        return ""
+    return exception_in(_CONTEXT.split(before[0])[-1])
 
 
 def place_in(text: str) -> str:
@@ -178,6 +223,11 @@ def is_victim(kind: FailureKind) -> bool:
     return kind is FailureKind.NETWORK
 
 
+def lost_a_peer(why: Cause) -> bool:
+    """True if the words are those of a collective whose other side went, not of any network."""
+    return is_victim(why.kind) and bool(_PEER.search(why.words))
+
+
 def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None:
     if signs.lost_cards:
         cards = ", ".join(signs.lost_cards)
@@ -191,6 +241,14 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
         value = f"{ended} ended for want of memory in {where} since its start"
         return FailureKind.MEMORY, Evidence(label="the kernel's count", value=value)
     return None
+
+
+def _limited(signs: Signs) -> str:
+    """The process's own limits, where those refused memory: no count of the kernel's rose."""
+    if not signs.limits or signs.oom_kills or signs.host_oom_kills:
+        return ""
+    said = ", ".join(f"{each.replace(' ', ' is ')} bytes" for each in signs.limits)
+    return f"the process reached its own limit on memory, not the machine's: {said}"
 
 
 def _by_words(text: str) -> tuple[FailureKind, str] | None:

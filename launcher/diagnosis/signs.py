@@ -15,6 +15,12 @@ class Signs:
     traceback: str = ""
     #: The end of its standard error, where an agent reads that.
     tail: str = ""
+    #: The checkpoint whose save raised that exception, and the bytes that were free there then;
+    #: empty and None where no save did, or nothing could be read.
+    saving: str = ""
+    free_bytes: int | None = None
+    #: Limits on memory that the process itself had, as ``RLIMIT_AS 8589934592``.
+    limits: tuple[str, ...] = ()
     #: Processes that the kernel ended for want of memory since the worker was started: in the
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0

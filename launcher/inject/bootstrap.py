@@ -99,15 +99,13 @@ def _note(error: BaseException) -> None:
 
     if not _told:
         return
-    at_ns = time.monotonic_ns()
-    traceback = sys.modules.get("traceback") or __import__("traceback")
-    ours, trace = os.path.dirname(os.path.abspath(__file__)) + os.sep, error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
-        trace = trace.tb_next
-    said = "".join(traceback.format_exception(type(error), error, trace))[-16384:]
+    note = {"at_ns": time.monotonic_ns()}  # type: dict[str, Any]
+    here = os.path.dirname(os.path.abspath(__file__))
+    circumstances = load("_brain_circumstances", os.path.join(here, "circumstances.py"))
+    note.update(circumstances.around(error, _told.get("probe")))
     half = _told["control"] + ".raised.half"
     with open(half, "w", errors="backslashreplace") as file:
-        json.dump({"at_ns": at_ns, "traceback": said}, file)
+        json.dump(note, file)
     os.replace(half, _told["control"] + ".raised")
 
 

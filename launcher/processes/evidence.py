@@ -64,7 +64,8 @@ def signs(
     """
     if code == 0:
         return Signs(steps=steps)
-    at_ns, traceback = _raised(raised)
+    said = _raised(raised)
+    at_ns, traceback = said.at_ns, said.traceback
     if not traceback:
         traceback, _ = failures.read_error(error)
     more = oom_kills(root) - before.oom_kills
@@ -74,6 +75,9 @@ def signs(
         lag_seconds=max(0.0, (now_ns - at_ns) / 1e9) if at_ns else 0.0,
         traceback=traceback[-_CHARACTERS:],
         tail=tail.decode(errors="replace")[-_CHARACTERS:],
+        saving=said.saving,
+        free_bytes=said.free_bytes,
+        limits=said.limits,
         oom_kills=max(0, more),
         # Another container's want of memory is none of ours where ours has a count of its own.
         host_oom_kills=0 if _events(root) is not None else max(0, host),
@@ -166,10 +170,28 @@ def _field(path: Path, name: str) -> int:
     return next((int(each[1]) for each in values if len(each) == 2 and each[0] == name), 0)
 
 
-def _raised(path: Path) -> tuple[int, str]:
-    """(CLOCK_MONOTONIC nanoseconds, traceback) of what left the script; 0 and empty: nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Raised:
+    """What a worker noted of the exception that left its script."""
+
+    #: CLOCK_MONOTONIC nanoseconds; 0 = nothing was noted.
+    at_ns: int = 0
+    traceback: str = ""
+    saving: str = ""
+    free_bytes: int | None = None
+    limits: tuple[str, ...] = ()
+
+
+def _raised(path: Path) -> _Raised:
     try:
         said = json.loads(path.read_bytes())
-        return int(said["at_ns"]), str(said["traceback"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0, ""
+        saving, free_bytes = said.get("saving") or ("", None)
+        return _Raised(
+            at_ns=int(said["at_ns"]),
+            traceback=str(said["traceback"]),
+            saving=str(saving),
+            free_bytes=None if free_bytes is None else int(free_bytes),
+            limits=tuple(f"{name} {int(size)}" for name, size in said.get("limits", {}).items()),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _Raised()

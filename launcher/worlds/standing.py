@@ -325,7 +325,8 @@ class Standing:
             return watch.hung
         step = self.books.ledger.begun + watch.past.steps if watch.past.steps else None
         failed = [] if cause is Cause.MEMBERSHIP else watch.failed()
-        return diagnose(failed, gone=watch.lost(watch.gone or self.gone), step=step)
+        gone = watch.lost(watch.gone or self.gone)
+        return diagnose(failed, gone=gone, finished=watch.succeeded(), step=step)
 
     def follow(self, found: Diagnosis, watch: Watch) -> Diagnosis:
         """Remember a failure, and see to what follows from it: ``launcher.diagnosis.policy``."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from brain.types.diagnosis import Diagnosis
 from brain.types.world import Cause, Member, MemoryCheckpoint
 from launcher.config import WorldDocument
-from launcher.diagnosis.first import Failed, Gone
+from launcher.diagnosis.first import Failed, Finished, Gone
 from launcher.diagnosis.signs import Signs
 from launcher.memory import links
 from launcher.memory.ages import worth_telling
@@ -308,6 +308,15 @@ class Watch:
             )
             for (replica, exit), heard_at in self._exits.items()
             if exit.code and not exit.lapsed and replica in nodes
+        ]
+
+    def succeeded(self) -> list[Finished]:
+        """Workers that ended with 0 by themselves, as ``launcher.diagnosis`` wants them."""
+        nodes = {member.replica: member.node for member in self.document.members}
+        return [
+            Finished(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
+            for (replica, exit), heard_at in self._exits.items()
+            if not exit.code and not exit.stopped and replica in nodes
         ]
 
     def lost(self, gone: Iterable[int]) -> list[Gone]:

@@ -10,7 +10,7 @@ from benchmarks.health.staged import CASES, machine, play, signs
 from brain.types.diagnosis import FailureKind
 from brain.types.resources import NodeName
 from launcher.diagnosis import slowness
-from launcher.diagnosis.first import Failed, Gone, diagnose
+from launcher.diagnosis.first import Failed, Finished, Gone, diagnose
 from launcher.diagnosis.kinds import cause, exception_in, place_in
 from launcher.diagnosis.policy import Occurrence, consequence
 from launcher.diagnosis.signs import Signs
@@ -76,6 +76,52 @@ def test_a_rank_that_lost_its_peer_is_not_the_first_although_it_was_heard_first(
         "rank 1 ended with 1: KeyError: 3 (train.py:17); it failed first, on n: "
         "an error in the script"
     )
+
+
+GLOO = BUG.replace(
+    "KeyError: 3", "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed"
+)
+S3 = BUG.replace("KeyError: 3", "ConnectionResetError: [Errno 104] Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("said", "heard_at", "culprit"),
+    [(GLOO, 5.0, 0), (GLOO, 11.0, 1), (S3, 5.0, 1), (BUG, 5.0, 1)],
+    ids=["left its peer", "ended later", "another network", "a bug"],
+)
+def test_a_rank_that_ended_with_0_is_blamed_for_a_broken_collective_only(
+    said: str, heard_at: float, culprit: int
+) -> None:
+    left = Finished(rank=0, replica=0, node=NodeName("n"), heard_at=heard_at)
+    found = diagnose([failed(1, said=said)], finished=[left])
+    assert found is not None
+    assert found.rank == culprit
+
+
+CHAIN = (
+    'Traceback (most recent call last):\n  File "t.py", line 1\n{first}\n\n'
+    "The above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "t.py", line 2\n{last}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kind"),
+    [
+        ("OSError: [Errno 28] No space left on device", "SaveFailed: x", FailureKind.STORAGE),
+        ("KeyError: 3", "ValueError: no such layer", FailureKind.CODE),
+        ("KeyError: 3", "RuntimeError: CUDA out of memory", FailureKind.DEVICE_MEMORY),
+    ],
+)
+def test_the_origin_tells_the_kind_where_the_last_exception_does_not(
+    first: str, last: str, kind: FailureKind
+) -> None:
+    assert cause(1, "", Signs(traceback=CHAIN.format(first=first, last=last))).kind is kind
+
+
+def test_a_save_that_failed_with_space_left_is_no_full_disk() -> None:
+    signs = Signs(traceback=BUG, saving="/data/model.pt", free_bytes=1 << 30)
+    assert cause(1, "", signs).kind is FailureKind.CODE
 
 
 def test_of_two_bugs_the_one_that_was_raised_first_counts() -> None:

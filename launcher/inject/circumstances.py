@@ -1,0 +1,61 @@
+"""What is noted of the exception that left a script, beside its words. CPython 3.8 on.
+
+A full disk comes out of torch as a position that was not expected, and a limit of the process as
+a want of memory; only this process can tell, and only now.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: More of a traceback is not noted.
+CHARACTERS = 16384
+
+
+def around(error: BaseException, probe: "str | None") -> "dict[str, Any]":
+    """The traceback without our frames, the save that failed, and limits on memory.
+
+    Args:
+        error: as it left the script.
+        probe: directory or file of the probe, whose frames are ours; None where there is none.
+    """
+    said = {"traceback": without_us(error, probe)}  # type: dict[str, Any]
+    failed_save = getattr(sys.modules.get("_brain_probe"), "failed_save", None)
+    if failed_save is not None:
+        said["saving"] = failed_save(error)
+    said["limits"] = limits()
+    return said
+
+
+def without_us(error: BaseException, probe: "str | None") -> str:
+    """The traceback as Python prints it, without frames of the launcher and the probe."""
+    import traceback
+
+    ours = [os.path.dirname(os.path.abspath(__file__)) + os.sep]
+    if probe:
+        ours.append(os.path.dirname(os.path.abspath(probe)) + os.sep)
+    told = traceback.TracebackException(type(error), error, error.__traceback__)
+    todo, seen = [told], set()  # type: list[Any], set[int]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack[:] = [each for each in one.stack if not each.filename.startswith(tuple(ours))]
+        todo += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+    return "".join(told.format())[-CHARACTERS:]
+
+
+def limits() -> "dict[str, int]":
+    """Limits on this process's memory, by their names; those that are not set are left out."""
+    import resource
+
+    found = {}
+    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+        soft, _ = resource.getrlimit(getattr(resource, name))
+        if soft != resource.RLIM_INFINITY:
+            found[name] = soft
+    return found

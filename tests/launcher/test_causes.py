@@ -1,0 +1,94 @@
+"""Scripts that fail, as a user starts them: the last line of ``brain-run`` names the cause."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+LEAVES_EARLY = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(4)
+for step in range(3 if dist.get_rank() == 0 else 6):
+    dist.all_reduce(value)
+"""
+CHAINED = """
+try:
+    with open("/dev/full", "w") as file:
+        file.write("x" * 100000)
+except OSError as error:
+    raise RuntimeError("cannot save the model") from error
+"""
+SAVES = """
+import sys, torch
+torch.save({"weights": torch.ones(1 << 20)}, sys.argv[1])
+"""
+LIMITED = """
+import resource, torch
+resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
+torch.ones(1 << 32)
+"""
+
+
+def last_line(tmp_path: Path, script: str, *arguments: str, workers: int = 1) -> str:
+    """What ``brain-run`` says last of a script that fails."""
+    (tmp_path / "train.py").write_text(script)
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "launcher.cli", f"--nproc-per-node={workers}"),
+            *("train.py", *arguments),
+        ],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"HOME": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=170,
+    )
+    assert run.returncode == 1
+    return run.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("a full disk needs the right to mount one")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_rank_that_ends_early_with_0_is_the_culprit_and_not_its_peer(tmp_path: Path) -> None:
+    said = last_line(tmp_path, LEAVES_EARLY, workers=2)
+    assert said.startswith("brain: rank 0 ended with 0 on ")
+    assert "while rank 1 still exchanged data with it (train.py:6)" in said
+
+
+def test_the_origin_of_a_chained_exception_is_named(tmp_path: Path) -> None:
+    said = last_line(tmp_path, CHAINED)
+    assert "cannot save the model, raised from OSError: [Errno 28] No space left on device" in said
+    assert "storage refused to read or write" in said
+
+
+def test_a_save_on_a_full_disk_names_the_path_and_the_line_of_the_script(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    path = small_disk / "model.pt"
+    said = last_line(tmp_path, SAVES, str(path))
+    assert f"no space left to save {path} (train.py:3)" in said
+    assert "the disk is full" in said
+
+
+def test_a_limit_of_the_process_is_not_called_the_machines_memory(tmp_path: Path) -> None:
+    said = last_line(tmp_path, LIMITED)
+    assert "its own limit on memory, not the machine's: RLIMIT_AS is 8589934592 bytes" in said
