@@ -17,7 +17,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, NoReturn
+    from typing import Any, Callable, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -80,6 +80,8 @@ class Place:
         self.names, self.fresh, self.shown = names, fresh, shown
         #: The environment before anything was imported.
         self.before = dict(os.environ)
+        #: Renew what a fork shares with others and a fresh interpreter makes for itself.
+        self.renew: "Callable[[], None]" = lambda: None
         self.ending = Ending()
         atexit.register(self.ending.last)  # before all others, so that it is called after them
 
@@ -151,7 +153,7 @@ class Worker:
         if spec["kind"] == "exec":
             execute(spec["argv"], environment)
         _replace_environment(environment, self.place.before)
-        _renew_randomness()
+        self.place.renew()
         _renew_streams()
         sys.argv = [spec["target"], *spec["arguments"]]
         if hasattr(sys, "orig_argv"):
@@ -271,16 +273,6 @@ def _replace_environment(environment: "dict[str, str]", before: "dict[str, str]"
     os.environ.update(changed)
     for name in removed:
         os.environ.pop(name, None)
-
-
-def _renew_randomness() -> None:
-    """What was drawn from the system at import is the same in all forks; ``random`` knows."""
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        numpy.seed()
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None:
-        processes.current_process().authkey = os.urandom(32)
 
 
 def _renew_streams() -> None:

@@ -80,6 +80,7 @@ class Server:
         self.spoiled: "dict[str, str] | None" = None
         self.preparing = False
         self.workers: "set[int]" = set()
+        self.generators: "Any" = None
         self.spy = os.environ._data = Spy(os.environ._data)  # type: ignore[attr-defined]
 
     def serve(self) -> "Any":
@@ -186,6 +187,8 @@ class Server:
         if not pid:
             self.become.bind(mine)
             self.connection.close()
+            if self.generators is not None:
+                self.place.renew = self.generators.renew
             os.environ._data = dict(self.spy)  # type: ignore[attr-defined]
             sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
         return pid
@@ -213,6 +216,11 @@ class Server:
         send(self.connection, dict(said, say="ready"))
 
     def bring(self, module: str) -> None:
+        if sys.modules.get(module) is not None:
+            self.loaded.append(module)
+            return
+        if self.generators is None:
+            self.generators = load("generators").Generators()
         self.spy.asked = None
         try:
             importlib.import_module(module)
@@ -220,9 +228,13 @@ class Server:
             self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
         else:
             self.loaded.append(module)
-        # torch itself is known to be the same for all ranks.
-        asked = None if module.split(".")[0] == "torch" else self.spy.asked
-        why = "it reads %s as it is imported" % asked if asked else unsafe()
+        why = unsafe()
+        if module.split(".")[0] == "torch":  # known to be the same for all ranks
+            self.generators.accept()
+        else:
+            asked = self.spy.asked
+            why = why or (asked and "it reads %s as it is imported" % asked)
+            why = self.generators.trace() if why is None else why
         if why:
             self.spoiled = {"module": module, "why": why}
 

@@ -231,7 +231,11 @@ class Nursery:
             channel = self._start(_PACE)
             if channel is None:
                 return
-            found = await _readiness(channel)
+            try:
+                found = await _readiness(channel)
+            except asyncio.CancelledError:  # the agent ends meanwhile
+                channel.close()
+                raise
             if found.spoiled is None and channel.alive:
                 self._replace(channel)
                 self._tending = asyncio.create_task(_known(found))

@@ -141,17 +141,6 @@ def test_a_script_may_have_processes_of_its_own(method: str, tmp_path: Path) -> 
     assert printed(tmp_path) == "[1, 4, 9]"
 
 
-def test_ranks_draw_different_numbers(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import os, random, uuid, numpy, torch\n"
-        "print(random.random(), numpy.random.rand(), uuid.uuid4(), os.urandom(4).hex())\n"
-    )
-    config = a_command(tmp_path, sys.executable, "-u", "train.py")
-    asyncio.run(run_to_end(config, 2))
-    first, second = printed(tmp_path, 0).split(), printed(tmp_path, 1).split()
-    assert [a for a, b in zip(first, second, strict=True) if a == b] == []
-
-
 def test_torch_is_there_before_the_script_asks_for_it(tmp_path: Path) -> None:
     config = a_script(tmp_path, "import sys; print('torch._dynamo' in sys.modules); import torch")
     asyncio.run(run_to_end(config))
@@ -423,6 +412,22 @@ STEP = (
          ["library is not imported ahead: it starts threads"]),
         ("import os\nrank = os.environ.get('RANK')",
          ["library is not imported ahead: it reads RANK as it is imported"]),
+        ("import random\nrandom.seed(3)",
+         ["library is not imported ahead: it seeds random, or draws from it, as it is imported"]),
+        ("import torch\ntorch.manual_seed(3)",
+         ["library is not imported ahead: it seeds torch, or draws from it, as it is imported"]),
+        ("import numpy.random\nname = numpy.random.rand()",
+         ["library is not imported ahead: it seeds numpy.random, or draws from it, "
+          "as it is imported"]),
+        ("import random\nname = random.Random().random()",
+         ["library is not imported ahead: it makes random numbers as it is imported"]),
+        ("import numpy\ngenerator = numpy.random.default_rng()",
+         ["library is not imported ahead: it makes random numbers as it is imported"]),
+        ("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
+         ["library is not imported ahead: it makes random numbers as it is imported"]),
+        ("import numpy, random\nown = [numpy.random.default_rng(3), random.Random(3)]",
+         ["library"]),
+        ("import random, tempfile\nname, own = tempfile.mktemp(), random.Random()", ["library"]),
         ("import sys\nif 'mine' not in sys.modules: raise ImportError", []),
     ],
 )  # fmt: skip
@@ -433,6 +438,24 @@ def test_what_a_script_imports_is_imported_ahead_the_next_time_if_that_is_safe(
     (tmp_path / "mine.py").write_text("")
     script = "import mine, library\n" + STEP
     assert asyncio.run(asyncio.wait_for(learned(tmp_path, script, environment), 60)) == then
+
+
+def test_a_generator_of_a_library_is_new_in_each_worker_unless_it_was_seeded(
+    tmp_path: Path,
+) -> None:
+    library = "import random\nown, seeded = random.Random(), random.Random(3)"
+    environment = a_library(tmp_path, "library", library)
+    script = "import library\n"
+    assert asyncio.run(asyncio.wait_for(learned(tmp_path, script + STEP, environment), 60)) == [
+        "library"
+    ]
+    (tmp_path / "output.log").unlink()
+    says = "import sys\nprint('library' in sys.modules)\n" + script
+    says += "print(library.own.random(), library.seeded.random())"
+    asyncio.run(run_to_end(a_script(tmp_path, says, environment=environment), 2))
+    (there, *first), (_, *second) = (printed(tmp_path, rank).split() for rank in range(2))
+    assert there == "True"
+    assert (first[0] != second[0], first[1]) == (True, second[1])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"modules": 3}'])

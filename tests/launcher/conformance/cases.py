@@ -135,6 +135,10 @@ PROCESSES = {
         environment={"PYTHONOPTIMIZE": "1", "PYTHONHASHSEED": "7", "PYTHONWARNINGS": "ignore"},
     ),
     "chance": _behave("chance", flags=TWO, distinct=True),
+    "chance of every rank and attempt": Case(
+        [*TWO, "--max-restarts=1", "generators.py", "unseeded"], distinct=True
+    ),
+    "chance that is seeded": Case([*TWO, "generators.py", "seeded"]),
     "the end": _behave("ends"),
     "forks": _behave("multiprocessing", "fork"),
     "spawns": _behave("multiprocessing", "spawn"),

@@ -1,0 +1,209 @@
+"""Random numbers of a forked worker: no generator goes on with the numbers of its parent.
+
+A fresh interpreter draws the seeds of its generators from the system. A fork has those of the fork
+server, so ``renew`` draws them again before the script's first line; a script that seeds does so
+later, and gets the numbers that it would have got. A generator that a library seeded with a value
+is the same in every process, and stays. ``trace`` tells what can be neither.
+
+A guest: standard library, CPython 3.8 on.
+"""
+
+import functools
+import gc
+import os
+import random
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+#: ``initial_seed()`` of a torch.Generator that nobody has seeded: the same in every process.
+_TORCH_DEFAULT_SEED = 67280421310721
+#: A seed that was drawn from the system is larger; one that somebody wrote down hardly ever is.
+_WRITTEN_BELOW = 1 << 32
+#: Where numpy's own generator stands as long as nobody has drawn from it.
+_NUMPY_UNDRAWN = 623
+#: What ``uuid`` remembers of what it made in this process, as a fresh process has it.
+_UUID_STATE = {
+    "_node": None,
+    "_last_timestamp": None,
+    "_last_timestamp_v6": None,
+    "_last_timestamp_v7": None,
+    "_last_counter_v7": 0,
+}
+
+
+class Generators:
+    """The generators that were made before the fork; make it before any library is imported."""
+
+    def __init__(self) -> None:
+        #: Those that drew their seed from the system, with their state right after it.
+        self._drawn: "dict[int, tuple[random.Random, Any]]" = {}
+        self._seed = random.Random.seed
+        self._standard = random.getstate()
+        self._modules = set(sys.modules)
+        self._used: "set[str]" = set()
+        self._watch()
+
+    def accept(self) -> None:
+        """What was imported so far is known to make nothing that ``renew`` does not renew."""
+        self._look()
+        gc.freeze()
+
+    def trace(self) -> "str | None":
+        """What the modules imported since the last look made that no worker could renew."""
+        used = self._look()
+        objects = gc.get_objects()
+        gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
+        if used:
+            return "it seeds %s, or draws from it, as it is imported" % used
+        if self._numbers_drawn() or any(_unseeded(each) for each in self._others(objects)):
+            return "it makes random numbers as it is imported"
+        return None
+
+    def renew(self) -> None:
+        """In a worker: draw what a fresh interpreter would have drawn."""
+        random.Random.seed = self._seed  # type: ignore[method-assign]
+        random.seed()
+        for generator, _ in self._drawn.values():
+            generator.seed()
+        _renew_sympy()
+        _renew_numpy_and_torch()
+        _renew_names()
+
+    def _watch(self) -> None:
+        """Note which generators draw their seed: their state does not tell."""
+        seed, drawn = self._seed, self._drawn
+
+        @functools.wraps(seed)
+        def noting(generator: random.Random, a: "Any" = None, *args: "Any", **more: "Any") -> None:
+            seed(generator, a, *args, **more)
+            drawn.pop(id(generator), None)
+            if a is None and not isinstance(generator, random.SystemRandom) and not _names():
+                drawn[id(generator)] = (generator, generator.getstate())
+
+        random.Random.seed = noting  # type: ignore[method-assign,assignment]
+
+    def _look(self) -> "str | None":
+        """Which of the generators that scripts seed was used for the first time."""
+        users = {
+            "random": lambda: random.getstate() != self._standard,
+            "numpy.random": _numpy_used,
+            "torch": _torch_used,
+        }
+        new = [name for name, used in users.items() if name not in self._used and used()]
+        self._used.update(new)
+        return new[0] if new else None
+
+    def _numbers_drawn(self) -> bool:
+        """Whether numbers of a generator may be kept somewhere, which nobody could renew."""
+        known = {id(each) for each in _of_sympy()}
+        drawn = (pair for at, pair in self._drawn.items() if at not in known)
+        return any(generator.getstate() != state for generator, state in drawn)
+
+    def _others(self, objects: "list[Any]") -> "Iterable[Any]":
+        """Generators of numpy and torch among these, and in the modules that are new."""
+        kinds = {kind for kind in set(map(type, objects)) if _of_numpy(kind)}
+        if kinds:
+            yield from (each for each in objects if type(each) in kinds)
+        new = sys.modules.keys() - self._modules
+        self._modules |= new
+        torch = sys.modules.get("torch")
+        for name in list(new) if hasattr(torch, "default_generator") else ():
+            # The collector does not know torch's.
+            for each in list(getattr(sys.modules.get(name), "__dict__", {}).values()):
+                if type(each) is torch.Generator:  # type: ignore[union-attr]
+                    yield each
+
+
+def _names() -> bool:
+    """Whether the seed is for temporary names: every process makes such a generator for itself."""
+    frame: "Any" = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == "random":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "tempfile"
+
+
+def _renew_numpy_and_torch() -> None:
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "default_generator"):
+        # Not torch.seed(), which would seed CUDA's as well: they draw theirs when CUDA starts.
+        torch.default_generator.seed()  # type: ignore[union-attr]
+
+
+def _renew_names() -> None:
+    """What makes names and keys that no other process has."""
+    uuid = sys.modules.get("uuid")
+    for name, fresh in _UUID_STATE.items():
+        if hasattr(uuid, name):
+            setattr(uuid, name, fresh)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+
+
+def _numpy_used() -> bool:
+    numpy = sys.modules.get("numpy.random.mtrand")
+    if numpy is None:
+        return False
+    generator = numpy._rand._bit_generator
+    position: int = generator.state["state"]["pos"]
+    return _seed_of_numpy(generator) is None or position != _NUMPY_UNDRAWN
+
+
+def _torch_used() -> bool:
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "default_generator"):
+        return False
+    generator = torch.default_generator  # type: ignore[union-attr]
+    seed = generator.initial_seed()
+    like: "Any" = torch.Generator().manual_seed(seed)  # type: ignore[union-attr]
+    return seed < _WRITTEN_BELOW or not torch.equal(  # type: ignore[union-attr]
+        like.get_state(), generator.get_state()
+    )
+
+
+def _unseeded(generator: "Any") -> bool:
+    """Whether a generator of numpy or torch may have drawn its seed."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random.mtrand")
+    if hasattr(generator, "initial_seed"):
+        seed = generator.initial_seed()
+        own = generator is torch.default_generator  # type: ignore[union-attr]
+        return not own and seed != _TORCH_DEFAULT_SEED and seed >= _WRITTEN_BELOW
+    standard = numpy._rand  # type: ignore[union-attr]
+    if generator in (standard, standard._bit_generator):
+        return False
+    seed = _seed_of_numpy(getattr(generator, "_bit_generator", generator))
+    entropy = getattr(seed, "entropy", None)
+    return not isinstance(entropy, int) or entropy >= _WRITTEN_BELOW
+
+
+def _seed_of_numpy(generator: "Any") -> "Any":
+    return getattr(generator, "seed_seq", None) or getattr(generator, "_seed_seq", None)
+
+
+def _of_numpy(kind: type) -> bool:
+    numpy = sys.modules.get("numpy.random.mtrand")
+    if numpy is None:
+        return False
+    generators = sys.modules["numpy.random"]
+    kinds = (generators.Generator, generators.RandomState, generators.BitGenerator)
+    return issubclass(kind, kinds)
+
+
+def _of_sympy() -> "list[random.Random]":
+    """Generators of sympy, which torch._dynamo imports."""
+    own = sys.modules.get("sympy.core.random")
+    dummy = getattr(sys.modules.get("sympy.core.symbol"), "Dummy", None)
+    found = [getattr(own, name, None) for name in ("rng", "_assumptions_rng")]
+    return [each for each in [*found, getattr(dummy, "_prng", None)] if each is not None]
+
+
+def _renew_sympy() -> None:
+    dummy = getattr(sys.modules.get("sympy.core.symbol"), "Dummy", None)
+    if hasattr(dummy, "_base_dummy_index"):
+        dummy._base_dummy_index = dummy._prng.randint(10**6, 9 * 10**6)  # type: ignore[union-attr]
