@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from brain.errors import BadInput
 from launcher import flags
 from launcher.entrypoint import LAUNCHERS, launched
+from launcher.torchrun import plain
 
 USAGE = 2
 
@@ -33,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], prog: str) -> int:
     environment = dict(os.environ)
     interpreter = environment.get("PYTHON_EXEC", sys.executable)
+    if plain.wanted(environment):
+        command, note = plain.command(interpreter, arguments, environment)
+        print(f"{prog}: {note}", file=sys.stderr, flush=True)
+        os.execve(command[0], command, environment)
     directory = os.getcwd()
     entrypoint = launched(interpreter, arguments, environment, directory, prog=prog)
     for warning in filter(None, [entrypoint.note, *flags.warnings(entrypoint.options)]):

@@ -5,6 +5,7 @@ torch is not imported: ``torchrun.described`` knows what its torchrun takes.
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from brain.errors import BadInput
@@ -25,31 +26,66 @@ def _value(name: str, help: str, *, idle: str = "", alias: str = "", **more: Any
     return Flag(names=names, dest=dest, environment=variable, help=help, idle=idle, **more)
 
 
-#: What dlrover-run 0.6 takes beyond torchrun.
+#: What ``--accelerator`` of dlrover-run 0.6.1 takes; brain-run takes any name.
+ACCELERATORS = ("nvidia.com/gpu", "ascend-npu", "mthreads.com/gpu")
+
+#: What dlrover-run 0.6.1 takes beyond torchrun, in both spellings that it has.
 DLROVER = (
-    _value("--node_unit", "Replicas come and go in multiples of this.", type="int", default="1"),
+    _value(
+        "--node_unit",
+        "Replicas come and go in multiples of this.",
+        alias="--node-unit",
+        type="int",
+        default="1",
+    ),
     _value("--accelerator", "Name of the accelerator, as telemetry shall call it.", default=""),
-    _switch("--network-check", "Check the nodes in pairs before training, leave out what fails."),
-    _switch("--comm-perf-test", "The same, and print how fast the nodes talk."),
+    _switch(
+        "--network-check",
+        "Check the nodes in pairs before training, leave out what fails.",
+        alias="--network_check",
+    ),
+    _switch(
+        "--comm-perf-test",
+        "The same, and print how fast the nodes talk.",
+        alias="--comm_perf_test",
+    ),
     _value(
         "--precheck",
         "0 none, 1 as --network-check, 2 as --comm-perf-test.",
         default="0",
         choices=("0", "1", "2"),
     ),
-    _switch("--exclude-straggler", "Leave out nodes that the check finds slow, too."),
-    _switch("--auto_config", "Nodes from NODE_NUM, workers from the devices that are here."),
-    _switch("--save_at_breakpoint", "Persist the memory checkpoint when a worker fails."),
-    _switch("--numa-affinity", "The same as --numa-binding=node."),
+    _switch(
+        "--exclude-straggler",
+        "Leave out nodes that the check finds slow, too.",
+        alias="--exclude_straggler",
+    ),
+    _switch(
+        "--auto_config",
+        "Nodes from NODE_NUM, workers from the devices that are here.",
+        alias="--auto-config",
+    ),
+    _switch(
+        "--save_at_breakpoint",
+        "Persist the memory checkpoint when a worker fails.",
+        alias="--save-at-breakpoint",
+    ),
+    _switch(
+        "--numa-affinity",
+        "The same as --numa-binding=node.",
+        alias="--numa_affinity",
+    ),
     _switch(
         "--auto_tunning",
         "Let Brain tune the batch size.",
         idle="has effect in jobs that Brain runs; by hand nobody advises and nothing is tuned",
+        alias="--auto-tunning",
     ),
     _value(
         "--training_port",
         "First port of NPU training.",
         idle="is for Ascend devices, which were never tried",
+        alias="--training-port",
         default="60000",
     ),
     _value(
@@ -185,13 +221,22 @@ def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brai
         epilog=torchrun.note or f"Flags of torchrun {torchrun.version}.",
         allow_abbrev=False,
     )
-    groups = {"torchrun": torchrun.flags, "dlrover-run": DLROVER, "brain-run": OURS}
+    groups = {"torchrun": torchrun.flags, "dlrover-run": _dlrover(prog), "brain-run": OURS}
     for title, known in groups.items():
         group = made.add_argument_group(title)
         for flag in known:
             _add(group, flag, environment)
     made.add_argument("training_script", help="The script, or what -m and --no-python make of it.")
     return made
+
+
+def _dlrover(prog: str) -> tuple[Flag, ...]:
+    if prog != "dlrover-run":
+        return DLROVER
+    return tuple(
+        replace(flag, choices=ACCELERATORS) if flag.dest == "accelerator" else flag
+        for flag in DLROVER
+    )
 
 
 def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
@@ -202,20 +247,44 @@ def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list
     (['--tee', '3', '--exclude-straggler'], ['a.py', '--tee'])
     """
     head: list[str] = []
-    at = 0
-    while at < len(arguments) and arguments[at].startswith("-"):
-        word = arguments[at]
-        if word == "--":
-            return head, list(arguments[at + 1 :])
-        name, equals, value = word.partition("=")
-        flag, full = _flag(name, torchrun)
-        head.append(full + equals + value)
-        at += 1
-        takes = flag is not None and not flag.switch and not equals
-        if takes and at < len(arguments) and not arguments[at].startswith("-"):
-            head.append(arguments[at])
-            at += 1
-    return head, list(arguments[at:])
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        if rest[0] == "--":
+            return head, rest[1:]
+        _, full, count = _next_flag(rest, torchrun)
+        head += [full, *rest[1:count]]
+        del rest[:count]
+    return head, rest
+
+
+def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
+    """The command line without the flags that torchrun has not, and the names of those.
+
+    >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
+    >>> for_torchrun(["--job", "a", "--te", "3", "a.py", "--job"], flags)
+    (['--te', '3', 'a.py', '--job'], ['--job'])
+    """
+    kept: list[str] = []
+    dropped: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        flag, full, count = _next_flag(rest, torchrun)
+        if flag is None or flag in torchrun.flags:
+            kept += rest[:count]
+        else:
+            dropped.append(full.partition("=")[0])
+        del rest[:count]
+    return [*kept, *rest], dropped
+
+
+def _next_flag(words: Sequence[str], torchrun: Torchrun) -> tuple[Flag | None, str, int]:
+    """The flag that the first word is, that word with the name in full, and how many words it and
+    its value take."""
+    name, equals, value = words[0].partition("=")
+    flag, full = _flag(name, torchrun)
+    takes = flag is not None and not flag.switch and not equals
+    valued = takes and len(words) > 1 and not words[1].startswith("-")
+    return flag, full + equals + value, 2 if valued else 1
 
 
 def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:

@@ -112,6 +112,43 @@ def test_a_script_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "ran"), ran.stderr
 
 
+PLACE = """
+import os, sys
+parent = open(f"/proc/{os.getppid()}/cmdline").read().split(chr(0))
+threads = len(os.listdir("/proc/self/task"))
+ours = [name for name in sys.modules if name.startswith("_brain")]
+os.write(1, f"{any(each.endswith('torchrun') for each in parent)} {threads} {ours}".encode())
+"""
+
+
+def test_brain_off_is_plain_torchrun_without_probe_lease_and_fork(tmp_path: Path) -> None:
+    given = ["--job=mine", "--preload", "torch", "--network_check", a_script(tmp_path, PLACE)]
+    ran = brain_run(tmp_path, *given, environment={"BRAIN_OFF": "1"})
+    assert (ran.returncode, ran.stdout) == (0, "True 1 []"), ran.stderr
+    said = "BRAIN_OFF=1: plain torchrun runs this; it has no --job, --preload, --network_check"
+    assert said in ran.stderr
+
+
+@pytest.mark.parametrize("off", ["0", ""])
+def test_brain_off_may_say_no(tmp_path: Path, off: str) -> None:
+    ran = brain_run(tmp_path, a_script(tmp_path, PLACE), environment={"BRAIN_OFF": off})
+    assert ("_brain_bootstrap" in ran.stdout, "plain" in ran.stderr) == (True, False), ran.stderr
+
+
+def test_brain_off_without_a_torch_is_refused(tmp_path: Path) -> None:
+    alone = tmp_path / "bin" / "python"
+    alone.parent.mkdir()
+    alone.symlink_to("/bin/false")
+    given = {"BRAIN_OFF": "1", "PYTHON_EXEC": str(alone)}
+    ran = brain_run(tmp_path, a_script(tmp_path, ""), environment=given)
+    assert (ran.returncode, f"no torch was found beside {alone}" in ran.stderr) == (2, True)
+
+
+def test_brain_off_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
+    ran = brain_run(tmp_path, a_script(tmp_path, ""), environment={"BRAIN_OFF": "true"})
+    assert (ran.returncode, "BRAIN_OFF=true must be 0 or 1" in ran.stderr) == (2, True)
+
+
 def test_it_ends_with_the_code_of_the_worker_that_failed(tmp_path: Path) -> None:
     script = a_script(tmp_path, "import os, sys; sys.exit(7 * int(os.environ['RANK']))")
     ran = brain_run(tmp_path, "--nproc-per-node=2", script)

@@ -195,6 +195,37 @@ def test_flags_with_effect_are_silent() -> None:
     assert flags.warnings(options(*said, "--numa-binding=node", "--logs-specs=mine")) == []
 
 
+#: As ``dlrover/trainer/torch/elastic_run.py`` of dlrover 0.6.1 adds them to torchrun's.
+DLROVER_061 = {
+    "precheck": ["--precheck=2"],
+    "node_unit": ["--node_unit=2", "--node-unit=2"],
+    "auto_config": ["--auto_config", "--auto-config"],
+    "auto_tunning": ["--auto_tunning", "--auto-tunning"],
+    "exclude_straggler": ["--exclude-straggler", "--exclude_straggler"],
+    "save_at_breakpoint": ["--save_at_breakpoint", "--save-at-breakpoint"],
+    "accelerator": ["--accelerator=ascend-npu"],
+    "training_port": ["--training_port=6", "--training-port=6"],
+    "numa_affinity": ["--numa-affinity", "--numa_affinity"],
+    "network_check": ["--network-check", "--network_check"],
+    "comm_perf_test": ["--comm-perf-test", "--comm_perf_test"],
+}
+
+
+@pytest.mark.parametrize(
+    ("dest", "spelled"), [(dest, each) for dest, all_ in DLROVER_061.items() for each in all_]
+)
+def test_dlrover_runs_flags_are_taken_in_every_spelling(dest: str, spelled: str) -> None:
+    read, _, rest = flags.parse(TORCHRUN, [spelled, "train.py", spelled], {}, "dlrover-run")
+    usual = flags.parse(TORCHRUN, ["train.py"], {}, "dlrover-run")[0]
+    assert (rest, {key for key in read if read[key] != usual[key]}) == ([spelled], {dest})
+
+
+def test_dlrover_run_refuses_an_accelerator_that_it_does_not_know() -> None:
+    with pytest.raises(BadInput) as refused:
+        flags.parse(TORCHRUN, ["--accelerator=tpu", "train.py"], {}, "dlrover-run")
+    assert all(each in str(refused.value) for each in ("tpu", *flags.ACCELERATORS))
+
+
 @pytest.mark.parametrize(
     ("given", "flag"),
     [

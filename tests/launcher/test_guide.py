@@ -30,8 +30,9 @@ def test_its_tables_of_flags_are_the_parsers() -> None:
     assert tables() in TEXT, "run python -m tests.launcher.guide"
 
 
-def test_it_counts_the_cases_that_there_are() -> None:
-    assert f"through {len(CASES)} invocations" in TEXT
+def test_there_are_as_many_cases_as_it_says() -> None:
+    assert "through more than a hundred invocations" in TEXT
+    assert len(CASES) > 100
 
 
 def test_flags_of_torchrun_that_differ_are_flags_of_torchrun() -> None:

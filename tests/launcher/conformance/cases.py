@@ -226,6 +226,17 @@ LOGS = {
     "open end to the console": _behave("prints", "open end"),
 }
 
+#: ``BRAIN_OFF=1``, which torchrun does not know: nothing may differ, exit codes neither.
+_OFF = {"BRAIN_OFF": "1"}
+SWITCHED_OFF = {
+    "switched off": Case([*TWO, "observe.py", "a"], _OFF),
+    "switched off, interpreter": _behave("interpreter", "a", environment=_OFF),
+    "switched off, failure": Case([*TWO, *LOGGED, "observe.py", "--fail"], _OFF),
+    "switched off, terminated": _behave(
+        "saves", flags=TWO, signal="SIGTERM", ready=2, environment=_OFF
+    ),
+}
+
 _STATIC = ("--nnodes=2", "--master-addr=127.0.0.1", "--master-port={port}")
 _C10D = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=j")
 
@@ -249,4 +260,4 @@ NODES = {
     ),
 }
 
-CASES: dict[str, Case] = SIGHTS | WORDS | PROCESSES | ENDS | LOGS | NODES
+CASES: dict[str, Case] = SIGHTS | WORDS | PROCESSES | ENDS | LOGS | SWITCHED_OFF | NODES
