@@ -13,7 +13,7 @@ help:
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
-	@echo "make soak    a storm over several hosts, then 200 changes under DDP, and 200 in process (SECONDS=$(SECONDS) SEED=$(SEED))"
+	@echo "make soak    a storm over several hosts, then 200 changes under DDP, 200 in process, and 500 fresh starts (SECONDS=$(SECONDS) SEED=$(SEED) STARTS=500)"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
 	@echo "make bench-turn  what one turn costs: of one job, and of a pool of 2,000"
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (30 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
@@ -57,7 +57,7 @@ chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s
 
 soak: $(READY)
-	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED) $(if $(STARTS),--starts $(STARTS))
 
 bench-loop: $(READY)
 	$(BIN)/python -m benchmarks.loop

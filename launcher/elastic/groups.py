@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -56,8 +56,31 @@ class _Exchange(Work):
         return self._future
 
 
+def _followed(name: str) -> Callable[..., _Exchange]:
+    def exchange(group: Exchanges, *args: Any) -> _Exchange:
+        return group._follow(getattr(group._backend, name)(*args))
+
+    return exchange
+
+
+def _passed(name: str) -> Callable[..., Any]:
+    def exchange(group: Exchanges, *args: Any) -> Any:
+        return getattr(group._backend, name)(*args)
+
+    return exchange
+
+
 class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
-    """A gloo group whose exchanges can be ended, whatever gloo's threads wait for."""
+    """A gloo group whose exchanges can be ended, whatever gloo's threads wait for.
+
+    A thread of gloo lets go of an exchange while it holds the lock of gloo's queue. Tensors that
+    Python knows go with the exchange, and for them the thread waits for the interpreter's lock.
+    So nobody may wait for the queue with the interpreter's lock held. Torch does where it calls a
+    method that a group written in Python does not define (``WORK_OVERRIDE``): all that gloo has
+    are defined here. And an exchange is kept until the thread that made it has let go of it: a
+    reference to its tensors would not do, since torch takes the interpreter's lock as soon as
+    Python's reference is the last one.
+    """
 
     def __init__(self, rank: int, size: int, backend: Any) -> None:
         super().__init__(rank, size)
@@ -65,14 +88,17 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         self._over = False
         self._lock = threading.Lock()
         self._waiting: set[torch.futures.Future[Any]] = set()
+        #: The newest exchange that each thread has ended: it lets go of one as it takes the next.
+        self._newest: dict[int, Any] = {}
         #: Exchanges that gloo has not ended, and whether one of them failed.
         self.open, self.failed = 0, False
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> _Exchange:
-        return self._followed(self._backend.allreduce(tensors, opts))
-
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> _Exchange:
-        return self._followed(self._backend.broadcast(tensors, opts))
+    allgather, allreduce = _followed("allgather"), _followed("allreduce")
+    allreduce_coalesced, barrier = _followed("allreduce_coalesced"), _followed("barrier")
+    alltoall_base, broadcast = _followed("alltoall_base"), _followed("broadcast")
+    reduce_scatter = _followed("reduce_scatter")
+    #: gloo has no future for these, nor do its threads make them.
+    send, recv = _passed("send"), _passed("recv")
 
     def end(self) -> None:
         """Let whoever waits raise."""
@@ -82,7 +108,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         for future in waiting:
             future.set_result(RuntimeError(_OVER))
 
-    def _followed(self, work: Any) -> _Exchange:
+    def _follow(self, work: Any) -> _Exchange:
         future: torch.futures.Future[Any] = torch.futures.Future()
         with self._lock:
             if self._over:
@@ -91,10 +117,14 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
             self.open += 1
         # An error that ``set_exception`` sets would be a result to torch's own code.
         result = future.then(_result)
-        work.get_future().add_done_callback(lambda done: self._ended(future, done))
+        work.get_future().add_done_callback(lambda done: self._ended(future, done, work))
         return _Exchange(result)
 
-    def _ended(self, future: torch.futures.Future[Any], done: torch.futures.Future[Any]) -> None:
+    def _ended(
+        self, future: torch.futures.Future[Any], done: torch.futures.Future[Any], work: Any
+    ) -> None:
+        """A thread of gloo has made an exchange, and tells so before it lets go of it."""
+        self._newest[threading.get_ident()] = work
         with self._lock:
             self.open -= 1
             if future not in self._waiting:

@@ -1,4 +1,5 @@
-"""``make soak``: a storm of 15 minutes, then 200 random changes under DDP, by restarts and without.
+"""``make soak``: a storm of 15 minutes, then 200 random changes under DDP, by restarts and without,
+then 500 fresh starts of a job whose processes stay.
 
 Prints its seed; the first broken promise stops it, and the directory with the evidence is kept.
 """
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.hosts.machines import cannot_isolate
-from tests.soak import changes, storm
+from tests.soak import changes, starts, storm
 
 
 def main() -> int:
@@ -23,6 +24,8 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=5)
     parser.add_argument("--changes", type=int, default=200, help="by restarts")
     parser.add_argument("--in-process", type=int, default=200, help="changes in process")
+    parser.add_argument("--starts", type=int, default=500, help="fresh starts in process")
+    parser.add_argument("--start-seconds", type=float, default=60.0, help="time of each")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -40,6 +43,9 @@ def main() -> int:
             there = directory / "in-process"
             script, count = changes.IN_PROCESS, options.in_process
             changes.run(there, seed=seed, changes=count, script=script, say=_say)
+        if options.starts:
+            there, seconds = directory / "starts", options.start_seconds
+            starts.run(there, starts=options.starts, start_seconds=seconds, say=_say)
     except (Exception, KeyboardInterrupt) as broken:  # noqa: BLE001  the evidence comes first
         text = f"{type(broken).__name__}: {broken}"
         directory.mkdir(exist_ok=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import changes, storm
+from tests.soak import changes, starts, storm
 
 
 @pytest.mark.timeout(240)
@@ -22,3 +22,8 @@ def test_processes_that_stay_are_identical_after_a_join_a_crash_a_kill_and_a_lea
     tmp_path: Path,
 ) -> None:
     changes.run(tmp_path, seed=42, changes=4, script=changes.IN_PROCESS, say=print)
+
+
+@pytest.mark.timeout(240)
+def test_two_fresh_starts_of_a_job_whose_processes_stay(tmp_path: Path) -> None:
+    starts.run(tmp_path, starts=2, say=print)
