@@ -54,7 +54,6 @@ from launcher.worlds.sight import Rules
 BUSY = 75
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
-_REPLICA_GRACE_SECONDS = 10.0
 #: Under Brain a script that fails so often in one way before its first step is given up.
 _BARREN_WORLDS = 3
 #: Flags of a launcher inside a job document that the document itself decides.
@@ -116,6 +115,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     options = {key: value for key, value in entrypoint.options.items() if key not in _DECIDED}
     options["checkpoint_signal"] = intent.checkpoint.signal
     config = launch_config(replace(entrypoint, options=options), environment, directory)
+    grace = intent.checkpoint.grace_seconds
     return replace(
         config,
         processes=intent.processes,
@@ -129,7 +129,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
         rdzv_backend="local",
         rdzv_endpoint="",
         max_restarts=intent.restart_limit,
-        grace_seconds=_REPLICA_GRACE_SECONDS,
+        grace_seconds=config.grace_seconds if grace is None else grace,
         checkpoint=intent.checkpoint,
         memory_checkpoint=config.memory_checkpoint or intent.checkpoint.memory,
         accelerator=intent.accelerator or config.accelerator,
@@ -168,7 +168,12 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
 
     def status(address: str, phase: str) -> None:
         try:
-            place.status(generation=intent.generation, address=address, phase=phase)
+            place.status(
+                generation=intent.generation,
+                address=address,
+                phase=phase,
+                grace_seconds=config.grace_seconds,
+            )
         except OSError as full:
             say(f"state.json cannot be written: {full}")
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 
+from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.world import Cause, Member
 from launcher.entrypoint import Entrypoint
@@ -97,7 +98,7 @@ class LaunchConfig:
     #: Names of signals that end the workers first and then the agent.
     signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
     #: Seconds between asking a worker to end and ending it.
-    grace_seconds: float = 30.0
+    grace_seconds: float = GRACE_SECONDS
     #: LOCAL_RANK 0 everywhere and one device visible to each (``--virtual-local-rank``).
     virtual_local_rank: bool = False
     logs: LogConfig = field(default_factory=LogConfig)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brain.errors import BadInput
+from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
 from launcher.config import LaunchConfig, LogConfig, Std
@@ -274,14 +275,18 @@ def _preload(options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
     said = options.get("shutdown_timeout")
     if said is None:
-        said = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
+        said = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT") or GRACE_SECONDS
     try:
-        return max(0.0, float(said))
-    except ValueError as bad:
+        seconds = max(0.0, float(said))
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
         raise BadInput(
-            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is no number of seconds",
+            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is no number of seconds; give "
+            f"{GRACE_SECONDS:.0f} for example",
             field="shutdown_timeout",
-        ) from bad
+        )
+    return seconds
 
 
 def _check(options: Mapping[str, Any]) -> int:

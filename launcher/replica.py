@@ -65,6 +65,8 @@ class ReplicaStatus:
     address: str
     #: ``starting``, ``waiting``, ``running`` or ``stopping``.
     phase: str
+    #: What its workers get to save and end; None: it has not read its command yet.
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,9 @@ class ReplicaPlace:
         wire.check_version(intent.v, sender="the scaler")
         return intent
 
-    def status(self, *, generation: int, address: str, phase: str) -> None:
+    def status(
+        self, *, generation: int, address: str, phase: str, grace_seconds: float | None = None
+    ) -> None:
         """Say who runs here and what it does."""
         status = ReplicaStatus(
             pid=os.getpid(),
@@ -215,6 +219,7 @@ class ReplicaPlace:
             generation=generation,
             address=address,
             phase=phase,
+            grace_seconds=grace_seconds,
         )
         # Whom it is about does not outlive a power cut either.
         write(self.directory / "state.json", status, durable=False)

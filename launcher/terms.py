@@ -17,8 +17,6 @@ from launcher.worlds.standing import Terms
 
 #: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
 FOUND_SECONDS = 0.6
-#: Seconds that a script has to save when it gets the signal of its job document for that.
-_SAVE_SECONDS = 30.0
 
 
 def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Rules) -> Terms:
@@ -32,13 +30,13 @@ def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Ru
         lease_seconds=lease_seconds(config),
         program=config.entrypoint.name,
         grace_seconds=config.grace_seconds,
-        declared=replace(config.checkpoint, memory=False) != Checkpoint(),
+        declared=replace(config.checkpoint, memory=False, grace_seconds=None) != Checkpoint(),
         blind=not (config.probe and config.entrypoint.python),
         check=_check_terms(config),
         hang=hang_terms(config, say),
         rules=replace(
             rules,
-            signal_seconds=_SAVE_SECONDS if config.checkpoint.signal else None,
+            signal_seconds=config.grace_seconds if config.checkpoint.signal else None,
             tensor=config.parallel[0],
             pipeline=config.parallel[1],
         ),

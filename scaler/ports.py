@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from brain import wire
+from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaExit
@@ -66,6 +67,8 @@ class ReplicaSeen:
     leaving: bool = False
     #: Why its job left the node that it was on; empty: the node is not to blame.
     unfit: str = ""
+    #: How long it may take to end once it is asked to: to a safe point, and its script's grace.
+    leave_seconds: float = leave_seconds()
 
     @property
     def alive(self) -> bool:

@@ -22,10 +22,9 @@ QUICK = timedelta(seconds=10)
 LONGEST_PAUSE = timedelta(seconds=60)
 #: A finished job's agents end by themselves; after so long they are asked to.
 LINGER = timedelta(seconds=3)
-#: From being asked to end until being ended: workers get 10 s of grace from their agent.
-GRACE = timedelta(seconds=15)
-#: The coordinator carries out a cancel; one that has not by then is taken to hang.
-CANCEL_PATIENCE = timedelta(seconds=60)
+#: The coordinator carries out a cancel; one that needs so much longer than its replicas may take
+#: to leave is taken to hang.
+CANCEL_PATIENCE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     wish = order.wish
     if wish is None or wish.state in FINISHED:
         return (*gone, *_wind_up(seen, order.since, now))
-    if wish.wish.intent is Intent.CANCEL and _passed(order.since, CANCEL_PATIENCE, now):
+    if wish.wish.intent is Intent.CANCEL and _passed(order.since, _cancel_patience(seen), now):
         return (*gone, *_end_all(seen, "the job was cancelled and its coordinator hangs", now))
     return (*gone, *_towards(wish, order, seen, now))
 
@@ -110,6 +109,11 @@ def target(wish: JobWish) -> int:
     """How many replicas should be alive: none of a job that waits or was told to stop."""
     idle = wish.state in FINISHED or wish.state in (JobState.QUEUED, JobState.SUSPENDED)
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
+
+
+def _cancel_patience(seen: Observed) -> timedelta:
+    longest = max((replica.leave_seconds for replica in seen.replicas if replica.alive), default=0)
+    return CANCEL_PATIENCE + timedelta(seconds=longest)
 
 
 def _towards(wish: JobWish, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
@@ -277,8 +281,8 @@ def _end(replica: ReplicaSeen, why: str, now: datetime) -> Iterator[Action]:
         yield Close(replica.id, ReplicaExit.CANCELLED, f"never started: {why}")
     elif replica.asked_at is None:
         yield Stop(replica.id, why)
-    elif _passed(replica.asked_at, GRACE, now):
-        yield Stop(replica.id, f"{why}; asked {GRACE.seconds} s ago", force=True)
+    elif _passed(replica.asked_at, timedelta(seconds=replica.leave_seconds), now):
+        yield Stop(replica.id, f"{why}; asked {replica.leave_seconds:.0f} s ago", force=True)
 
 
 def _passed(since: datetime, span: timedelta, now: datetime) -> bool:

@@ -45,6 +45,12 @@ COLUMNS = (
 @click.option("--nproc", default=1, show_default=True, help="Processes per replica.")
 @click.option("--policy", type=click.Choice(["off", "shadow", "approve", "auto"]))
 @click.option("--checkpoint", help="Where the script saves, if Brain cannot see it.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long the script may save once it is asked to end; default: 30.",
+)
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
 @dry_run_option
 @output.output_option
@@ -117,6 +123,7 @@ def document_of(
     policy: str | None,
     checkpoint: str | None,
     env: tuple[str, ...],
+    grace: float | None = None,
 ) -> dict[str, Any]:
     """Build the document that a command line stands for."""
     low, _, high = replicas.partition(":")
@@ -134,6 +141,8 @@ def document_of(
         document["policy"] = {"mode": policy}
     if checkpoint:
         document["checkpoint"] = {"path": checkpoint}
+    if grace is not None:
+        document.setdefault("checkpoint", {})["graceSeconds"] = grace
     return document
 
 

@@ -171,7 +171,8 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     _note_preemption(tx, job, "", now)
     if job.state in _STILL:
         return move_job(tx, job, JobState.SUSPENDED, f"suspended by {by}", now)
-    return move_job(tx, job, job.state, f"{by} asked to suspend it at its next safe point", now)
+    why = f"{by} asked to suspend it at its next safe point{_grace(job)}"
+    return move_job(tx, job, job.state, why, now)
 
 
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
@@ -224,7 +225,13 @@ def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     job = _intend(tx, job, Intent.CANCEL, by, now)
     if job.state in _STILL:
         return end(tx, job, JobState.CANCELLED, f"cancelled by {by}", now)
-    return move_job(tx, job, job.state, f"{by} asked to cancel it", now)
+    return move_job(tx, job, job.state, f"{by} asked to cancel it{_grace(job)}", now)
+
+
+def _grace(job: Job) -> str:
+    """How long the script may take, where the document tells."""
+    seconds = job.document.grace_seconds
+    return "" if seconds is None else f"; its script has {seconds:g} s to save and end"
 
 
 def end(

@@ -9,10 +9,16 @@ from enum import StrEnum
 
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
+from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.resources import Resources
 
 #: Names stand in URLs, file names and object names of clusters.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+#: By these a command may say its own grace.
+_OWN_GRACE = frozenset(
+    {"--shutdown-timeout", "--shutdown_timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}
+)
 
 #: More is a mistake: every size that a job may have is looked at in every turn.
 MOST_REPLICAS = 16_384
@@ -47,6 +53,9 @@ class Checkpoint:
     signal: str | None = None
     #: ``torch.save`` returns once the file is in memory; storage follows.
     memory: bool = False
+    #: Seconds that the script has to save and end once it gets SIGTERM or ``signal``. None: what
+    #: ``--shutdown-timeout`` of a launcher in the command says, else 30.
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +168,16 @@ class JobDocument:
         flags = {flag for word in self.command for flag in word.split()}
         return whole and (self.batch.tune or "--auto_tunning" in flags)
 
+    @property
+    def grace_seconds(self) -> float | None:
+        """Seconds that the script has to save and end once it is asked to; None: only the launcher
+        in the command knows."""
+        said = self.checkpoint.grace_seconds
+        flags = {flag.partition("=")[0] for word in self.command for flag in word.split()}
+        if said is not None or flags & _OWN_GRACE or _OWN_GRACE & self.environment.keys():
+            return said
+        return GRACE_SECONDS
+
     def sized(self, replicas: int) -> Allocation:
         """This job's allocation at ``replicas``."""
         return Allocation(
@@ -186,6 +205,7 @@ class JobDocument:
             raise BadInput("command is empty; give what to run", field="command")
         _check_process(self.command, self.environment)
         _check_limits(self)
+        _check_grace(self.checkpoint.grace_seconds)
         _check_shape(self)
         for name, value in self.environment.items():
             if isinstance(value, Secret) and (value.from_file is None) == (
@@ -252,6 +272,15 @@ def _check_limits(document: JobDocument) -> None:
             raise BadInput(
                 f"{name} needs to know how much there is to do; declare steps", field=name
             )
+
+
+def _check_grace(seconds: float | None) -> None:
+    if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
+        raise BadInput(
+            f"checkpoint.graceSeconds {seconds:g} is no time to save; give seconds, "
+            f"{MOST_SECONDS:.0f} at most",
+            field="checkpoint.graceSeconds",
+        )
 
 
 def _check_shape(document: JobDocument) -> None:

@@ -17,7 +17,7 @@ from launcher.config import LaunchConfig, WorldDocument
 from launcher.crew import room
 from launcher.crew.standstill import Standstill
 from launcher.crew.staying import PARTING_SECONDS, Staying, rank_in
-from launcher.crew.telling import Telling
+from launcher.crew.telling import Telling, grace_told
 from launcher.data.door import Door
 from launcher.extras import events
 from launcher.extras.batches import BatchFile
@@ -253,6 +253,9 @@ class Crew:
         workers = self._workers
         assert workers is not None
         self._stopping = True
+        if grace_seconds:
+            by_hand = self.config.replica_directory is None
+            self._say(grace_told(self.signum, grace_seconds, by_hand=by_hand))
         await self.staying.let_end(workers)
         self.exits = await workers.stop(grace_seconds, signum=self.signum)
         self._stopping = False

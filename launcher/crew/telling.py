@@ -1,5 +1,6 @@
 """What the coordinator is told of this agent's workers, and what another one is told again."""
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -76,6 +77,17 @@ class Telling:
         if event.event in _LASTING:
             kept = [each for each in here if each.event != "saved"][-_LASTING_LOADS:]
             self._said = [*kept, *saves[-_LASTING_SAVES:], event]
+
+
+def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -> str:
+    """The time that workers have to end, and the setting that says so.
+
+    >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
+    'waiting: workers that catch SIGTERM have 30 s to save and end (--shutdown-timeout)'
+    """
+    setting = "--shutdown-timeout" if by_hand else "checkpoint.graceSeconds"
+    given = f"have {grace_seconds:g} s to save and end ({setting})"
+    return f"waiting: workers that catch {signum.name} {given}"
 
 
 def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:

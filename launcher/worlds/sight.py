@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, ReplicaExit, WorldWish
 
@@ -187,7 +188,7 @@ class Rules:
     #: more than 0 only where nobody asked for elasticity but by starting another agent.
     free_seconds: float = 0.0
     #: Seconds that a leaving member is kept for a safe point.
-    leave_seconds: float = 20.0
+    leave_seconds: float = SAFE_POINT_SECONDS
     #: Whether the last one of a job is kept, too; False where a person ends it.
     last_waits: bool = True
     #: Agents that come and go within so many seconds of each other make one change.

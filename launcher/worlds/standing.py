@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from brain.types.diagnosis import Diagnosis, FailureKind
+from brain.types.grace import GRACE_SECONDS
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
 from launcher.diagnosis.first import diagnose, first, then
@@ -41,7 +42,7 @@ class Terms:
     master_addr: str | None = None
     master_port: int | None = None
     lease_seconds: float = 3.0
-    grace_seconds: float = 10.0
+    grace_seconds: float = GRACE_SECONDS
     #: A checkpoint was declared; workers cannot be seen stepping.
     #: Name of what is run.
     program: str = ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import wire
+from brain.types.grace import leave_seconds
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaExit
@@ -216,6 +217,7 @@ class LocalBackend:
         intent = directory.intent(_Intent) or _unreadable(directory, ours)
         if intent is None:
             return None
+        state = directory.state()
         seen = ReplicaSeen(
             id=replica,
             phase=self._phase(directory),
@@ -224,6 +226,7 @@ class LocalBackend:
             started_at=intent.written_at,
             exit_code=code,
             asked_at=self._memory.asked.get(directory.path),
+            leave_seconds=leave_seconds(None if state is None else state.grace_seconds),
         )
         if seen.phase is Phase.GONE:
             return replace(seen, detail=_how(code, directory.last_words()))

@@ -40,6 +40,8 @@ class AgentState:
     pid: int
     #: Field 22 of ``/proc/<pid>/stat``; with the pid it names one process.
     started_ticks: int
+    #: What it gives its workers to save and end; None: it has not said.
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

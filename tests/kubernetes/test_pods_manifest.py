@@ -244,3 +244,38 @@ def test_a_job_may_keep_volcano_away():
 
     assert gang.gated(found)
     assert "schedulerName" not in found["spec"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "template", "told", "pod_seconds"),
+    [
+        ((), {}, 30, 55),
+        ((), {"terminationGracePeriodSeconds": 30}, 30, 55),
+        ((), {"terminationGracePeriodSeconds": 600}, 575, 600),
+        (("--shutdown-timeout=100",), {}, 100, 125),
+        (("--shutdown-timeout=100",), {"terminationGracePeriodSeconds": 600}, 100, 600),
+    ],
+)
+def test_a_pod_has_the_time_that_its_script_has_to_save(
+    flags: tuple[str, ...], template: dict[str, Any], told: float, pod_seconds: int
+):
+    made = jobs.job("brain-run", *flags, "train.py")
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"] |= template
+
+    ordered = pod(made)
+
+    assert ordered["spec"]["terminationGracePeriodSeconds"] == pod_seconds
+    intent = json.loads(variables(ordered)["BRAIN_POD"])
+    assert intent["checkpoint"]["grace_seconds"] == told
+
+
+def test_the_document_says_the_grace_before_the_command_does():
+    made = jobs.job(
+        "brain-run", "--shutdown-timeout=100", "train.py", spec={"checkpoint": {"graceSeconds": 7}}
+    )
+    assert pod(made)["spec"]["terminationGracePeriodSeconds"] == 32
+
+
+def test_the_time_of_a_pod_that_no_agent_of_ours_runs_is_its_templates():
+    made = jobs.job("torchrun", "train.py")
+    assert "terminationGracePeriodSeconds" not in pod(made)["spec"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brain.types.grace import leave_seconds
 from brain.types.job import Intent, JobState
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit, unfit_nodes
@@ -113,8 +114,14 @@ def test_replicas_come(asked, sight, actions):
         case(
             "ends-what-does-not-listen",
             order(wish(0)),
-            seen(replica(0, asked=15)),
-            Stop(0, f"{SURPLUS}; asked 15 s ago", force=True),
+            seen(replica(0, asked=55)),
+            Stop(0, f"{SURPLUS}; asked 55 s ago", force=True),
+        ),
+        case("waits-for-a-save-and-the-default-grace", order(wish(0)), seen(replica(0, asked=54))),
+        case(
+            "waits-for-a-longer-grace",
+            order(wish(0)),
+            seen(replace(replica(0, asked=140), leave_seconds=leave_seconds(120))),
         ),
         case(
             "lets-the-coordinator-suspend",
@@ -125,6 +132,11 @@ def test_replicas_come(asked, sight, actions):
             "lets-the-coordinator-cancel",
             order(wish(0, intent=Intent.CANCEL), since=10),
             seen(replica(0), named={0}),
+        ),
+        case(
+            "lets-a-coordinator-cancel-with-a-long-grace",
+            order(wish(0, intent=Intent.CANCEL), since=140),
+            seen(replace(replica(0), leave_seconds=leave_seconds(120)), named={0}),
         ),
         case(
             "cancels-for-a-coordinator-that-hangs",
@@ -143,12 +155,12 @@ def test_replicas_go(asked, sight, actions):
     [
         case("lets-agents-end-by-themselves", order(None, since=1), seen(replica(0), named={0})),
         case("asks-who-lingers", order(None, since=4), seen(replica(0), named={0}), Stop(0, OVER)),
-        case("waits-for-grace", order(None), seen(replica(0, asked=14))),
+        case("waits-for-grace", order(None), seen(replica(0, asked=54))),
         case(
             "ends-who-does-not-listen",
             order(None),
-            seen(replica(0, asked=20)),
-            Stop(0, f"{OVER}; asked 15 s ago", force=True),
+            seen(replica(0, asked=60)),
+            Stop(0, f"{OVER}; asked 55 s ago", force=True),
         ),
         case(
             "never-starts-an-intent",

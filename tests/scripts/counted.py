@@ -6,7 +6,10 @@ as ``--alone`` (seconds that every step costs whatever the number of workers) le
 
 import argparse
 import os
+import signal
+import sys
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -15,6 +18,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 EXAMPLES = 64
 BATCH = 16
+
+
+def end(seconds: float, beside: str, *_: object) -> None:
+    """What a script does that saves at its end, and how far it came."""
+    me = f"{os.environ['RANK']}-of-{os.environ['WORLD_SIZE']}-{os.getpid()}"
+    directory = os.path.dirname(os.path.abspath(beside))
+    open(f"{directory}/ending-{me}", "w").close()
+    time.sleep(seconds)
+    open(f"{directory}/ended-{me}", "w").close()
+    sys.exit(0)
 
 
 def main() -> None:
@@ -27,8 +40,11 @@ def main() -> None:
     parser.add_argument("--until", help="end at the first save after this file appeared")
     parser.add_argument("--no-load", action="store_true", help="never look at the checkpoint")
     parser.add_argument("--no-save", action="store_true")
+    parser.add_argument("--ends-slowly", type=float, help="seconds that its SIGTERM handler takes")
     parser.add_argument("--hang", action="store_true", help="never make a step")
     options = parser.parse_args()
+    if options.ends_slowly:
+        signal.signal(signal.SIGTERM, partial(end, options.ends_slowly, options.checkpoint))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

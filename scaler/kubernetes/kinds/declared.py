@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from brain.types.grace import MOST_SECONDS
 from scaler.kubernetes.kinds.fields import Fields, Positive, Text
 
 Amount = Annotated[float, Meta(gt=0)]
@@ -21,6 +22,10 @@ class Checkpoint(Fields, frozen=True, kw_only=True):
     signal: Text | None = None
     #: `torch.save` returns once the file is in memory; storage follows.
     memory: bool | None = None
+    #: Seconds that the script has to save and end once it is asked to. Without it
+    #: `--shutdown-timeout` of the command, else what `terminationGracePeriodSeconds` of the
+    #: template leaves beyond 25 s, 30 at least.
+    grace_seconds: Annotated[float, Meta(ge=0, le=MOST_SECONDS)] | None = None
 
 
 class Batch(Fields, frozen=True, kw_only=True):

@@ -1,12 +1,14 @@
 """The pod of one replica, from the job's template."""
 
 import json
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from brain.types.grace import leave_seconds
 from scaler.kubernetes.kinds.documents import main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
@@ -22,6 +24,7 @@ HOME, FILES = "/brain", "/var/run/brain"
 AGENT_PORT = 29399
 #: Before a command's words, as ``launcher.pod`` takes them.
 _RUN = "--run"
+_GRACE = "terminationGracePeriodSeconds"
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
 #: Of a container that copies our files, where the job's own says nothing.
@@ -234,6 +237,9 @@ def _inject(spec: dict[str, Any], main: dict[str, Any], order: PodOrder, command
         {"name": _FILES_VOLUME, "mountPath": FILES, "readOnly": True},
     ]
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes(order.crowd.job)]
+    needed = math.ceil(leave_seconds((order.checkpoint or {}).get("grace_seconds")))
+    # What a template says stands where it is longer: the kubelet shall not cut the grace short.
+    spec[_GRACE] = max(spec.get(_GRACE) or 0, needed)
     if injection.image is not None:
         copy = {
             "name": "brain-agent",

@@ -1,12 +1,13 @@
 """What to make the next pod of a job from: its object, the wish, and how earlier replicas ended."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from brain import wire
-from brain.types.job import JobDocument
+from brain.types.grace import GRACE_SECONDS
+from brain.types.job import Checkpoint, JobDocument
 from brain.views import JobWish
 from scaler.kubernetes.kinds import (
     BatchScheduler,
@@ -142,7 +143,7 @@ def order(
         volcano=by_volcano(job, house) and gang_size(job, document) > 1,
         brain_url=house.brain_url,
         accelerator=document.accelerator or ("gpu" if document.resources.gpus else "cpu"),
-        checkpoint=wire.plain(document.checkpoint),
+        checkpoint=wire.plain(_with_grace(document.checkpoint)),
         epoch=epoch,
         place=place,
         agent_port=host_ports[0] if host else AGENT_PORT,
@@ -153,6 +154,12 @@ def order(
         spares=spares > 0,
         written_at=now,
     )
+
+
+def _with_grace(checkpoint: Checkpoint) -> Checkpoint:
+    """What the agent is told: the grace that its pod is made for."""
+    said = checkpoint.grace_seconds
+    return replace(checkpoint, grace_seconds=GRACE_SECONDS if said is None else said)
 
 
 def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:

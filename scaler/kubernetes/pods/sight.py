@@ -42,6 +42,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         resources=reserved(pod),
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
+        leave_seconds=_leave_seconds(pod),
         node=node_of(pod),
         leaving="deletionTimestamp" in pod["metadata"] or bool(annotations.get(identity.MOVES)),
     )
@@ -80,6 +81,10 @@ def relaunched(pod: Object) -> bool:
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     return annotations.get(RESTART) != "Never"
 
+
+#: What a pod has to end where its spec says nothing, as the API server has it; and what a kubelet
+#: may take beyond.
+_POD_SECONDS, _KUBELET_SECONDS = 30, 5
 
 #: Annotation: the ``restartPolicy`` of the template, which decides relaunching; pods have Never.
 RESTART = f"{identity.DOMAIN}/restart-policy"
@@ -135,6 +140,12 @@ def _asked(pod: Object) -> datetime | None:
     if until is None:
         return None
     return until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def _leave_seconds(pod: Object) -> float:
+    """The kubelet ends it after its time; one that is still there later hangs with its node."""
+    given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return (_POD_SECONDS if given is None else given) + _KUBELET_SECONDS
 
 
 def _number(said: str | None) -> int:

@@ -1296,6 +1296,11 @@ export interface components {
              */
             every: string | null;
             /**
+             * Grace Seconds
+             * @default null
+             */
+            graceSeconds: number | null;
+            /**
              * Memory
              * @default false
              */

@@ -111,6 +111,12 @@ class Launch:
         said = self.options.get("max-restarts", "")
         return int(said) if said.isdigit() else None
 
+    @property
+    def shutdown_timeout(self) -> float | None:
+        """``--shutdown-timeout``."""
+        said = self.options.get("shutdown-timeout", "")
+        return float(said) if re.fullmatch(r"\d+(\.\d+)?", said) else None
+
     def _conf(self) -> Iterator[str]:
         parts = self.options.get("rdzv-conf", "").split(",")
         return (part.strip() for part in parts if "=" in part)

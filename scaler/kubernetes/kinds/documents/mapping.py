@@ -11,11 +11,13 @@
 | accelerator | the field, else the node selector |
 | optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
+| checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's time less 25 s |
 | environment | stays in the cluster; on the way back the container's `env` |
 | all others | the fields of the same name |
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -40,6 +42,7 @@ from scaler.kubernetes.kinds.documents.commands import Launch
 from scaler.kubernetes.kinds.documents.templates import (
     accelerator,
     command_of,
+    grace_seconds,
     launch_in,
     main_container,
     reserved,
@@ -70,7 +73,7 @@ def job_document(job: ElasticJob) -> JobDocument:
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
         batch=_same(spec.batch, Batch),
-        checkpoint=_same(spec.checkpoint, Checkpoint),
+        checkpoint=_checkpoint(spec.checkpoint, role),
         epochs=spec.epochs,
         steps=spec.steps,
         budget=_same(spec.budget, Budget),
@@ -225,6 +228,13 @@ def _restarts(job: ElasticJob, launch: Launch) -> Restarts:
     said = job.spec.restarts.limit if job.spec.restarts else None
     limit = launch.max_restarts if said is None else said
     return Restarts() if limit is None else Restarts(limit=limit)
+
+
+def _checkpoint(said: msgspec.Struct | None, role: ReplicaSpec) -> Checkpoint:
+    checkpoint: Checkpoint = _same(said, Checkpoint)
+    if checkpoint.grace_seconds is not None:
+        return checkpoint
+    return replace(checkpoint, grace_seconds=grace_seconds(role.template))
 
 
 def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:

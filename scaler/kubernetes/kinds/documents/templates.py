@@ -1,8 +1,10 @@
 """What a pod template says of the pods made from it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents.commands import Launch, launch_of
 from scaler.kubernetes.kinds.quantities import resources
@@ -44,6 +46,20 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
         if "name" in each and each.get("value") is not None
     }
     return launch_of(container.get("command") or (), container.get("args") or (), literals)
+
+
+def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
+    """What the script has to save and end, by the command, its environment or the pod's own time;
+    None: nobody says more than the default."""
+    launch, container = launch_in(template), main_container(template)
+    if launch.shutdown_timeout is not None:
+        return launch.shutdown_timeout
+    given = {each.get("name"): each.get("value") for each in container.get("env") or ()}
+    said = str(given.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"))
+    if re.fullmatch(r"\d+(\.\d+)?", said):
+        return float(said)
+    pod = spec_of(template).get("terminationGracePeriodSeconds")
+    return pod - leave_seconds(0) if isinstance(pod, int) and pod > leave_seconds() else None
 
 
 def reserved(template: Mapping[str, Any] | None) -> Resources:

@@ -1,0 +1,84 @@
+"""A script that saves at its end, by every way in which Brain stops a job: real processes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brain import calls
+from brain.views import JobDetail, ResizeRequest
+from tests.end_to_end.test_loop import of_size
+from tests.harness import Brain, running
+
+#: Longer than a lease, than the 10 s that replicas had once, and than scalers waited.
+SECONDS = 16
+
+
+@pytest.fixture
+def brain(tmp_path: Path) -> Iterator[Brain]:
+    with running(tmp_path, "--slots=4") as brain:
+        yield brain
+
+
+def submitted(brain: Brain, **document: object) -> str:
+    script = ("counted.py", "--steps=1000000", f"--ends-slowly={SECONDS}")
+    job = brain.submit(*script, name="slow", **document)
+    brain.saved(job)
+    return job
+
+
+def handlers(brain: Brain, what: str) -> set[str]:
+    """The workers whose handlers began, or ended: rank, size of the world and process id."""
+    return {path.name.partition("-")[2] for path in brain.work("slow").glob(f"{what}-*")}
+
+
+def all_ended(brain: Brain, count: int) -> None:
+    assert (len(handlers(brain, "ending")), handlers(brain, "ending")) == (
+        count,
+        handlers(brain, "ended"),
+    )
+
+
+def in_state(state: str):
+    def look(detail: JobDetail) -> str | None:
+        return detail.job.reason if detail.job.state == state else None
+
+    return look
+
+
+@pytest.mark.timeout(240)
+def test_a_handler_has_its_grace_when_the_job_shrinks_is_suspended_and_is_cancelled(brain: Brain):
+    job = submitted(brain, replicas={"min": 1, "max": 2, "start": 2})
+    brain.send(calls.resize(job, ResizeRequest(replicas=1)))
+    brain.until("one replica", 60, job, of_size(1))
+    all_ended(brain, 2)
+
+    brain.saved(job)
+    suspended = brain.send(calls.suspend(job))
+    assert suspended.reason.endswith("its script has 30 s to save and end")
+    brain.until("a suspended job", 60, job, in_state("Suspended"))
+    all_ended(brain, 3)
+
+    brain.send(calls.resume(job))
+    brain.until("the job again", 60, job, of_size(1))
+    brain.saved(job)
+    brain.send(calls.cancel(job))
+    brain.until("a cancelled job", 60, job, in_state("Cancelled"))
+    all_ended(brain, 4)
+
+
+@pytest.mark.timeout(180)
+def test_a_replica_that_is_asked_to_leave_has_its_scripts_grace(brain: Brain):
+    job = submitted(brain, checkpoint={"graceSeconds": SECONDS + 30})
+    agent = next(pid for pid, words in brain.processes() if "launcher.agent" in words)
+    os.kill(agent, signal.SIGTERM)
+    brain.until(
+        "the end of the handler", 60, job, lambda _: len(handlers(brain, "ended")) == 1 or None
+    )
+    again = brain.until("another replica", 60, job, lambda d: d.world and d.world.epoch > 1 and d)
+    assert again.job.state in ("Running", "Changing", "Degraded")
+    brain.send(calls.cancel(job))
+    brain.finished(job)
+    all_ended(brain, 2)
