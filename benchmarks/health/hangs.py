@@ -14,7 +14,7 @@ from launcher.hang import rules
 
 STEP_SECONDS, PHASE = 1.0, 10
 RANKS, BEAT_SECONDS = 8, 0.5
-PATIENCE = rules.Patience(seconds=15.0, first_seconds=120.0)
+PATIENCE = rules.Patience(seconds=15.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,9 @@ def world(seed: int, stops_in: rules.Phase | None) -> Outcome:
             ranks = _ranks(act, visible, steps, step_at, life_at, stopped_at, blamed)
             pace = rules.paced(pace, ranks, beat)
             quiet = rules.quiet(pace, ranks, beat, PATIENCE)
-            if quiet is not None and quiet.due:
+            # Agents see that imports and the first step are busy until the world stops.
+            busy = steps == 0 and stopped_at is None
+            if quiet is not None and quiet.too_long(busy=busy, waiting=True):
                 return Outcome(
                     stopped_at=stopped_at,
                     found_at=beat,

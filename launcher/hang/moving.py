@@ -8,6 +8,8 @@ from dataclasses import dataclass
 #: A worker that uses more of a processor, or moves more bytes a second, does something.
 _CPU_SHARE, _BYTES_PER_SECOND = 0.1, 1 << 20
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
+#: Of frames that wait for peers: torch's, where each backward pass may end so, and our session's.
+_WAITING = ("torch/distributed/", "_engine_run_backward", "launcher/elastic/")
 _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 
 
@@ -74,9 +76,14 @@ def main_thread(stacks: str) -> tuple[str, ...]:
     return tuple(frames)
 
 
+def some_wait(looks: Iterable[Look]) -> bool:
+    """Whether one of these workers waits for others."""
+    return any(waits_for_peers(main_thread(look.stacks)) for look in looks)
+
+
 def waits_for_peers(frames: Sequence[str]) -> bool:
     """Whether a main thread is inside a collective, or a backward pass that ends in one."""
-    return any("torch/distributed/" in frame or "_engine_run_backward" in frame for frame in frames)
+    return any(sign in frame for frame in frames for sign in _WAITING)
 
 
 def culprits(looks: Sequence[Look], suspects: Sequence[int]) -> tuple[int, ...]:

@@ -30,8 +30,13 @@ class Patience:
 
     #: Seconds in training and evaluation at least; 0: nobody looks.
     seconds: float = 300.0
-    #: The same before the first step, where nothing is known of the script yet.
-    first_seconds: float = 1800.0
+    #: The same at least before the first step, where workers wait for each other: a start of our
+    #: own example takes 7 to 8 s, 55 s on a machine with ten times as many processes as processors.
+    first_seconds: float = 30.0
+    #: A longer time for scripts whose owner gives them more than ``seconds`` has by default.
+    first_share: float = 0.1
+    #: The same where workers are busy: they may compile, or read a data set.
+    first_busy_seconds: float = 10_800.0
     #: Seconds in a checkpoint, as a multiple of ``seconds``: storage may be slow.
     saving: float = 4.0
     #: A world of steps of ``s`` seconds may be quiet for so many times ``s``; evaluations that
@@ -71,6 +76,8 @@ class Shown:
     program: str
     step_seconds: float = 0.0
     longest_seconds: float = 0.0
+    #: The longest time without a sign of life up to the first step.
+    first_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +94,8 @@ class Pace:
     step_seconds: float | None = None
     #: The longest time without a sign of life that it came back from, after its first step.
     longest_seconds: float = 0.0
+    #: The same up to its first step.
+    first_seconds: float = 0.0
     #: What worlds of the same script before it had shown.
     shown: Shown | None = None
 
@@ -97,15 +106,23 @@ class Quiet:
 
     phase: Phase
     seconds: float
-    #: After which it counts as standing still.
+    #: After which it counts as standing still, if its workers wait for each other.
     budget_seconds: float
+    #: The same if they do nothing, and if they are busy.
+    idle_seconds: float
+    busy_seconds: float
     #: Whose last sign of life is oldest, by rank.
     suspects: tuple[int, ...]
 
     @property
     def due(self) -> bool:
-        """Whether it was quiet for too long."""
+        """Whether it was quiet for so long that its workers are to be looked at."""
         return self.seconds >= self.budget_seconds
+
+    def too_long(self, *, busy: bool, waiting: bool) -> bool:
+        """Whether that is too long for workers of which some are busy, or wait for others."""
+        allowed = self.budget_seconds if waiting else self.idle_seconds
+        return self.seconds >= (self.busy_seconds if busy else allowed)
 
 
 def begin(since: float, shown: Shown | None = None, program: str = "") -> Pace:
@@ -128,14 +145,19 @@ def shows(pace: Pace, program: str) -> Shown:
         program=program,
         step_seconds=max(before.step_seconds, usual),
         longest_seconds=max(before.longest_seconds, pace.longest_seconds),
+        first_seconds=max(before.first_seconds, pace.first_seconds),
     )
 
 
 def news(known: Shown | None, shown: Shown) -> bool:
     """Whether what a script has shown is worth writing down: a quarter more than is known."""
     before = known if known is not None and known.program == shown.program else None
-    steps, longest = (before.step_seconds, before.longest_seconds) if before else (0.0, 0.0)
-    return shown.step_seconds > _NEWS * steps or shown.longest_seconds > _NEWS * longest
+    before = before or Shown(program=shown.program)
+    return (
+        shown.step_seconds > _NEWS * before.step_seconds
+        or shown.longest_seconds > _NEWS * before.longest_seconds
+        or shown.first_seconds > _NEWS * before.first_seconds
+    )
 
 
 def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
@@ -151,6 +173,7 @@ def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
         pace,
         moved_at=moved_at,
         longest_seconds=max(pace.longest_seconds, gap if stepped else 0.0),
+        first_seconds=max(pace.first_seconds, 0.0 if stepped else gap),
     )
     if ahead is None or ahead.steps <= pace.steps or ahead.step_at is None:
         return pace
@@ -168,10 +191,17 @@ def quiet(pace: Pace, ranks: Sequence[RankSeen], now: float, patience: Patience)
     if patience.seconds <= 0 or not ranks:
         return None
     phase = phase_of(pace, ranks)
+    allowed = idle = budget(pace, phase, patience)
+    busy = patience.busy * allowed
+    if phase is Phase.FIRST_STEP:
+        idle = max(allowed, patience.seconds, patience.first_seconds)
+        busy = max(allowed, patience.first_busy_seconds)
     return Quiet(
         phase=phase,
         seconds=max(0.0, now - pace.moved_at),
-        budget_seconds=budget(pace, phase, patience),
+        budget_seconds=allowed,
+        idle_seconds=idle,
+        busy_seconds=busy,
         suspects=suspects(ranks),
     )
 
@@ -197,7 +227,9 @@ def budget(pace: Pace, phase: Phase, patience: Patience) -> float:
     shown = max(patience.longest * longest, patience.steps * step_seconds)
     match phase:
         case Phase.FIRST_STEP:
-            return max(patience.first_seconds, patience.seconds)
+            least = min(patience.first_seconds, patience.seconds)
+            share = patience.first_share * patience.seconds
+            return max(least, share, patience.longest * before.first_seconds)
         case Phase.SAVING:
             return max(patience.saving * patience.seconds, shown)
         case _:

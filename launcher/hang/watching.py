@@ -99,8 +99,8 @@ class Hanging:
         if watch is not self._it.watch or watch.phase is not Phase.RUNNING:
             return
         busy = moving.may_be_busy(looks, (each.rank for each in seen(watch)))
-        if busy and quiet.seconds < terms.patience.busy * quiet.budget_seconds:
-            self._not_before = self._it.clock() + quiet.budget_seconds / 2
+        if not quiet.too_long(busy=busy, waiting=moving.some_wait(looks)):
+            self._not_before = self._it.clock() + max(quiet.budget_seconds, quiet.seconds) / 2
             return
         self._found(terms, watch, quiet, looks)
 
@@ -140,6 +140,8 @@ class Hanging:
             WorldEvent.HUNG, watch, detail=f"{found.sentence}; {what}", diagnosis=found
         )
         terms.tell(f"{found.sentence}; {what}")
+        for waits in found.evidence:
+            terms.tell(f"{waits.label}: {waits.value}")
         for each in found.attachments:
             terms.tell(f"{each.name}\n{each.text.rstrip()}")
         self._changed()
@@ -192,7 +194,8 @@ def finding(
     evidence += [
         Evidence(
             label=f"rank {each.rank}",
-            value=f"state {each.state or '?'}, {each.cpu_share:.2f} processors, "
+            value=f"state {each.state or '?'}{f' ({each.kernel})' if each.kernel else ''}, "
+            f"{each.cpu_share:.2f} processors, "
             f"{each.bytes_per_second / 1e6:.1f} MB/s; {moving.place(each) or each.means}"
             + (f"; {last}" if (last := moving.collective(each.recorder)) else ""),
         )

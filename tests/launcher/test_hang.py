@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from benchmarks.health import hangs, nodes
 from launcher.hang import dumps, rules
-from launcher.hang.moving import Look, culprits, main_thread, may_be_busy, place
+from launcher.hang.moving import Look, culprits, main_thread, may_be_busy, place, some_wait
 from launcher.processes import process
 from tests.launcher.building import a_config, running
 
@@ -79,6 +80,75 @@ def test_the_next_world_of_a_script_may_be_as_quiet_as_those_before() -> None:
     assert rules.budget(next_world, rules.Phase.STEPS, patience) == pytest.approx(120.0)
     other = rules.begin(60.0, shown, "other.py")
     assert rules.budget(other, rules.Phase.STEPS, patience) == 15.0
+
+
+def budgets(**changes: float) -> tuple[float, float, float]:
+    """Seconds that a world has for its first step: one that waits, is idle, is busy."""
+    ranks = [a_rank(0, 0, 0.0)]
+    shown = rules.Shown(program="train.py", first_seconds=changes.pop("shown", 0.0))
+    pace = rules.begin(0.0, shown, "train.py")
+    quiet = rules.quiet(pace, ranks, 0.0, rules.Patience(**changes))
+    assert quiet is not None
+    return quiet.budget_seconds, quiet.idle_seconds, quiet.busy_seconds
+
+
+def test_a_world_whose_workers_wait_for_each_other_has_half_a_minute_for_its_first_step() -> None:
+    assert budgets() == (30.0, 300.0, 10_800.0)
+    assert budgets(seconds=3600.0) == (360.0, 3600.0, 10_800.0)
+    assert budgets(seconds=2.0) == (2.0, 30.0, 10_800.0)
+
+
+def test_a_script_whose_first_step_took_long_before_gets_three_times_as_long() -> None:
+    slow = after((0.0, [a_rank(0, 0, 0.0)]), (41.0, [a_rank(0, 1, 40.0)]))
+    shown = rules.shows(slow, "train.py")
+    assert (shown.first_seconds, shown.longest_seconds) == (40.0, 0.0)
+    assert rules.news(rules.Shown(program="train.py", longest_seconds=9.0), shown)
+    assert budgets(shown=shown.first_seconds)[0] == 120.0
+
+
+def test_a_session_that_waits_for_its_first_world_waits_for_peers() -> None:
+    stacks = WAITING.replace(C10D, "/env/lib/python3.11/site-packages/launcher/elastic/groups.py")
+    assert some_wait([Look(rank=0, stacks=stacks)])
+    assert not some_wait([Look(rank=0, stacks=STUCK)])
+
+
+#: One rank never comes to the exchange that the other one is in.
+APART = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+def sleep_for_ever():
+    time.sleep(3600)
+if os.environ["RANK"] == "1":
+    sleep_for_ever()
+dist.all_reduce(torch.zeros(1))
+"""
+
+
+def test_a_world_that_does_not_reach_its_first_step_is_told_with_every_rank(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(APART)
+    command = [sys.executable, "-m", "launcher.cli", "--nproc-per-node=2", "--hang-seconds=1"]
+    agent = subprocess.Popen(
+        [*command, "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"BRAIN_HOME": str(tmp_path), "TORCHELASTIC_ERROR_FILE": ""},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    told = []
+    try:
+        assert agent.stderr is not None
+        for line in agent.stderr:
+            told.append(line)
+            if "sleep_for_ever" in line and "train.py" in line and len(told) > 3:
+                break
+        said = "".join(told)
+    finally:
+        agent.terminate()
+        agent.communicate(timeout=60)
+    assert "in the first step; rank 1" in said
+    assert "train.py:6 in sleep_for_ever; it is left as it is" in said
+    assert "rank 0: state S" in said
 
 
 def test_steps_of_a_world_that_made_few_are_not_remembered() -> None:
