@@ -248,9 +248,10 @@ def by_hand(
     config = replace(config, node=socket.gethostname(), replica=-1)
     token = digest(config.run_id)
     place = JobPlace(scratch)
+    alone = config.nodes_max == 1 or not config.rdzv_endpoint
 
     async def seat(mine: str) -> Seat:
-        if config.nodes_max == 1 or not config.rdzv_endpoint:
+        if alone:
             return SoleSeat()
         bound = await _listen(config.rdzv_endpoint, participant)
         return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
@@ -259,6 +260,7 @@ def by_hand(
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(
             terms,
+            replaceable=not alone,
             master_addr=config.master_addr if config.nodes_max == 1 else None,
             master_port=config.master_port if config.nodes_max == 1 else None,
         )

@@ -170,7 +170,8 @@ class WorldDocument:
     run_id: str
     #: host:port of the coordinating agent.
     coordinator: str
-    #: Workers end themselves when nobody renewed the lease for so long; 0: no lease.
+    #: Workers end themselves when nobody renewed the lease for so long; 0: no lease, since nobody
+    #: could go on without them.
     lease_seconds: float = 3.0
     #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
     restart_count: int = 0

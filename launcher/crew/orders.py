@@ -232,7 +232,8 @@ class Crew:
             await self._discard()
             return None
         self._next = None
-        waiting.extend_lease(time.monotonic_ns() + int(world.lease_seconds * 1e9))
+        if world.lease_seconds:
+            waiting.extend_lease(time.monotonic_ns() + int(world.lease_seconds * 1e9))
         waiting.release()
         return waiting
 

@@ -216,7 +216,7 @@ def document_of(it: Standing, formed: sight.Form) -> WorldDocument:
         master_port=terms.master_port or first.port,
         run_id=terms.run_id,
         coordinator=terms.address,
-        lease_seconds=terms.lease_seconds,
+        lease_seconds=terms.lease_seconds if terms.replaceable else 0.0,
         restart_count=ledger.failures,
         max_restarts=it.wish.restart_limit if it.wish is not None else 0,
     )

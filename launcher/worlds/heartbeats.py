@@ -33,7 +33,8 @@ class Heartbeats:
             seconds = it.terms.lease_seconds
         if watch is not None and beat.epoch == watch.document.epoch:
             watch.went(beat.progress, self.offset(peer, beat.now_ns))
-            seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
+            if it.terms.replaceable:
+                seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
             # Before its first step was told, the past is still that of the world before.
             if it.books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
                 it.books.note(durable=False, past=watch.past)

@@ -41,7 +41,11 @@ class Terms:
     node: str
     master_addr: str | None = None
     master_port: int | None = None
+    #: Seconds that an agent may be silent.
     lease_seconds: float = 3.0
+    #: Another agent, or a scaler, could go on without these workers: they live by leases. Where
+    #: nobody could, they live on whatever pauses.
+    replaceable: bool = True
     grace_seconds: float = GRACE_SECONDS
     #: A checkpoint was declared; workers cannot be seen stepping.
     #: Name of what is run.

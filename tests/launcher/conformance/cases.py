@@ -28,6 +28,9 @@ class Case:
     twice: bool = False
     #: A file below ``{work}`` that something may write after the launcher's end.
     left: str = ""
+    #: Seconds for which the launcher is then stopped, and whether all that it started is, too.
+    pause_seconds: float = 0.0
+    everything: bool = False
     stdin: bytes = b""
     #: Whoever reads the output stops after the first line.
     closes: bool = False
@@ -197,6 +200,8 @@ ENDS = {
     "launcher gets a chosen signal": _behave(
         "saves", flags=("--signals-to-handle=SIGUSR1",), signal="SIGUSR1"
     ),
+    "launcher paused": _behave("lasts", flags=TWO, ready=2, pause_seconds=5.0),
+    "everything paused": _behave("lasts", flags=TWO, ready=2, pause_seconds=8.0, everything=True),
     "nobody reads": _behave("prints", "for ever", closes=True),
 }
 

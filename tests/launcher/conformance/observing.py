@@ -121,12 +121,7 @@ def _follow(
     for thread in threads:
         thread.start()
     try:
-        if case.signal:
-            _wait_for(seen, "ready", case.ready, seconds)
-            running[0].send_signal(signal.Signals[case.signal])
-        if case.twice:
-            _wait_for(seen, "saving", case.ready, seconds)
-            running[0].send_signal(signal.Signals[case.signal])
+        _disturb(case, running[0], seen, seconds)
     finally:
         for thread in threads:
             thread.join(seconds)
@@ -134,6 +129,39 @@ def _follow(
             each.kill()
             each.wait()
     return read
+
+
+def _disturb(case: Case, launcher: "subprocess.Popen[bytes]", seen: Path, seconds: float) -> None:
+    """Signal or pause the launcher as the case says, once its workers are ready."""
+    if case.signal or case.pause_seconds:
+        _wait_for(seen, "ready", case.ready, seconds)
+    if case.signal:
+        launcher.send_signal(signal.Signals[case.signal])
+    if case.twice:
+        _wait_for(seen, "saving", case.ready, seconds)
+        launcher.send_signal(signal.Signals[case.signal])
+    if case.pause_seconds:
+        _pause(launcher.pid, case.pause_seconds, everything=case.everything)
+
+
+def _pause(pid: int, seconds: float, *, everything: bool) -> None:
+    """Stop the launcher, and what it started if that is meant, for so long."""
+    stopped: list[int] = []
+    waiting = [pid]
+    while waiting:
+        stopped.append(waiting.pop())
+        os.kill(stopped[-1], signal.SIGSTOP)
+        if everything:
+            waiting += _children(stopped[-1])
+    time.sleep(seconds)
+    for each in stopped:
+        with contextlib.suppress(ProcessLookupError):  # it ended of something else
+            os.kill(each, signal.SIGCONT)
+
+
+def _children(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for each in threads for child in (each / "children").read_text().split()]
 
 
 def _wait_for_listener(port: int, seconds: float) -> None:

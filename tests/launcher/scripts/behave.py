@@ -160,6 +160,13 @@ def waits() -> None:
     time.sleep(60)
 
 
+def lasts() -> None:
+    ready()
+    for _ in range(60):
+        time.sleep(0.1)
+    say(f"through at attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}")
+
+
 def saves(seconds: str = "0") -> None:
     def save(signum: int, _: object) -> None:
         signal.signal(signum, signal.SIG_IGN)  # asked twice, one save is enough
@@ -217,6 +224,7 @@ ACTS = {
     "fails": fails,
     "vanishes": vanishes,
     "waits": waits,
+    "lasts": lasts,
     "saves": saves,
     "uploads": uploads,
     "prints": prints,

@@ -1,0 +1,78 @@
+"""A world that nobody could have replaced goes on after a pause, as under torchrun."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.machines import Hosts
+from tests.hosts.worlds import HandJob, Life, eventually, overlaps
+
+#: What a lease lasts in these jobs, and a pause that no lease survives, seconds.
+LEASE = 2.0
+CONF = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+PAUSE = LEASE + 2.0
+
+
+@contextmanager
+def job(directory: Path, agents: int) -> Iterator[tuple[HandJob, Hosts]]:
+    """A job of so many agents on this machine; there never were two worlds of it."""
+    them = Hosts(directory, network=False)
+    try:
+        for _ in range(agents):
+            them.add()
+        flags = (CONF, "--nproc-per-node=2")
+        it = HandJob(hosts=them, work=directory / "work", nnodes=str(agents), flags=flags)
+        it.start()
+        it.running(*them)
+        yield it, them
+        assert overlaps(it.lives()) == [], it.logs()
+    finally:
+        them.close()
+
+
+def stop(them: Hosts) -> None:
+    for host in them:
+        host.stop()
+
+
+def go_on(them: Hosts) -> None:
+    for host in them:
+        host.go_on()
+
+
+def same_workers(it: HandJob, before: list[Life]) -> bool:
+    """Whether the very workers of ``before`` have stepped on, and no others were ever started."""
+    now = it.lives()
+    known = {(life.epoch, life.rank, life.first): life.step for life in before}
+    return len(now) == len(before) and all(
+        life.step > known.get((life.epoch, life.rank, life.first), life.step) for life in now
+    )
+
+
+@pytest.mark.parametrize("agents", [1])
+def test_after_a_pause_of_everything_the_same_workers_go_on(agents: int, tmp_path: Path) -> None:
+    with job(tmp_path, agents) as (it, them):
+        stop(them)
+        time.sleep(PAUSE)
+        before = it.lives()
+        go_on(them)
+
+        eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
+        time.sleep(LEASE)  # nothing was only put off
+        assert same_workers(it, before), it.logs()
+
+
+def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path) -> None:
+    with job(tmp_path, 1) as (it, them):
+        agent = it.agent(them[0])
+        them[0].signal(agent, signal.SIGSTOP)
+        time.sleep(PAUSE)
+        during = it.lives()
+        them[0].signal(agent, signal.SIGCONT)
+
+        assert all(life.last > time.monotonic() - LEASE for life in during), it.logs()
+        eventually(lambda: same_workers(it, during), "further steps", 30, it.logs)
