@@ -75,9 +75,17 @@ class Shown:
 class Place:
     """The ``__main__`` that a script will live in."""
 
-    def __init__(self, names: "dict[str, Any]", fresh: "dict[str, Any]", shown: Shown) -> None:
+    def __init__(
+        self,
+        names: "dict[str, Any]",
+        fresh: "dict[str, Any]",
+        shown: Shown,
+        standing: "frozenset[str]",
+    ) -> None:
         #: The names of the module itself, and those that it has before its first line.
         self.names, self.fresh, self.shown = names, fresh, shown
+        #: Modules that every interpreter has before its script.
+        self.standing = standing
         #: The environment before anything was imported.
         self.before = dict(os.environ)
         #: Renew what a fork shares with others and a fresh interpreter makes for itself.
@@ -161,7 +169,10 @@ class Worker:
 
     def run(self) -> None:
         """Run the script to its end in ``__main__``; what it raises, the interpreter reports."""
+        shadows, first = sys.modules["_brain_shadows"], self.spec["first"]
+        own = () if first is None else shadows.modules_in(first)  # before a gate hears us look
         begin()
+        shadows.give_way(own, self.place.standing)
         names, ending = self.place.names, self.place.ending
         names.clear()
         names.update(self.place.fresh)

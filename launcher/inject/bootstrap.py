@@ -11,7 +11,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself stays unimported: the script may have a module of that name
     from types import ModuleType
-    from typing import Any, Callable
+    from typing import Any, Callable, Collection
 
 #: Exit code of a worker whose lease ran out.
 LEASE_OVER = 83
@@ -61,6 +61,19 @@ def _tell(text: str) -> None:
         return
 
 
+def _late(name: str) -> "Any":
+    """A module that the script may have another of by now."""
+    shadows = sys.modules.get("_brain_shadows")
+    return __import__(name) if shadows is None else shadows.standard(name)
+
+
+def give_way(directory: str, before: "Collection[str]") -> None:
+    """In an interpreter of its own: what of ours has imported is not in the script's way."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shadows.py")
+    shadows = load("_brain_shadows", path)
+    shadows.give_way(shadows.modules_in(directory), before)
+
+
 #: What ``raised`` has to know: BRAIN_WORKER of this process, parsed.
 _told: "dict[str, Any]" = {}
 
@@ -94,9 +107,9 @@ def raised(error: BaseException) -> None:
 
 
 def _note(error: BaseException) -> None:
-    import json
     import time
 
+    json = _late("json")
     if not _told:
         return
     note = {"at_ns": time.monotonic_ns()}  # type: dict[str, Any]
@@ -217,8 +230,7 @@ def watch(config: "dict[str, Any]") -> None:
 
 def write_flight(config: "dict[str, Any]") -> None:
     """Write what torch's flight recorder knows of this rank's collectives, where it keeps that."""
-    import json
-
+    json = _late("json")
     c10d = sys.modules.get("torch._C._distributed_c10d") or getattr(
         sys.modules.get("torch._C"), "_distributed_c10d", None
     )
@@ -238,9 +250,7 @@ def write_flight(config: "dict[str, Any]") -> None:
 def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
     """Write the names of libraries that are imported now, oldest first, and settings that the
     script made itself, to the file ``learn``; then announce it."""
-    import json
-    import socket
-
+    json, socket = _late("json"), _late("socket")
     changed = {
         name: value
         for name, value in os.environ.items()

@@ -7,9 +7,12 @@ Run by path under the workers' interpreter, CPython 3.8 on, standard library onl
 ``server.py`` talks with the agent, ``become.py`` makes a worker of a fork.
 """
 
-import importlib.util
-import os
 import sys
+
+_standing = frozenset(sys.modules)  # as any interpreter has them before its script
+
+import importlib.util  # noqa: E402
+import os  # noqa: E402
 
 _path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")
 _spec = importlib.util.spec_from_file_location("_brain_server", _path)

@@ -44,7 +44,7 @@ def main(names: "dict[str, Any]") -> "Any":
     kept = {name: value for name, value in names.items() if not name.startswith(("_path", "_s"))}
     for name in ("importlib", "os", "sys"):
         kept.pop(name, None)
-    place = become.Place(names, dict(kept, __doc__=None), become.Shown())
+    place = become.Place(names, dict(kept, __doc__=None), become.Shown(), names["_standing"])
     place.shown.show("brain: nursery", {})
     connection = socket.socket(fileno=int(fd))
     try:
@@ -54,7 +54,7 @@ def main(names: "dict[str, Any]") -> "Any":
 
 
 #: What workers would otherwise compile once more each.
-OURS = ("bootstrap", "meeting", "parting", "names", "places", "states", "copies", "shim")
+OURS = ("bootstrap", "shadows", "meeting", "parting", "names", "places", "states", "copies", "shim")
 
 
 def load(name: str, path: "str | None" = None) -> "ModuleType":
@@ -81,6 +81,9 @@ class Server:
         self.preparing = False
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
+        #: Modules in the script's own directory, and those of them that something stands for here.
+        self.own: "frozenset[str]" = frozenset()
+        self.hidden: "list[str]" = []
         self.spy = os.environ._data = Spy(os.environ._data)  # type: ignore[attr-defined]
 
     def serve(self) -> "Any":
@@ -113,12 +116,15 @@ class Server:
                 sys.modules.pop("_brain_probe", None)
         if message.get("pace"):
             sys.meta_path.insert(0, Pacer(message["pace"]))
+        if message.get("first") is not None and self.todo:
+            self.own = sys.modules["_brain_shadows"].modules_in(message["first"])
+            self.look_for_hidden("brain-run")
         # Before anybody can ask for a worker: it would import the same at the same time. What the
         # script is only believed to import, one world is not kept waiting for.
         for module in self.todo if message["sure"] else self.todo[:1]:
-            self.bring(module)
             if self.spoiled is not None:
                 break
+            self.bring(module)
         self.todo = [] if message["sure"] else self.todo[1:]
         self.preparing = True
 
@@ -145,6 +151,10 @@ class Server:
                 importlib.import_module(module)
             except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
                 continue
+        shadows = sys.modules["_brain_shadows"]
+        own = shadows.modules_in(message["first"]) if message.get("first") is not None else ()
+        if message["modules"] and shadows.hidden(own, self.place.standing):
+            os._exit(0)  # a worker that starts by itself finds the script's
         if message.get("cuda") is not None:
             importlib.import_module("torch").zeros(1, device="cuda:%d" % message["cuda"])
         try:
@@ -213,7 +223,7 @@ class Server:
         for at in range(0, len(names), NAMES):
             send(self.connection, {"say": "known", "modules": names[at : at + NAMES]})
         said = {"modules": self.loaded[:NAMES], "failed": self.failed, "spoiled": self.spoiled}
-        send(self.connection, dict(said, say="ready"))
+        send(self.connection, dict(said, say="ready", hidden=self.hidden))
 
     def bring(self, module: str) -> None:
         if sys.modules.get(module) is not None:
@@ -236,6 +246,14 @@ class Server:
             why = why or (asked and "it reads %s as it is imported" % asked)
             why = self.generators.trace() if why is None else why
         if why:
+            self.spoiled = {"module": module, "why": why}
+        self.look_for_hidden(module)
+
+    def look_for_hidden(self, module: str) -> None:
+        """Whether a module was imported that the script has of its own, and would come first."""
+        self.hidden = sys.modules["_brain_shadows"].hidden(self.own, self.place.standing)
+        if self.hidden:
+            why = "it imports %s, and the script has one of its own" % self.hidden[0]
             self.spoiled = {"module": module, "why": why}
 
     def sweep(self) -> None:

@@ -30,6 +30,8 @@ class Readiness:
     failed: Mapping[str, str] = field(default_factory=dict)
     #: The module after which nothing can be forked there, and why; None where all is well.
     spoiled: tuple[str, str] | None = None
+    #: Modules of the script's own that something imported there stands for.
+    hidden: tuple[str, ...] = ()
 
 
 class Child:
@@ -100,13 +102,20 @@ class Channel:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def open(
-        self, modules: Sequence[str], probe: str | None, *, sure: bool, pace: float | None = None
+        self,
+        modules: Sequence[str],
+        probe: str | None,
+        *,
+        sure: bool,
+        pace: float | None = None,
+        first: str | None = None,
     ) -> None:
         """Tell what to import: all of it before the first fork where it is ``sure`` to be needed,
-        else the first. ``pace`` is the share of a processor that this may take."""
+        else the first. ``pace`` is the share of a processor that this may take, ``first`` the
+        directory in which imports of the script look before any other."""
         for at in range(0, len(modules), _NAMES):
             self._send({"do": "want", "modules": modules[at : at + _NAMES]})
-        self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace})
+        self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "first": first})
 
     async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
         """Make a worker whose standard streams are ``fds``; raises as ``make``."""
@@ -225,6 +234,7 @@ class Channel:
                         known=frozenset(self._known),
                         failed=message["failed"],
                         spoiled=spoiled and (spoiled["module"], spoiled["why"]),
+                        hidden=tuple(message["hidden"]),
                     )
                 )
             case "counted" if self._asked is not None:

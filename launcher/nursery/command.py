@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,6 +84,31 @@ def identity(command: Command, directory: str) -> tuple[str, ...]:
     if command.kind == "script":
         return (*command.options, os.path.abspath(os.path.join(directory, command.target)))
     return (*command.options, command.kind, directory, command.target)
+
+
+def first_path(command: Command, directory: str, environment: Mapping[str, str]) -> str | None:
+    """Where imports of the script look first; None where they look at the libraries only.
+
+    >>> first_path(Command(kind="module", options=("-u",), target="a", arguments=()), "/job", {})
+    '/job'
+    >>> first_path(Command(kind="script", options=("-P",), target="a.py", arguments=()), "/", {})
+    """
+    letters = "".join(each for each in command.options if not each.startswith(("-W", "-X", "--")))
+    isolated = "I" in letters or "E" in letters
+    if "I" in letters or "P" in letters or (not isolated and environment.get("PYTHONSAFEPATH")):
+        return None
+    if command.kind != "script":
+        return directory
+    path = os.path.realpath(os.path.join(directory, command.target))
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def has_modules(directory: str | None, names: Sequence[str]) -> bool:
+    """Whether any of these can be imported from a directory."""
+    places = [Path(directory, name) for name in names] if directory else []
+    return any(
+        list(path.parent.glob(path.name + ".*")) or list(path.glob("__init__.*")) for path in places
+    )
 
 
 def source_of(command: Command, directory: str) -> bytes | None:

@@ -28,6 +28,8 @@ class Learned:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Library -> why its import cannot be shared.
     unsafe: Mapping[str, str] = field(default_factory=dict)
+    #: Modules that the script has of its own, and that libraries would have brought along.
+    hidden: tuple[str, ...] = ()
 
     def but(self, module: str, why: str) -> "Learned":
         """Without what ``module`` belongs to: torch's parts one by one, else the whole library."""
@@ -62,6 +64,7 @@ class Memory:
                 modules=tuple(str(name) for name in content["modules"]),
                 environment={str(k): str(v) for k, v in content["environment"].items()},
                 unsafe={str(k): str(v) for k, v in content["unsafe"].items()},
+                hidden=tuple(str(name) for name in content.get("hidden", ())),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -77,6 +80,7 @@ class Memory:
             "modules": learned.modules,
             "environment": learned.environment,
             "unsafe": learned.unsafe,
+            "hidden": learned.hidden,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fd, half = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")

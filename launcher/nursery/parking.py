@@ -61,10 +61,17 @@ class Parking:
     """Keeps ``count`` processes parked behind one server that has imported nothing."""
 
     def __init__(
-        self, channel: Channel, modules: Sequence[str], count: int, devices: int | None
+        self,
+        channel: Channel,
+        modules: Sequence[str],
+        count: int,
+        devices: int | None,
+        first: str | None,
     ) -> None:
-        """``devices``: GPUs on which contexts are made ahead, by turns; None makes none."""
+        """``devices``: GPUs on which contexts are made ahead, by turns; None makes none.
+        ``first``: where imports of the script look before they look anywhere else."""
         self._channel, self._modules, self._count = channel, modules, count
+        self._first = first
         self._devices, self._made = devices, 0
         self._waiting: list[Parked] = []
         self._filling: asyncio.Task[None] | None = None
@@ -112,6 +119,7 @@ class Parking:
             self._made += 1
             with theirs:
                 order = {"do": "park", "modules": list(self._modules), "cuda": device}
+                order["first"] = self._first
                 try:
                     child = await self._channel.make(order, [theirs.fileno()])
                 except Unavailable:

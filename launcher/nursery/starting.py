@@ -78,6 +78,7 @@ def spec_of(
         "target": "" if own is None else own.target,
         "arguments": [] if own is None else own.arguments,
         "argv": argv,
+        "first": own and commands.first_path(own, config.directory, config.environment),
         "environment": dict(environment),
         "directory": config.directory,
     }

@@ -25,6 +25,8 @@ class Injection:
     learn: str | None = None
     #: ``elastic`` in BRAIN_WORKER: where the agent listens for sessions; None: it does not.
     elastic: Mapping[str, object] | None = None
+    #: Where imports of the script look first; None: nowhere but among the libraries.
+    first: str | None = None
     #: What a prepared worker needs beside: ``gate``, ``since`` and ``checkpoints``.
     gate: Mapping[str, object] = field(default_factory=dict)
 
@@ -128,6 +130,7 @@ def _injected(
         "learn": injection.learn,
         "memory": config.memory,
         "elastic": injection.elastic,
+        "first": injection.first,
         # What children of the worker shall find again.
         "pythonpath": before,
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from brain.errors import BadInput, Unavailable
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.extras import specs
+from launcher.nursery import command as commands
 from launcher.processes import evidence, output, process
 from launcher.processes.control import Control
 from launcher.processes.environment import Injection, worker_arguments, worker_environment
@@ -100,7 +101,15 @@ class Making:
             gate=self._gate(),
             elastic=self._elastic,
             learn=self._learn(local_rank),
+            first=self._first(),
         )
+
+    def _first(self) -> str | None:
+        config = self._config
+        command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
+        if command is None:
+            return None
+        return commands.first_path(command, config.directory, config.environment)
 
     def _learn(self, local_rank: int) -> str | None:
         if local_rank or self._nursery is None or not self._nursery.learns:

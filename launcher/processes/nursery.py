@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from brain.errors import Unavailable
 from launcher.config import LaunchConfig
@@ -48,6 +49,10 @@ class Nursery:
         version = "" if torch is None else torch.version + torch.digest
         self._memory = learned.Memory(config.environment, python, version, *about)
         self._learned = Learned()
+        self._first: str | None = None
+        if self._command is not None:
+            places = config.directory, config.environment
+            self._first = commands.first_path(self._command, *places)
         self._channel: Channel | None = None
         self._parking: Parking | None = None
         #: Servers whose workers have not all ended yet.
@@ -167,6 +172,8 @@ class Nursery:
     def _modules(self) -> tuple[str, ...]:
         if self._command is None or self._config.preload == "none":
             return ()
+        if commands.has_modules(self._first, self._learned.hidden):
+            return ()
         if self._learned.modules:
             return self._learned.preload(TORCH if "torch" in self._learned.modules else ())
         source = commands.source_of(self._command, self._config.directory)
@@ -183,7 +190,8 @@ class Nursery:
         if empty or self._config.preload == "parked":
             channel.open((), probe, sure=False, pace=pace)
         else:
-            channel.open(self._modules(), probe, sure=bool(self._learned.modules), pace=pace)
+            sure = bool(self._learned.modules)
+            channel.open(self._modules(), probe, sure=sure, pace=pace, first=self._first)
         return channel
 
     async def _tend(self) -> Readiness:
@@ -194,6 +202,10 @@ class Nursery:
             found = await _readiness(self._channel)
             if found.spoiled is None:
                 return found
+            if found.hidden:
+                self._hide(found)
+                self._replace(self._start(empty=True))
+                return Readiness()
             self._exclude(*found.spoiled)
             if found.spoiled[0] == "torch":
                 return await self._park()
@@ -212,7 +224,7 @@ class Nursery:
             if channel is None:
                 return Readiness()
         devices = self._config.processes if self._config.park_cuda else None
-        parking = Parking(channel, modules, 2 * self._config.processes, devices)
+        parking = Parking(channel, modules, 2 * self._config.processes, devices, self._first)
         self._parking = parking
         await parking.open()
         return Readiness(modules=modules)
@@ -220,9 +232,7 @@ class Nursery:
     async def _improve(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
         """Remember what a script imports, and make a server that has imported it."""
         before = await self.ready()
-        self._learned = Learned(
-            modules=modules, environment=environment, unsafe=self._learned.unsafe
-        )
+        self._learned = replace(self._learned, modules=modules, environment=environment)
         self._keep()
         news = set(self._learned.preload(())) - before.known
         if self._parking is not None or len(news) < _WORTHWHILE:
@@ -241,7 +251,9 @@ class Nursery:
                 self._tending = asyncio.create_task(_known(found))
                 return
             channel.close()
-            if found.spoiled is None:
+            if found.hidden:
+                self._hide(found)
+            if found.spoiled is None or found.hidden:
                 return
             self._exclude(*found.spoiled)
 
@@ -254,6 +266,15 @@ class Nursery:
     def _exclude(self, module: str, why: str) -> None:
         self._once(f"{module} is not imported ahead: {why}")
         self._learned = self._learned.but(module, why)
+        self._keep()
+
+    def _hide(self, found: Readiness) -> None:
+        """Libraries would find another module than the script's: none is imported ahead."""
+        self._once(
+            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
+            "before the module of that name that libraries have imported"
+        )
+        self._learned = replace(self._learned, hidden=found.hidden)
         self._keep()
 
     def _keep(self) -> None:

@@ -458,6 +458,39 @@ def test_a_generator_of_a_library_is_new_in_each_worker_unless_it_was_seeded(
     assert (first[0] != second[0], first[1]) == (True, second[1])
 
 
+OWN = "import library, colorsys, json\nprint(library.found, colorsys.found, json.found)\n"
+
+
+def test_modules_beside_the_script_come_before_those_that_libraries_have_imported(
+    tmp_path: Path,
+) -> None:
+    environment = a_library(tmp_path, "library", "import colorsys\nfound = colorsys.found")
+    for name in ("colorsys", "json"):
+        (tmp_path / f"{name}.py").write_text("found = 'own'")
+    said = asyncio.run(asyncio.wait_for(learned(tmp_path, OWN + STEP, environment), 60))
+    assert printed(tmp_path) == "own own own"
+    assert said == [
+        f"nothing is imported ahead: json in {tmp_path} would come before the module of that name "
+        "that libraries have imported"
+    ]
+    (tmp_path / "output.log").unlink()
+    asyncio.run(run_to_end(a_script(tmp_path, OWN, environment=environment)))
+    assert printed(tmp_path) == "own own own"
+
+
+def test_a_library_that_would_find_a_module_of_the_scripts_own_is_not_imported_ahead(
+    tmp_path: Path,
+) -> None:
+    environment = a_library(tmp_path, "library", "import colorsys\nfound = colorsys.found")
+    (tmp_path / "colorsys.py").write_text("found = 'own'")
+    script = "import library\nprint(library.found)\n"
+    said = asyncio.run(asyncio.wait_for(learned(tmp_path, script + STEP, environment), 60))
+    assert [text for text in said if "colorsys in" in text] == said
+    (tmp_path / "output.log").unlink()
+    asyncio.run(run_to_end(a_script(tmp_path, script, environment=environment)))
+    assert printed(tmp_path) == "own"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"modules": 3}'])
 def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
     async def story() -> None:

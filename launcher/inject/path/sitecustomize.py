@@ -9,6 +9,8 @@ in the process is in ``inject/bootstrap.py``, one directory above, which is on n
 import os
 import sys
 
+_standing = frozenset(sys.modules)  # as any interpreter has them before its script
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself stays unimported: the script may have a module of that name
     from typing import Any
@@ -58,6 +60,8 @@ def _begin(config: "dict[str, Any]") -> None:
     spec.loader.exec_module(bootstrap)
     bootstrap.begin(config)
     bootstrap.note_uncaught()
+    if config.get("first") is not None:
+        bootstrap.quietly(bootstrap.give_way, config["first"], _standing)
 
 
 def _chain() -> None:

@@ -142,6 +142,7 @@ PROCESSES = {
         [*TWO, "--max-restarts=1", "generators.py", "unseeded"], distinct=True
     ),
     "chance that is seeded": Case([*TWO, "generators.py", "seeded"]),
+    "modules of its own": Case(["own/train.py"]),
     "the end": _behave("ends"),
     "forks": _behave("multiprocessing", "fork"),
     "spawns": _behave("multiprocessing", "spawn"),

@@ -1,0 +1,64 @@
+"""Modules beside the script that have the name of another: the script's own come first.
+
+A fresh interpreter looks into the script's directory before the standard library and installed
+packages. Where something of ours has imported such a name already, it is forgotten before the
+script runs, so that the script's import finds its own. A guest: standard library, CPython 3.8 on.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Collection
+
+#: What of ours imports later, while the script runs.
+_LATER = ("json", "socket", "traceback")
+#: Modules that the script's own replaced, under their names: we go on with them.
+_replaced: "dict[str, ModuleType]" = {}
+
+
+def standard(name: str) -> "ModuleType":
+    """The module of that name which is not the script's."""
+    return _replaced.get(name) or __import__(name)
+
+
+def modules_in(directory: str) -> "frozenset[str]":
+    """Names that an import finds in a directory, before it looks any further."""
+    import _imp
+    from importlib.machinery import all_suffixes
+
+    try:
+        entries = os.listdir(directory or ".")
+    except OSError:  # an archive, or nothing at all
+        return frozenset()
+    suffixes = tuple(all_suffixes())
+    found = set()
+    for entry in entries:
+        name = entry.partition(".")[0]
+        if name == entry:
+            inside = (os.path.join(directory, name, "__init__" + suffix) for suffix in suffixes)
+            known = any(map(os.path.isfile, inside))
+        else:
+            known = any(entry == name + suffix for suffix in suffixes)
+        if known and name not in sys.builtin_module_names and not _imp.is_frozen(name):
+            found.add(name)
+    return frozenset(found)
+
+
+def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
+    """Which of the script's ``own`` modules another stands for in this process.
+
+    ``before``: modules that were there before anything of ours, as in any interpreter.
+    """
+    return sorted(name for name in own if name in sys.modules and name not in before)
+
+
+def give_way(own: "Collection[str]", before: "Collection[str]") -> None:
+    """Forget modules that the script has of its own."""
+    for name in set(own).intersection(_LATER):
+        __import__(name)
+    for name in hidden(own, before):
+        for each in [each for each in sys.modules if each.partition(".")[0] == name]:
+            _replaced[each] = sys.modules.pop(each)
