@@ -147,14 +147,16 @@ def _result(future: torch.futures.Future[Any]) -> Any:
 class Group:
     """The members of one world, connected."""
 
-    def __init__(self, group: Any, backend: Any, ends: set[Address], *, cuda: bool) -> None:
+    def __init__(self, group: Any, backend: Any, ends: set[Address], device: torch.device) -> None:
         """Use ``build``."""
         self.rank, self.size, self.group = group.rank(), group.size(), group
-        self._backend, self._ends, self._cuda = backend, ends, cuda
-        self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
+        self._backend, self._ends, self._cuda = backend, ends, device.type == "cuda"
+        #: Where tensors are that are exchanged. It is the script's: each thread has a current
+        #: device of its own, and that of one that builds a group is always the first.
+        self.device = device
         self.ended = False
         #: gloo's send and receive know no other time-out than that of its connections.
-        self._patience = () if cuda else (_FOREVER,)
+        self._patience = () if self._cuda else (_FOREVER,)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         """What every member gives, by rank."""
@@ -191,22 +193,23 @@ class Group:
     @property
     def still(self) -> bool:
         """Whether none of its threads waits for anything."""
-        return self._cuda or self.group.open == 0
+        return bool(self._cuda or self.group.open == 0)
 
 
-def build(board: Board, rank: int, size: int, *, host: str, cuda: bool) -> Group:
-    """Meet all members of the world that ``board`` is for.
+def build(board: Board, rank: int, size: int, *, host: str, device: torch.device) -> Group:
+    """Meet all members of the world that ``board`` is for, to exchange tensors of ``device``.
 
     Raises:
         RuntimeError: they do not meet.
     """
-    make = _nccl if cuda else _gloo
-    kind, backend, ends = make(board, rank, size, host)
+    cuda = device.type == "cuda"
+    made = _nccl(board, rank, size, device) if cuda else _gloo(board, rank, size, host)
+    kind, backend, ends = made
     nccl = dist.ProcessGroup(board, rank, size) if cuda else None
     group = nccl or Exchanges(rank, size, backend)
     group._set_default_backend(kind)
     group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
-    return Group(group, backend, ends, cuda=cuda)
+    return Group(group, backend, ends, device)
 
 
 def _gloo(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
@@ -259,12 +262,16 @@ def devices(host: str, interfaces: str) -> list[Any]:
         return [dist.ProcessGroupGloo.create_default_device()]
 
 
-def _nccl(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+def _nccl(
+    board: Board, rank: int, size: int, device: torch.device
+) -> tuple[Any, Any, set[Address]]:
     # An exchange that is aborted ends here; by torchrun's setting its process would.
     os.environ.update(_NCCL)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = _FOREVER
     backend = dist.ProcessGroupNCCL(board, rank, size, options)
+    # Now, while the old world trains: else the new world's first exchange would connect.
+    backend.eager_connect_single_device(device)
     return dist.ProcessGroup.BackendType.NCCL, backend, set()
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from brain.errors import BadInput
@@ -21,7 +22,7 @@ def _told() -> dict[str, Any] | None:
     return None if module is None else module.told
 
 
-def member(steps: Callable[[], int], cuda: bool) -> Member | None:
+def member(steps: Callable[[], int], device: torch.device) -> Member | None:
     """The way to the agent; None where there is none, or the script meets its peers by itself.
 
     Raises:
@@ -44,7 +45,7 @@ def member(steps: Callable[[], int], cuda: bool) -> Member | None:
         return None
     _wait_at_gate()
     try:
-        made = Member(told["socket"], int(os.environ["LOCAL_RANK"]), cuda=cuda, steps=steps)
+        made = Member(told["socket"], int(os.environ["LOCAL_RANK"]), device=device, steps=steps)
         sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
         return made
     except OSError as cannot:

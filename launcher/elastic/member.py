@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from launcher.elastic.board import Board
 from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
 from launcher.elastic.groups import Group, Keeping, build
@@ -35,13 +37,15 @@ _PARTING_SECONDS = 30.0
 class Member:
     """Make one, ``open`` it; ``watched`` says whether there is anything to ask."""
 
-    def __init__(self, path: str, local_rank: int, *, cuda: bool, steps: Callable[[], int]) -> None:
+    def __init__(
+        self, path: str, local_rank: int, *, device: torch.device, steps: Callable[[], int]
+    ) -> None:
         """``steps`` says how many steps are complete.
 
         Raises:
             OSError: no agent listens at ``path``.
         """
-        self._local_rank, self._cuda, self._steps = local_rank, cuda, steps
+        self._local_rank, self._device, self._steps = local_rank, device, steps
         #: Tested at every step; all else is asked only where it is true.
         self.watched = False
         #: Epoch of the present world, and its group; 0 before the first.
@@ -208,7 +212,7 @@ class Member:
         if plan.now and self.world:
             board.patience_seconds = BUILD_SECONDS
         try:
-            group = build(board, plan.rank, plan.size, host=plan.host, cuda=self._cuda)
+            group = build(board, plan.rank, plan.size, host=plan.host, device=self._device)
         except Exception as failed:  # noqa: BLE001 - whatever it is, the agent has to know of it
             if self._coming.about(plan.epoch):
                 self._line.say("failed", epoch=plan.epoch, why=str(failed)[:500])

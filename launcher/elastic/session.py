@@ -113,7 +113,7 @@ class Session:
         #: Whether the state is complete, and whether it has ever trained.
         self._whole, self._fresh = True, True
         self._step = Step(self)
-        self._member = guests.member(lambda: self.steps, self._cuda)
+        self._member = guests.member(lambda: self.steps, self._device)
         if self._member is None:
             self._begin_alone()
         else:
@@ -181,8 +181,14 @@ class Session:
     _failures = 0
 
     @property
+    def _device(self) -> torch.device:
+        """Where the network's gradients are exchanged."""
+        cards = (each.device for each in self.module.parameters() if each.is_cuda)
+        return next(cards, torch.device("cpu"))
+
+    @property
     def _cuda(self) -> bool:
-        return any(each.is_cuda for each in self.module.parameters())
+        return bool(self._device.type == "cuda")
 
     def _begin_alone(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
@@ -215,7 +221,7 @@ class Session:
 
     def _arrived(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """NCCL exchanges fail on the device, unseen: no optimizer may use what one of them left."""
-        torch.cuda.current_stream().synchronize()
+        torch.cuda.current_stream(self._device).synchronize()
         if self._member is not None and self._member.ended:
             raise RuntimeError("NCCL: the group was ended, its gradients are not complete")
 

@@ -143,7 +143,7 @@ def meet(size: int) -> list[Group]:
 
     def meets(rank: int) -> Group:
         host = "127.0.0.1"
-        group = build(boards[rank], rank, size, host=host, cuda=False)
+        group = build(boards[rank], rank, size, host=host, device=torch.device("cpu"))
         Keeping.hold(group)
         return group
 
