@@ -41,7 +41,8 @@ _MEMORY = (
     r"DataLoader worker \(pid.*\) is killed by signal: (Killed|Bus error)",
 )
 _STORAGE = (
-    r"\[Errno (5|28|30|116|121|122)\]",
+    r"\[Errno (5|27|28|30|116|121|122)\]",
+    r"File too large|\d+ requested and \d+ written",
     r"No space left on device|Input/output error|Stale file handle|Read-only file system",
     r"Disk quota exceeded|Remote I/O error|Structure needs cleaning",
     # What stores of objects say while they are overloaded or restarted.
@@ -93,6 +94,7 @@ _CAUSED = re.compile(r"^The above exception was the direct cause of .*:$", re.MU
 _CONTEXT = re.compile(r"^During handling of the above exception, another .*:$", re.MULTILINE)
 #: A file system that has less is full: what is left of it is too little for a tensor.
 FULL_BYTES = 1 << 20
+_INSTALLED = re.compile(r"-packages/|/lib/python|/launcher/inject/|/collectors/probe/")
 _NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
 _WORDS_CHARACTERS = 300
 
@@ -158,7 +160,7 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
         kind, line = spoken
         if line != words:
             evidence.append(Evidence(label="it printed", value=line))
-        meaning = _limited(signs) if kind is FailureKind.MEMORY else ""
+        meaning = _limited(kind, signs)
         return Cause(
             kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
         )
@@ -202,19 +204,21 @@ def origin_of(text: str) -> str:
 
 
 def place_in(text: str) -> str:
-    """The innermost frame of the script in the last traceback of a text, as ``file:line``: what
-    is installed is passed over where anything else is there."""
-    frames: list[tuple[str, str]] = []
+    """The innermost frame of the script in the last traceback of a text that has one, as
+    ``file:line``; of a text without any, the innermost frame. What is installed, and what of ours
+    is around a save, is no script; some exceptions quote such a traceback in their words."""
+    traces: list[list[tuple[str, str]]] = [[]]
     for line in text.splitlines():
         bare = _bare(line)
         if bare.startswith("Traceback (most recent"):
-            frames = []
+            traces.append([])
         elif match := _FRAME.match(bare):
-            frames.append((match["file"], match["line"]))
-    own = [each for each in frames if "-packages/" not in each[0] and "/lib/python" not in each[0]]
-    if not frames:
+            traces[-1].append((match["file"], match["line"]))
+    own = ([each for each in trace if not _INSTALLED.search(each[0])] for trace in traces[::-1])
+    found = next(filter(None, own), None) or next(filter(None, traces[::-1]), None)
+    if found is None:
         return ""
-    file, line = (own or frames)[-1]
+    file, line = found[-1]
     return f"{file.rpartition('/')[2]}:{line}"
 
 
@@ -243,12 +247,20 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
     return None
 
 
-def _limited(signs: Signs) -> str:
-    """The process's own limits, where those refused memory: no count of the kernel's rose."""
-    if not signs.limits or signs.oom_kills or signs.host_oom_kills:
+def _limited(kind: FailureKind, signs: Signs) -> str:
+    """The process's own limits, where those refused memory (no count of the kernel's rose) or a
+    larger file."""
+    files = [each for each in signs.limits if each.startswith("RLIMIT_FSIZE")]
+    memory = [each for each in signs.limits if each not in files]
+    if kind is FailureKind.STORAGE and files:
+        return f"the process reached its own limit on the size of files: {_said(files)}"
+    if kind is not FailureKind.MEMORY or not memory or signs.oom_kills or signs.host_oom_kills:
         return ""
-    said = ", ".join(f"{each.replace(' ', ' is ')} bytes" for each in signs.limits)
-    return f"the process reached its own limit on memory, not the machine's: {said}"
+    return f"the process reached its own limit on memory, not the machine's: {_said(memory)}"
+
+
+def _said(limits: Sequence[str]) -> str:
+    return ", ".join(f"{each.replace(' ', ' is ')} bytes" for each in limits)
 
 
 def _by_words(text: str) -> tuple[FailureKind, str] | None:

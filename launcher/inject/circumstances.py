@@ -26,8 +26,44 @@ def around(error: BaseException, probe: "str | None") -> "dict[str, Any]":
     failed_save = getattr(sys.modules.get("_brain_probe"), "failed_save", None)
     if failed_save is not None:
         said["saving"] = failed_save(error)
+    said["saving"] = said.get("saving") or unnamed_write(error)
     said["limits"] = limits()
     return said
+
+
+def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
+    """(path, bytes free there) of the file that was being written, where an ``OSError`` does not
+    name it: a full disk is told by ``write``, which knows no path. None where no frame has one."""
+    chain = []  # type: list[BaseException]
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for one in chain:
+        if type(one) is not OSError or one.filename is not None:
+            continue
+        traces, trace = [], one.__traceback__
+        while trace is not None:
+            traces.append(trace)
+            trace = trace.tb_next
+        for trace in reversed(traces):
+            for value in list(trace.tb_frame.f_locals.values()):
+                path = written_by(value)
+                if path:
+                    found = os.statvfs(path)
+                    return path, found.f_bavail * found.f_frsize
+    return None
+
+
+def written_by(value: "Any") -> str:
+    """Absolute path of a file that is open for writing, or was; empty where it is no such file."""
+    import io
+
+    if not isinstance(value, io.IOBase):
+        return ""
+    name, mode = getattr(value, "name", None), getattr(value, "mode", "")
+    if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) & set("wax+"):
+        return ""
+    return os.path.abspath(name) if os.path.exists(name) else ""
 
 
 def without_us(error: BaseException, probe: "str | None") -> str:
@@ -50,11 +86,12 @@ def without_us(error: BaseException, probe: "str | None") -> str:
 
 
 def limits() -> "dict[str, int]":
-    """Limits on this process's memory, by their names; those that are not set are left out."""
+    """Limits on this process's memory and files, by their names; those that are not set are left
+    out."""
     import resource
 
     found = {}
-    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+    for name in ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_FSIZE"):
         soft, _ = resource.getrlimit(getattr(resource, name))
         if soft != resource.RLIM_INFINITY:
             found[name] = soft

@@ -28,6 +28,20 @@ SAVES = """
 import sys, torch
 torch.save({"weights": torch.ones(1 << 20)}, sys.argv[1])
 """
+PICKLES = """
+import pickle, sys
+with open(sys.argv[1], "wb") as file:
+    pickle.dump(b"x" * (1 << 22), file)
+"""
+DISTRIBUTED = """
+import sys, torch, torch.distributed.checkpoint as dcp
+dcp.save({"weights": torch.ones(1 << 20)}, checkpoint_id=sys.argv[1], no_dist=True)
+"""
+LIMITED_FILES = """
+import resource, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+torch.save({"weights": torch.ones(1 << 20)}, "model.pt")
+"""
 LIMITED = """
 import resource, torch
 resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
@@ -80,13 +94,21 @@ def test_the_origin_of_a_chained_exception_is_named(tmp_path: Path) -> None:
     assert "storage refused to read or write" in said
 
 
+@pytest.mark.parametrize(
+    ("script", "line"), [(SAVES, 3), (PICKLES, 4), (DISTRIBUTED, 3)], ids=["torch", "file", "dcp"]
+)
 def test_a_save_on_a_full_disk_names_the_path_and_the_line_of_the_script(
-    tmp_path: Path, small_disk: Path
+    script: str, line: int, tmp_path: Path, small_disk: Path
 ) -> None:
     path = small_disk / "model.pt"
-    said = last_line(tmp_path, SAVES, str(path))
-    assert f"no space left to save {path} (train.py:3)" in said
+    said = last_line(tmp_path, script, str(path))
+    assert f"no space left to save {path} (train.py:{line})" in said
     assert "the disk is full" in said
+
+
+def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
+    said = last_line(tmp_path, LIMITED_FILES)
+    assert "its own limit on the size of files: RLIMIT_FSIZE is 1048576 bytes" in said
 
 
 def test_a_limit_of_the_process_is_not_called_the_machines_memory(tmp_path: Path) -> None:
