@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.elastic import launchers, table
+from benchmarks.elastic import ending, launchers, table
 from benchmarks.elastic.events import KILL, Outcome, begun, stage
 from benchmarks.elastic.job import Job, Stuck, running
 from benchmarks.elastic.launchers import Launcher, environment
@@ -363,6 +363,7 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "coordinator": coordinator,
     "many-agents": many_agents,
     "messages": messages,
+    "slow-end": ending.slow_end,
     "kills": kills,
     "session": session,
     "probe": probe,

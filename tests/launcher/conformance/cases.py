@@ -203,6 +203,9 @@ ENDS = {
     ),
     "launcher paused": _behave("lasts", flags=TWO, ready=2, pause_seconds=5.0),
     "everything paused": _behave("lasts", flags=TWO, ready=2, pause_seconds=8.0, everything=True),
+    "launcher gets a chosen signal, workers save for 6 s": _behave(
+        "saves", "6", flags=("--signals-to-handle=SIGUSR1",), signal="SIGUSR1"
+    ),
     "nobody reads": _behave("prints", "for ever", closes=True),
 }
 
