@@ -14,6 +14,7 @@ from pathlib import Path
 from brain.errors import BrainError
 from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit
+from launcher import slurm
 from launcher.config import LaunchConfig
 from launcher.coordinator import Coordinator
 from launcher.crew.orders import Crew
@@ -44,6 +45,7 @@ from launcher.worlds.link import (
     BrainWish,
     FixedWish,
     Reports,
+    SuspendWhenWarned,
     WishSource,
     read_token,
     service_url,
@@ -211,8 +213,16 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         shape=config.shape,
         spares=True,
     )
-    participant = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet())
+    warned = asyncio.Event()
+    participant = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet(), warned=warned)
+    if config.step is not None and slurm.WARNING.name not in config.signals:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(slurm.WARNING, _warn, participant, warned)
     ended = await _with_collector(participant, config)
+    if config.step is not None and warned.is_set():
+        _requeue(config.step, ended, coordinates=participant.coordinates)
+        if ended.exit is ReplicaExit.LEFT:
+            return 128 + slurm.WARNING
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, participant.exits)
         # The report is of this node's workers; who failed first may have been another's.
@@ -227,6 +237,27 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
     return ended.exit_code
 
 
+def _warn(participant: Participant, warned: asyncio.Event) -> None:
+    """Slurm's time limit comes near: a script that handles the signal gets it, as under ``srun``;
+    any other job is suspended at its next checkpoint."""
+    if participant.hand_on(slurm.WARNING):
+        say(f"{slurm.WARNING.name} is handed to the script, which handles it")
+    elif not warned.is_set():
+        warned.set()
+        say(f"{slurm.WARNING.name}: the job is suspended at its next checkpoint")
+
+
+def _requeue(step: slurm.Step, ended: Ended, *, coordinates: bool) -> None:
+    """Have Slurm start a suspended job again; the agent that coordinates does so, once."""
+    if ended.exit is not ReplicaExit.LEFT or not coordinates:
+        return
+    why = slurm.requeue(step)
+    if why:
+        say(f"the job is suspended and not requeued: {why}; submit it again to go on")
+    else:
+        say(f"the job is suspended at its checkpoint, and Slurm starts job {step.job} again")
+
+
 def by_hand(
     config: LaunchConfig,
     scratch: Path,
@@ -234,17 +265,19 @@ def by_hand(
     rank: int | None,
     rules: Rules,
     say: Callable[[str], None],
+    warned: asyncio.Event | None = None,
     crew: Callable[..., Crew] = Crew,
 ) -> Participant:
     """Make the participant of an agent that no scaler started; the first one coordinates.
 
-    ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``crew`` what runs
-    the workers.
+    ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``warned`` has the job
+    suspended; ``crew`` is what runs the workers.
 
     Raises:
         BadInput: the endpoint cannot be reached from this machine.
     """
     host = addresses.host(config.local_addr, config.rdzv_endpoint)
+    wish = fixed_wish(config, FOUND_SECONDS)
     config = replace(config, node=socket.gethostname(), replica=-1)
     token = digest(config.run_id)
     place = JobPlace(scratch)
@@ -268,7 +301,7 @@ def by_hand(
             terms,
             place=place,
             seat=seat,
-            wishes=FixedWish(fixed_wish(config, FOUND_SECONDS)),
+            wishes=SuspendWhenWarned(wish, warned or asyncio.Event()),
             reports=Reports(scratch / "reports", None),
             say=say,
             last=agent.last,

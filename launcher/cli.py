@@ -3,9 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from brain.errors import BadInput
-from launcher import flags
+from launcher import flags, slurm
 from launcher.entrypoint import LAUNCHERS, launched
 from launcher.torchrun import plain
 
@@ -44,7 +45,12 @@ def _run(arguments: list[str], prog: str) -> int:
         print(f"{prog}: {warning}", file=sys.stderr)
     from launcher import options  # late: help must not wait for what only running needs
 
-    config = options.launch_config(entrypoint, environment, directory)
+    step = slurm.step_of(environment)
+    if advice := slurm.advice(step, entrypoint.options):
+        print(f"{prog}: {advice}", file=sys.stderr)
+    said = entrypoint.options
+    entrypoint = replace(entrypoint, options=dict(said) | slurm.options_for(step, said))
+    config = replace(options.launch_config(entrypoint, environment, directory), step=step)
     if config.shape is None and config.unit > config.nodes_max:
         raise BadInput(
             f"--node_unit={config.unit} (or --parallel) needs as many nodes, and --nnodes lets "

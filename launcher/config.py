@@ -12,6 +12,7 @@ from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.world import Cause, Member
 from launcher.entrypoint import Entrypoint
+from launcher.slurm import Step
 from launcher.worlds.sight import Shape
 
 #: Version of ``WorldDocument`` and of every frame between agents.
@@ -150,6 +151,8 @@ class LaunchConfig:
     tunes_like_dlrover: bool = False
     #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
     events: bool = False
+    #: The job step of Slurm that this agent is a task of; None: none.
+    step: Step | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -387,6 +387,15 @@ class Participant:
         self.leaving = self._crew.signum = signum
         self._tell(frames.Leave())
 
+    def hand_on(self, signum: signal.Signals) -> bool:
+        """Send a signal to the workers that handle it; returns whether there is any."""
+        return self._crew.hand_on(signum)
+
+    @property
+    def coordinates(self) -> bool:
+        """True if this agent coordinates the job, or did so last."""
+        return self._leading.coordinator is not None
+
     def give_up(self, reason: str) -> None:
         """End the job for all: no workers can be run here, now or later."""
         epoch = 0 if self.last is None else self.last.epoch

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -39,6 +40,8 @@ def main(names: "dict[str, Any]") -> "Any":
     become = load("become")
     become.bind(int(agent))
     become.adopt()
+    if "SLURM_STEP_ID" in os.environ:  # as in launcher/processes/leash.py; workers inherit it
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]
     kept = {name: value for name, value in names.items() if not name.startswith(("_path", "_s"))}

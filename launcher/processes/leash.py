@@ -34,6 +34,7 @@ def become(parent: int, argv: list[str]) -> None:
         os._exit(1)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
+    ignore_warning()
     try:
         os.execvp(argv[0], argv)
     except OSError as cannot:
@@ -41,8 +42,16 @@ def become(parent: int, argv: list[str]) -> None:
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
 
 
+def ignore_warning() -> None:
+    """Slurm sends its warning to every process of a step; a script that handles it says so later,
+    and any other one must not die of it before its checkpoint."""
+    if "SLURM_STEP_ID" in os.environ:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 def guard() -> None:
     """Wait for the end of the agent or of a lease; then leave nothing running."""
+    ignore_warning()
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     watched: dict[bytes, list[tuple[int, bytes]]] = {}

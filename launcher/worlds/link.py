@@ -5,7 +5,7 @@ Both survive a Brain that is away: the last wish is on disk, reports wait there 
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -53,6 +53,21 @@ class FixedWish:
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
         """Tell it once."""
         tell(self._wish)
+        await asyncio.Event().wait()
+
+
+class SuspendWhenWarned:
+    """``--nnodes`` until a warning comes that this machine is soon to be left; then the job is to
+    be suspended at its next safe point."""
+
+    def __init__(self, wish: WorldWish, warned: asyncio.Event) -> None:
+        self._wish, self._warned = wish, warned
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell it, and once more when the warning comes."""
+        tell(self._wish)
+        await self._warned.wait()
+        tell(replace(self._wish, version=self._wish.version + 1, intent=Intent.SUSPEND))
         await asyncio.Event().wait()
 
 
