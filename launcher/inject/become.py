@@ -160,7 +160,7 @@ class Worker:
         self.place.shown.show(" ".join(spec["argv"]), environment)
         if spec["kind"] == "exec":
             execute(spec["argv"], environment)
-        _replace_environment(environment, self.place.before)
+        self.imported = _replace_environment(environment, self.place.before)
         self.place.renew()
         _renew_streams()
         sys.argv = [spec["target"], *spec["arguments"]]
@@ -171,12 +171,14 @@ class Worker:
         """Run the script to its end in ``__main__``; what it raises, the interpreter reports."""
         shadows, first = sys.modules["_brain_shadows"], self.spec["first"]
         own = () if first is None else shadows.modules_in(first)  # before a gate hears us look
-        begin()
+        config = begin()
         shadows.give_way(own, self.place.standing)
         names, ending = self.place.names, self.place.ending
         names.clear()
         names.update(self.place.fresh)
         ending.begin()
+        settings = sys.modules["_brain_settings"]
+        comparison = settings.begin(self.place, self.spec, self.imported, config)
         try:
             getattr(self, "_" + self.spec["kind"])(names)
             end()
@@ -195,6 +197,7 @@ class Worker:
             _report_without_us()
             raise
         finally:
+            comparison.end()
             if not ending.code:
                 # What was frozen before the fork, ``__main__`` too, is collected as it ends.
                 gc.unfreeze()
@@ -229,15 +232,17 @@ class Worker:
         exec(compile(self.spec["target"] + "\n", "<string>", "exec", dont_inherit=True), names)
 
 
-def begin() -> None:
-    """Start what of ours stays in the worker, as ``path/sitecustomize.py`` does elsewhere."""
+def begin() -> "dict[str, Any] | None":
+    """Start what of ours stays in the worker, as ``path/sitecustomize.py`` does elsewhere; returns
+    what it was told, BRAIN_WORKER."""
     text = os.environ.pop("BRAIN_WORKER", None)
     if text is None:
-        return
+        return None
     bootstrap = sys.modules["_brain_bootstrap"]
     config = bootstrap.quietly(json.loads, text)
     if config:
         bootstrap.begin(config)
+    return config or None
 
 
 def failing() -> None:
@@ -269,8 +274,11 @@ def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
 
 
-def _replace_environment(environment: "dict[str, str]", before: "dict[str, str]") -> None:
-    """The worker's environment, and what imports have changed in the nursery's since ``before``."""
+def _replace_environment(
+    environment: "dict[str, str]", before: "dict[str, str]"
+) -> "frozenset[str]":
+    """The worker's environment, and what imports have changed in the server's since ``before``;
+    returns the names of that."""
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
     removed = [name for name in before if name not in os.environ]
     ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
@@ -284,6 +292,7 @@ def _replace_environment(environment: "dict[str, str]", before: "dict[str, str]"
     os.environ.update(changed)
     for name in removed:
         os.environ.pop(name, None)
+    return frozenset([*changed, *removed])
 
 
 def _renew_streams() -> None:

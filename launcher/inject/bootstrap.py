@@ -256,7 +256,11 @@ def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
         for name, value in os.environ.items()
         if name.startswith(SETTINGS) and before.get(name) != value
     }
-    said = {"modules": libraries(), "environment": changed}
+    compared = getattr(sys.modules.get("_brain_settings"), "current", None)
+    own = getattr(compared, "own", None)
+    # What the script set after its imports is too late for libraries, and not to be known ahead.
+    environment = changed if own is None else own
+    said = {"modules": libraries(), "environment": environment, "exact": own is not None}
     half = config["learn"] + ".half"
     with open(half, "w") as file:
         json.dump(said, file)

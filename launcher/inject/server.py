@@ -57,7 +57,10 @@ def main(names: "dict[str, Any]") -> "Any":
 
 
 #: What workers would otherwise compile once more each.
-OURS = ("bootstrap", "shadows", "meeting", "parting", "names", "places", "states", "copies", "shim")
+OURS = (
+    *("bootstrap", "settings", "shadows", "meeting", "parting"),
+    *("names", "places", "states", "copies", "shim"),
+)
 
 
 def load(name: str, path: "str | None" = None) -> "ModuleType":

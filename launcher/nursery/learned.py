@@ -26,6 +26,11 @@ class Learned:
     modules: tuple[str, ...] = ()
     #: Settings that it made itself and that libraries read as they are imported.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: They were read as the script imported its first library; else at its first step.
+    exact: bool = False
+    #: Why nothing is imported ahead, while the script's text has this digest; empty: it may be.
+    plain: str = ""
+    text: str = ""
     #: Library -> why its import cannot be shared.
     unsafe: Mapping[str, str] = field(default_factory=dict)
     #: Modules that the script has of its own, and that libraries would have brought along.
@@ -36,6 +41,44 @@ class Learned:
         library = module if module.split(".")[0] == "torch" else module.split(".")[0]
         return replace(self, unsafe={**self.unsafe, library: why})
 
+    def taught(self, report: "Report") -> "Learned":
+        """After a script's first step."""
+        kept = self.exact and not report.exact
+        settings = self.environment if kept else report.environment
+        exact = self.exact or report.exact
+        return replace(self, modules=report.modules, environment=settings, exact=exact)
+
+    def differing(self, told: "Settings", text: str) -> "Learned":
+        """After a script had other settings at its first import than the server before it.
+
+        One that could start again is forked from a server with its settings the next time. One
+        that could not, or whose settings vary, is not forked; ``text`` is the digest of what runs.
+
+        >>> first = Learned().differing(Settings(environment={"OMP_NUM_THREADS": "2"}), "a")
+        >>> first.environment, first.plain
+        ({'OMP_NUM_THREADS': '2'}, '')
+        >>> first.differing(Settings(environment={"OMP_NUM_THREADS": "3"}), "a").plain
+        'it varies OMP_NUM_THREADS before its imports'
+        """
+        names = ", ".join(told.names or sorted({**self.environment, **(told.environment or {})}))
+        if not told.again:
+            why = f"it sets {names} before its imports, and does other things before that"
+        elif told.environment is None:
+            why = f"it removes {names} before its imports"
+        elif self.exact and told.environment != self.environment:
+            why = f"it varies {names} before its imports"
+        else:
+            return replace(self, environment=told.environment, exact=True)
+        return replace(self, plain=why, text=text)
+
+    def for_text(self, text: str) -> "Learned":
+        """What holds of a script whose text has this digest: another text may have other ways."""
+        return (
+            self
+            if not self.plain or self.text == text
+            else Learned(unsafe=self.unsafe, hidden=self.hidden)
+        )
+
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
         """What to import ahead: ``first``, then what was learned, nothing that is unsafe."""
         names = dict.fromkeys([*first, *self.modules])
@@ -43,6 +86,27 @@ class Learned:
 
     def _excluded(self, name: str) -> bool:
         return any(name == library or name.startswith(library + ".") for library in self.unsafe)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a worker had imported by its first step, and the settings that it made."""
+
+    modules: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: As ``Learned.exact``.
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a worker found at its first import, where it was not what the server had."""
+
+    #: The script's own; None where they cannot be given to a server.
+    environment: Mapping[str, str] | None
+    #: It started again by an interpreter of its own.
+    again: bool = True
+    names: tuple[str, ...] = ()
 
 
 class Memory:
@@ -65,6 +129,9 @@ class Memory:
                 environment={str(k): str(v) for k, v in content["environment"].items()},
                 unsafe={str(k): str(v) for k, v in content["unsafe"].items()},
                 hidden=tuple(str(name) for name in content.get("hidden", ())),
+                exact=bool(content.get("exact")),
+                plain=str(content.get("plain", "")),
+                text=str(content.get("text", "")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -81,6 +148,9 @@ class Memory:
             "environment": learned.environment,
             "unsafe": learned.unsafe,
             "hidden": learned.hidden,
+            "exact": learned.exact,
+            "plain": learned.plain,
+            "text": learned.text,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fd, half = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
@@ -94,11 +164,24 @@ class Memory:
             raise
 
 
-def read_report(path: str) -> tuple[tuple[str, ...], dict[str, str]]:
+def read_report(path: str) -> Report:
     """A worker's report of its imports and settings; empty where it cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
         modules = tuple(str(name) for name in content["modules"])
-        return modules, {str(k): str(v) for k, v in content["environment"].items()}
+        environment = {str(k): str(v) for k, v in content["environment"].items()}
+        return Report(modules=modules, environment=environment, exact=bool(content.get("exact")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return (), {}
+        return Report()
+
+
+def read_settings(path: str) -> Settings | None:
+    """A worker's report of settings that differ; None where it cannot be read."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+        given = content["environment"]
+        own = None if given is None else {str(k): str(v) for k, v in given.items()}
+        names = tuple(str(name) for name in content["names"])
+        return Settings(environment=own, again=bool(content["again"]), names=names)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -5,6 +5,7 @@ caller starts workers as ever, slower and as correct; the reason is said once.
 """
 
 import asyncio
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,9 @@ class Nursery:
         nursery = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
             nursery._learned = nursery._recalled()
+            if nursery._learned.plain:
+                nursery._stay_plain()
+                return nursery
             nursery._channel = nursery._start()
             nursery._tending = asyncio.create_task(nursery._tend())
         return nursery
@@ -139,14 +143,37 @@ class Nursery:
             self.checkpoints.add(event.path)
         if event.event == "learned" and event.path:
             self._learn(event.path)
-        return event.event == "learned"
+        if event.event == "settings" and event.path:
+            self._compare(event.path)
+        return event.event in ("learned", "settings")
 
     def _learn(self, report: str) -> None:
         """What a worker had imported by its first step; once a run is enough."""
         if self._learning is None:
-            modules, environment = learned.read_report(report)
-            if modules:
-                self._learning = asyncio.create_task(self._improve(modules, environment))
+            told = learned.read_report(report)
+            if told.modules:
+                self._learning = asyncio.create_task(self._improve(told))
+
+    def _compare(self, report: str) -> None:
+        """A script had other settings at its first import than what was imported ahead."""
+        told = learned.read_settings(report)
+        if told is None:
+            return
+        if told.again:
+            self._once(f"a worker starts again: it sets {', '.join(told.names)} before its imports")
+        self._learned = self._learned.differing(told, self._text())
+        self._keep()
+        if self._learned.plain:
+            self._stay_plain()
+
+    def _stay_plain(self) -> None:
+        self._once(f"nothing is imported ahead of this script: {self._learned.plain}")
+        self._replace(None)
+
+    def _text(self) -> str:
+        """Digest of the text of what runs; empty where it is not known."""
+        source = self._command and commands.source_of(self._command, self._config.directory)
+        return hashlib.sha256(source).hexdigest() if source else ""
 
     def tidy(self) -> None:
         """End servers of which nothing is left."""
@@ -167,7 +194,7 @@ class Nursery:
 
     def _recalled(self) -> Learned:
         known = self._memory.recall() if self.learns else None
-        return known or Learned()
+        return Learned() if known is None else known.for_text(self._text())
 
     def _modules(self) -> tuple[str, ...]:
         if self._command is None or self._config.preload == "none":
@@ -229,11 +256,13 @@ class Nursery:
         await parking.open()
         return Readiness(modules=modules)
 
-    async def _improve(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    async def _improve(self, report: learned.Report) -> None:
         """Remember what a script imports, and make a server that has imported it."""
         before = await self.ready()
-        self._learned = replace(self._learned, modules=modules, environment=environment)
+        self._learned = self._learned.taught(report)
         self._keep()
+        if self._learned.plain:
+            return
         news = set(self._learned.preload(())) - before.known
         if self._parking is not None or len(news) < _WORTHWHILE:
             return
@@ -246,6 +275,9 @@ class Nursery:
             except asyncio.CancelledError:  # the agent ends meanwhile
                 channel.close()
                 raise
+            if self._learned.plain:
+                channel.close()
+                return
             if found.spoiled is None and channel.alive:
                 self._replace(channel)
                 self._tending = asyncio.create_task(_known(found))

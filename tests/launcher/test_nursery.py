@@ -154,7 +154,7 @@ def test_torch_is_there_before_the_script_asks_for_it(tmp_path: Path) -> None:
         ("import os, sys; os.environ['OMP_NUM_THREADS'] = '1'\n"
          "print('torch' in sys.modules)", "False"),
         ("import os, sys; os.environ['TORCHELASTIC_X'] = '1'\n"
-         "print('torch' in sys.modules)", "True"),
+         "print('torch.nn' in sys.modules)", "True"),
     ],
 )  # fmt: skip
 def test_nothing_is_imported_that_would_come_too_early(
@@ -505,7 +505,7 @@ def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
 
 
 def test_parked_workers_have_imported_by_themselves(tmp_path: Path) -> None:
-    lines = "import os, sys; print('torch' in sys.modules, os.environ['RANK'], sys.argv)"
+    lines = "import os, sys; print('torch.nn' in sys.modules, os.environ['RANK'], sys.argv)"
     config = a_script(tmp_path, lines, preload="parked")
 
     async def story() -> list[int]:

@@ -150,6 +150,7 @@ PROCESSES = {
     "launcher in a launcher": _behave("nested"),
     "standard input": _behave("reads", stdin=b"first\nsecond\n"),
     "group of processes": Case([*TWO, "collective.py"]),
+    "settings before the import": Case([*TWO, "chosen.py"]),
 }
 
 #: How workers end, and what the launcher makes of it.

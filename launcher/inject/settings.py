@@ -1,0 +1,274 @@
+"""Settings that libraries read once, as they are imported, compared where the script imports them.
+
+The fork server imported libraries with the settings that it knew. A script may make others before
+its own first import, however it spells them. So the libraries stay out of ``sys.modules`` until the
+script asks for the first of them; then its settings are compared with those of the server. Where
+they differ the worker starts again by an interpreter of its own, if nobody can have noticed that it
+ran at all; else it goes on and says so. The agent remembers both. CPython 3.8 on, standard library.
+"""
+
+import fcntl
+import importlib.util
+import json
+import os
+import signal
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+#: The one of this worker, for its report of imports.
+current: "Comparison | None" = None
+#: Begin the names of such settings.
+NAMES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
+#: Libraries that read them; without any of these nothing has to be compared.
+READERS = frozenset(("torch", "numpy", "numexpr", "mkl"))
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+#: Events after which somebody may have noticed that the script ran.
+_NOTICED = (
+    *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.mkdir"),
+    *("os.chmod", "os.chown", "os.utime", "os.fork", "os.posix_spawn", "os.spawn", "os.system"),
+    *("os.exec", "os.kill", "os.setxattr", "os.removexattr", "subprocess.", "shutil."),
+    *("socket.__new__", "socket.bind", "socket.connect"),
+    *("builtins.input", "pty.", "sqlite3.", "syslog.", "resource.setrlimit", "fcntl."),
+)
+_CACHE = os.sep + "__pycache__"
+
+
+def chosen(environ: "Any") -> "dict[str, str]":
+    """The settings among the variables of an environment."""
+    return {name: value for name, value in environ.items() if name.startswith(NAMES)}
+
+
+class Comparison:
+    """What one worker waits for until its script imports the first library."""
+
+    def __init__(
+        self, known: "frozenset[str]", ahead: "dict[str, str]", imported: "frozenset[str]"
+    ) -> None:
+        """``known``: modules that an interpreter begins with; ``ahead``: the server's environment
+        before it imported anything; ``imported``: names that libraries changed in it."""
+        self.ahead, self.given, self.imported = chosen(ahead), chosen(os.environ), imported
+        #: The script's own at its first import; None until then.
+        self.own: "dict[str, str] | None" = None
+        self.pid, self.over = os.getpid(), False
+        self.noticed = ""
+        self.hidden = {n: m for n, m in list(sys.modules.items()) if _installed(n, m, known)}
+        if not READERS & self.hidden.keys():
+            self.hidden = {}
+
+    def begin(self, again: "Callable[[], Any]", report: "Callable[[dict[str, Any]], bool]") -> None:
+        """Wait for the first import. ``again`` starts the worker anew; ``report`` tells the agent
+        what was found, and whether this worker is to say it."""
+        if not self.hidden:
+            return
+        self.again, self.report = again, report
+        self.ignored = _ignored()
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self.umask = os.umask(0o22)
+        os.umask(self.umask)
+        self.cached, self.written, self.read = 0, _written(), _read()
+        sys.addaudithook(self.heard)
+        for name in self.hidden:
+            del sys.modules[name]
+        sys.meta_path.insert(0, self)
+
+    def end(self) -> None:
+        """Everything that was imported ahead is there again."""
+        if self.over or not self.hidden:
+            return
+        self.over = True
+        for name, module in self.hidden.items():
+            sys.modules.setdefault(name, module)
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
+
+    def heard(self, event: str, args: "tuple[Any, ...]") -> None:
+        """An audit hook: it cannot be removed, so it is quick once all is over."""
+        if self.over or self.noticed:
+            return
+        if event == "open":
+            path, _, flags = args
+            if not isinstance(path, int) and (flags or 0) & _WRITES and _CACHE not in _text(path):
+                self.noticed = "opened %s to write" % _text(path)
+        elif event.startswith(_NOTICED):
+            if args and _CACHE in _text(args[0]):
+                self._compiled(event, args[0])
+            else:
+                self.noticed = "called %s" % event
+
+    def _compiled(self, event: str, path: "Any") -> None:
+        if event == "os.rename":
+            try:
+                self.cached += os.stat(path).st_size
+            except OSError:
+                return
+
+    # --- the import ------------------------------------------------------------------------------
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        """The library as it was imported ahead; it is compared as it is loaded, not as it is
+        looked for."""
+        if self.over or name not in self.hidden:
+            return None
+        made: "Any" = importlib.util.spec_from_loader(name, self)  # type: ignore[arg-type]
+        was: "Any" = self.hidden[name].__spec__
+        made.origin, made.has_location = was.origin, was.has_location
+        made.submodule_search_locations = was.submodule_search_locations
+        return made
+
+    def create_module(self, spec: "Any") -> "ModuleType":
+        """The module that is there already."""
+        module = self.hidden[spec.name]
+        self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: "ModuleType") -> None:
+        """The script imports its first library now."""
+        module.__spec__ = self.spec
+        try:
+            self.compare(module.__name__)
+        except Exception as failed:  # noqa: BLE001 - an import must not fail through us
+            _tell("brain: settings are not compared: %r\n" % (failed,))
+        finally:
+            self.end()
+
+    def compare(self, library: str) -> None:
+        """Start again, or say what differs, where the server's settings are not the script's."""
+        if self.over or os.getpid() != self.pid:
+            return
+        now = chosen(os.environ)
+        self.own = {n: now[n] for n in now if self.given.get(n) != now[n]}
+        # What libraries change themselves as they are imported is nothing of the script's.
+        theirs = {n for n in self.imported if now.get(n) == self.given.get(n)}
+        every = (now.keys() | self.ahead.keys()) - theirs
+        names = sorted(name for name in every if now.get(name) != self.ahead.get(name))
+        if not names:
+            return
+        noticed = self.noticed or self._noticed_without_events()
+        lost = [name for name in self.given if name not in now]
+        told = {"environment": None if lost else self.own, "again": not noticed, "names": names}
+        if self.report(told) and noticed:
+            _say(names[0], library, self.ahead.get(names[0]), now.get(names[0]), noticed)
+        if not noticed:
+            self._restore()
+            self.again()
+
+    def _noticed_without_events(self) -> str:
+        written, read = _written(), _read()
+        if self.written is None or written is None or written != self.written + self.cached:
+            return "has written"
+        return "" if read == self.read else "has read its input"
+
+    def _restore(self) -> None:
+        """What an interpreter inherits is as this worker found it."""
+        os.umask(self.umask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+        for number in _ignored() - self.ignored:
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):  # not the main thread, or not ours to set
+                continue
+
+
+def begin(
+    place: "Any",
+    spec: "dict[str, Any]",
+    imported: "frozenset[str]",
+    config: "dict[str, Any] | None",
+) -> Comparison:
+    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``, ``config`` is
+    BRAIN_WORKER, parsed, without which there is nobody to tell."""
+    global current
+    current = Comparison(place.standing, place.before, imported)
+
+    def again() -> None:
+        os.chdir(spec["directory"])
+        os.execvpe(spec["argv"][0], spec["argv"], spec["environment"])
+
+    if config:
+        current.begin(again, reporter(config))
+    return current
+
+
+def _ignored() -> "set[int]":
+    return {each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN}
+
+
+def _installed(name: str, module: "Any", known: "frozenset[str]") -> bool:
+    """Whether it is an installed library that was imported ahead, and no part of one."""
+    if "." in name or name in known or name.startswith("_brain_"):
+        return False
+    spec: "Any" = getattr(module, "__spec__", None)
+    origin = getattr(spec, "origin", None)
+    if not isinstance(origin, str) or spec.name != name:
+        return False
+    return "site-packages" in origin or "dist-packages" in origin
+
+
+def _written() -> "int | None":
+    """Bytes that this process has written by now, wherever to; None where nobody counts."""
+    try:
+        with open("/proc/self/io") as file:
+            return int(dict(line.split(": ") for line in file)["wchar"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _read() -> int:
+    """How far standard input was read, or how much waits there; 0 where it cannot be read."""
+    try:
+        return os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        pass
+    try:
+        waiting = fcntl.ioctl(0, 0x541B, bytes(4))  # FIONREAD
+        return int.from_bytes(waiting, sys.byteorder)
+    except OSError:
+        return 0
+
+
+def _text(path: "Any") -> str:
+    return os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+
+
+def _say(name: str, library: str, ahead: "str | None", own: "str | None", noticed: str) -> None:
+    said = (
+        "brain: the script has %s=%s before it imports %s, which was imported ahead with %s; since "
+        "it %s before, this run goes on so, and its next start imports nothing ahead\n"
+    )
+    _tell(said % (name, own, library, ahead, noticed))
+
+
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except (OSError, ValueError, AttributeError):  # full or closed: the script must run
+        return
+
+
+def reporter(config: "dict[str, Any]") -> "Callable[[dict[str, Any]], bool]":
+    """What tells the agent of BRAIN_WORKER; its answer: nobody else of this world has told yet."""
+
+    def report(told: "dict[str, Any]") -> bool:
+        path = config["control"] + ".settings"
+        with open(path + ".half", "w") as file:
+            json.dump(told, file)
+        os.replace(path + ".half", path)
+        event = {"v": 1, "rank": int(os.environ.get("RANK", 0)), "epoch": config["epoch"]}
+        event.update(event="settings", path=path, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+                telling.setblocking(False)
+                telling.sendto(json.dumps(event).encode(), config["agent"])
+            mark = os.path.join(os.path.dirname(path), "settings-said")
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        except OSError:  # it is not remembered, then
+            return True
+        return True
+
+    return report

@@ -1,0 +1,108 @@
+"""Settings that a script makes before its first import count, whatever was imported ahead."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.config import LaunchConfig
+from tests.launcher.nurturing import a_script, printed, run_to_end
+
+#: Says how many threads torch has, and whether the worker was forked with torch in it.
+SAYS = "import torch\nprint(torch.get_num_threads(), '_brain_settings' in sys.modules)\n"
+SETS = "os.environ['OMP' + '_NUM_THREADS'] = os.environ.get('CHOSEN', '2')\n"
+
+
+def a_run(directory: Path, lines: str, **environment: str) -> LaunchConfig:
+    own = {"XDG_CACHE_HOME": str(directory / "cache"), "OMP_NUM_THREADS": "1"}
+    # With bytecode of local modules, as scripts are run.
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return a_script(
+        directory, "import os, sys\n" + lines, environment=inherited | own | environment
+    )
+
+
+def runs(directory: Path, lines: str, **environment: str) -> list[str]:
+    """What a worker of these lines says in one run, errors first."""
+    (directory / "output.log").unlink(missing_ok=True)
+    assert asyncio.run(run_to_end(a_run(directory, lines, **environment))) == [0]
+    return sorted(printed(directory).splitlines(), key=lambda line: not line.startswith("brain:"))
+
+
+def test_a_setting_before_the_import_counts_however_it_is_spelled(tmp_path: Path) -> None:
+    assert runs(tmp_path, SETS + SAYS) == ["2 False"]
+
+
+def test_it_is_known_the_next_time(tmp_path: Path) -> None:
+    runs(tmp_path, SETS + SAYS)
+    assert runs(tmp_path, SETS + SAYS) == ["2 True"]
+
+
+def test_a_setting_that_is_no_more_made_counts_no_more(tmp_path: Path) -> None:
+    lines = "if 'CHOSEN' in os.environ:\n    " + SETS + SAYS
+    assert runs(tmp_path, lines, CHOSEN="2") == ["2 False"]
+    assert runs(tmp_path, lines) == ["1 False"]
+
+
+def test_one_that_varies_is_imported_by_the_script_itself(tmp_path: Path) -> None:
+    for chosen in ("2", "1"):
+        assert runs(tmp_path, SETS + SAYS, CHOSEN=chosen) == [f"{chosen} False"]
+    assert runs(tmp_path, SETS + SAYS, CHOSEN="2") == ["2 False"]
+
+
+@pytest.mark.parametrize(
+    "noticed",
+    [
+        "print('said')",
+        "open('written', 'w').close()",
+        "import socket; socket.socket().close()",
+        "import subprocess; subprocess.run(['true'], check=True)",
+        "os.makedirs('made', exist_ok=True)",
+    ],
+)
+def test_a_script_that_was_noticed_goes_on_is_told_and_starts_plain_the_next_time(
+    noticed: str, tmp_path: Path
+) -> None:
+    first = runs(tmp_path, f"{noticed}\n" + SETS + SAYS)
+    assert "OMP_NUM_THREADS=2 before it imports torch, which was imported ahead with 1" in first[0]
+    assert first[-1] == "1 True"
+    assert runs(tmp_path, f"{noticed}\n" + SETS + SAYS)[-1] == "2 False"
+
+
+def test_another_text_of_that_script_is_forked_again(tmp_path: Path) -> None:
+    runs(tmp_path, "print('said')\n" + SETS + SAYS)
+    assert runs(tmp_path, SAYS) == ["1 True"]
+
+
+@pytest.mark.parametrize(
+    "unnoticed",
+    [
+        "import mine",
+        "open('train.py').read()",
+        "os.chdir('/'); os.umask(0o77)",
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+        "import importlib.util; assert importlib.util.find_spec('torch').origin",
+    ],
+)
+def test_what_nobody_can_notice_is_done_twice(unnoticed: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    assert runs(tmp_path, f"{unnoticed}\n" + SETS + SAYS) == ["2 False"]
+
+
+def test_it_starts_again_as_it_began(tmp_path: Path) -> None:
+    begins = (
+        "import signal\n"
+        "began = [os.getcwd(), os.umask(0o77), str(signal.getsignal(signal.SIGINT))[:20]]\n"
+        "os.chdir('/'); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    )
+    (said,) = runs(tmp_path, begins + SETS + "import torch\nprint(began)\n")
+    assert said == str([str(tmp_path), 0o22, "<built-in function d"])
+
+
+def test_nothing_changes_for_a_script_that_sets_nothing(tmp_path: Path) -> None:
+    looks = (
+        "print(torch.__spec__.loader.__class__.__name__, torch is sys.modules['torch'],\n"
+        "      [each for each in sys.meta_path if 'brain' in type(each).__module__])\n"
+    )
+    assert runs(tmp_path, SAYS + looks) == ["1 True", "SourceFileLoader True []"]
