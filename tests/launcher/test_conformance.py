@@ -12,7 +12,7 @@ import pytest
 
 from tests.launcher.conformance.cases import CASES, PROCESSES
 from tests.launcher.conformance.differences import compare
-from tests.launcher.conformance.observing import observe
+from tests.launcher.conformance.observing import by_worker, observe
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "torchrun-2.13.json").read_text())
 
@@ -31,3 +31,10 @@ def test_nor_without_anything_imported_ahead(name: str) -> None:
 
 def test_what_is_recorded_is_what_is_run() -> None:
     assert RECORDED.keys() == CASES.keys()
+
+
+def test_lines_that_a_tee_cut_in_pieces_are_whole_again() -> None:
+    whole = "[default0]:line 1\n[default0]:line 2\n"
+    assert by_worker("[default0]:line 1\n[default0]:li[default0]:ne 2\n") == by_worker(whole)
+    assert by_worker("[default0]:line 2\n[default0]:line 1\n") != by_worker(whole)
+    assert by_worker("line 1\n[default0]:line 2\n") != by_worker(whole)

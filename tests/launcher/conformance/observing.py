@@ -59,7 +59,7 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
         return {
             "exit_codes": [each.returncode for each in running],
             "workers": {rank: stable.worker(workers[rank]) for rank in sorted(workers)},
-            "out": "…" if case.closes else _lines(stable, out, distinct=case.distinct),
+            "out": _out(stable, case, out),
             "err": sorted(stable(line) for line in err.split("\n") if "err " in line),
             "files": _files(stable, Path(work), case.copies),
             "report": _report(stable, err),
@@ -221,10 +221,30 @@ class _Stable:
         return "…" if name in UNSTABLE else value
 
 
-def _lines(stable: _Stable, content: bytes, *, distinct: bool = False) -> Any:
-    lines = content.decode(errors="backslashreplace").split("\n")
-    if distinct:
+def _out(stable: _Stable, case: Case, content: bytes) -> Any:
+    """What of the console's output is compared."""
+    if case.closes:
+        return "…"
+    if case.by_worker:
+        said = by_worker(content.decode(errors="backslashreplace"))
+        return {name: _many(said[name].split("\n")) for name in sorted(said)}
+    if case.distinct:
+        lines = content.decode(errors="backslashreplace").split("\n")
         return f"{len(set(lines))} distinct lines"
+    return _lines(stable, content)
+
+
+def by_worker(text: str) -> dict[str, str]:
+    """What each worker wrote, by its prefix, whole again where a tee cut its lines in pieces."""
+    said: dict[str, str] = {}
+    before, *pieces = re.split(r"\[(default\d+)\]:", text)
+    for name, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        said[name] = said.get(name, "") + piece
+    return {"": before, **said} if before else said
+
+
+def _lines(stable: _Stable, content: bytes) -> Any:
+    lines = content.decode(errors="backslashreplace").split("\n")
     return _many(sorted(stable(line) for line in lines))
 
 
