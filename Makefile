@@ -5,13 +5,14 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check conformance chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
 	@echo "make test-cluster  the Kubernetes suite on the cluster that BRAIN_TEST_KUBECONFIG names"
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
+	@echo "make corpus  training programs by others, run, killed, resized and stopped beside torchrun (40 minutes; FULL=1 ONLY=accelerate)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP, 200 in process, and 500 fresh starts (SECONDS=$(SECONDS) SEED=$(SEED) STARTS=500)"
 	@echo "make bench-loop  the probe's cost and the loop's latency"
@@ -52,6 +53,9 @@ check: $(READY)
 
 conformance: $(READY)
 	$(BIN)/python -m tests.launcher.conformance
+
+corpus: $(READY)
+	$(BIN)/python -m benchmarks.corpus $(if $(FULL),--full) $(if $(ONLY),--only '$(ONLY)')
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s

@@ -48,19 +48,21 @@ class Row:
         return ", ".join(filter(None, (smallest, largest)))
 
 
-def publish(name: str, title: str, rows: Sequence[Row], more: str = "") -> None:
+def publish(name: str, title: str, rows: Sequence[Row], more: str = "", command: str = "") -> None:
     """Print, store and show ``rows``, and ``more`` Markdown below them; end the process with 1
-    where a bar is not met."""
+    where a bar is not met. ``command`` is said to have written them, ``make bench-<name>`` where
+    it is empty."""
     table = markdown(rows) + (f"\n\n{more.strip()}" if more else "")
     sys.stdout.write(f"{title}\n\n{table}\n")
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     record = [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows]
     (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    command = command or f"make bench-{name}"
     stamp = (
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}"
     )
-    _replace_section(name, f"## {title}\n\n{stamp}; `make bench-{name}`\n\n{table}\n")
+    _replace_section(name, f"## {title}\n\n{stamp}; `{command}`\n\n{table}\n")
     if not all(row.met for row in rows):
         sys.exit(1)
 

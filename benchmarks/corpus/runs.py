@@ -1,0 +1,279 @@
+"""Run one program once under one launcher, disturbed or not, and keep what was seen."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.corpus.programs import Program
+from benchmarks.elastic.job import MARK, marked
+from benchmarks.elastic.launchers import free_port
+
+EVENTS = ("plain", "killed", "resized", "stopped")
+#: A run that takes longer is ended and told so.
+_RUN_SECONDS = 300.0
+#: How long a step lasts, and where another launcher has to start and join meanwhile.
+_PAUSE_SECONDS, _JOINED_PAUSE_SECONDS = 0.2, 1.0
+#: What a launcher left may end by itself for so long.
+_TIDY_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_STEP = re.compile(r"^step (\d+) loss (\S+)$")
+_RESUMED = re.compile(r"^resumed at (\d+)$")
+_DRAWN = re.compile(r"^drawn (.+)$")
+#: What is another in every run of the same launcher.
+_PASSING = (
+    (r"/[\w./-]*corpus-[\w./-]+", "<work>"),
+    (r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(,\d+)?|\d\d:\d\d:\d\d(\.\d+)?", "<time>"),
+    (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"(?i)(?<=pid[: =])( ?)\d+", "<pid>"),
+    (r"(localhost|127\.0\.0\.1):\d+", r"\1:<port>"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What came of one run; of a stopped one and its continuation, of both."""
+
+    #: Of the launcher, of each in turn where there were several.
+    exit_codes: tuple[int, ...]
+    #: The loss of each step as it was trained last.
+    losses: Mapping[int, str] = field(default_factory=dict)
+    #: Steps after which a start of the program went on.
+    resumed: tuple[int, ...] = ()
+    #: What each rank of each start drew without a seed.
+    drawn: tuple[str, ...] = ()
+    #: Lines of each worker's output, made stable.
+    messages: tuple[str, ...] = ()
+    #: Commands of processes that outlived the launcher.
+    left: tuple[str, ...] = ()
+    #: What the launcher printed last, for a person.
+    last_words: str = ""
+    seconds: float = 0.0
+    #: It was killed, grew, or was stopped while it ran.
+    disturbed: bool = True
+
+    @property
+    def final_step(self) -> int:
+        """The last step that was trained."""
+        return max(self.losses, default=0)
+
+
+class _Place:
+    """A directory of one run and the launchers that work in it."""
+
+    def __init__(
+        self, work: Path, programs: Path, launcher: str, program: Program, event: str
+    ) -> None:
+        self.work = work
+        pause = _PAUSE_SECONDS if event != "resized" else _JOINED_PAUSE_SECONDS
+        words = {"{work}": str(work), "{pause}": str(pause)}
+        self._command = [_filled(part, words) for part in program.command]
+        self._launcher = str(programs / launcher)
+        self._mark = work.name
+        self._port = free_port()
+        self._started = 0
+        self._environment = _environment(work, programs) | {MARK: self._mark}
+
+    def start(self, *flags: str) -> "subprocess.Popen[bytes]":
+        """Start a launcher; those of one place meet at one port."""
+        self._started += 1
+        logs = self.work / "logs" / str(self._started)
+        meeting = (
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self._port}",
+            f"--rdzv-id={self._mark}",
+            "--local-addr=127.0.0.1",
+            "--rdzv-conf=last_call_timeout=1",
+        )
+        said = (self.work / f"launcher-{self._started}.txt").open("wb")
+        with said:
+            return subprocess.Popen(
+                [
+                    self._launcher,
+                    *meeting,
+                    "--redirects=3",
+                    f"--log-dir={logs}",
+                    *flags,
+                    *self._command,
+                ],
+                env=self._environment,
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def move(self) -> None:
+        """The next launchers meet elsewhere: those before may still hold the port."""
+        self._port = free_port()
+
+    def lines(self) -> list[str]:
+        """What workers printed to their standard output so far, start by start, rank by rank."""
+        return list(_lines(self.work, "stdout.log"))
+
+    def errors(self) -> list[str]:
+        """What workers printed to their standard error, each line once."""
+        return sorted(set(_lines(self.work, "stderr.log")))
+
+    def pids(self) -> list[int]:
+        return marked(self._mark)
+
+    def last_words(self) -> str:
+        said = sorted(self.work.glob("launcher-*.txt"))
+        return "\n".join(path.read_text(errors="replace")[-1_500:] for path in said)
+
+
+def run(program: Program, launcher: str, event: str, programs: Path) -> Seen:
+    """Run ``program`` under ``launcher`` of the directory ``programs`` and let ``event`` happen."""
+    with tempfile.TemporaryDirectory(prefix="corpus-") as work:
+        place = _Place(Path(work), programs, launcher, program, event)
+        began = time.monotonic()
+        try:
+            codes, disturbed = _ACTS[event](place, program)
+            left = _left(place)
+        finally:
+            for pid in place.pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        lines = place.lines()
+        messages = [*lines, *place.errors()]
+        return Seen(
+            exit_codes=codes,
+            losses={int(found[1]): found[2] for line in lines if (found := _STEP.match(line))},
+            resumed=tuple(int(found[1]) for line in lines if (found := _RESUMED.match(line))),
+            drawn=tuple(found[1] for line in lines if (found := _DRAWN.match(line))),
+            messages=tuple(stable(line) for line in messages if not _DRAWN.match(line)),
+            left=left,
+            last_words=place.last_words(),
+            seconds=time.monotonic() - began,
+            disturbed=disturbed,
+        )
+
+
+def stable(line: str) -> str:
+    """A line without what differs between two runs of the same launcher."""
+    for pattern, name in _PASSING:
+        line = re.sub(pattern, name, line)
+    return line
+
+
+def _filled(part: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        part = part.replace(word, value)
+    return part
+
+
+def _plain(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
+    return (_ended(place.start("--nnodes=1", "--nproc-per-node=2")),), True
+
+
+def _killed(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
+    launcher = place.start("--nnodes=1", "--nproc-per-node=2", "--max-restarts=2")
+    came = _moment(place, program, launcher)
+    worker = _worker(place, 1, 1)
+    if worker is not None:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    return (_ended(launcher),), came and worker is not None
+
+
+def _resized(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
+    flags = ("--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2")
+    first = place.start(*flags)
+    came = _moment(place, program, first)
+    second = place.start(*flags)
+    grew = False
+    while not grew and first.poll() is None:
+        grew = None not in (_worker(place, 1, 0), _worker(place, 2, 0))
+        time.sleep(_POLL_SECONDS)
+    return (_ended(first), _ended(second)), came and grew
+
+
+def _stopped(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
+    flags = ("--nnodes=1", "--nproc-per-node=2")
+    first = place.start(*flags)
+    came = _moment(place, program, first)
+    first.send_signal(signal.SIGTERM)
+    code = _ended(first)
+    place.move()
+    return (code, _ended(place.start(*flags))), came
+
+
+_ACTS: Mapping[str, Callable[[_Place, Program], tuple[tuple[int, ...], bool]]] = {
+    "plain": _plain,
+    "killed": _killed,
+    "resized": _resized,
+    "stopped": _stopped,
+}
+
+
+def _moment(place: _Place, program: Program, launcher: "subprocess.Popen[bytes]") -> bool:
+    """Wait for the program's moment; whether it came before the launcher ended."""
+    wanted = re.compile(program.moment)
+    deadline = time.monotonic() + _RUN_SECONDS
+    while not any(wanted.search(line) for line in place.lines()):
+        if launcher.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _ended(launcher: "subprocess.Popen[bytes]") -> int:
+    """The exit code; that of SIGKILL where it had to be ended."""
+    try:
+        return launcher.wait(timeout=_RUN_SECONDS)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        return launcher.wait()
+
+
+def _left(place: _Place) -> tuple[str, ...]:
+    deadline = time.monotonic() + _TIDY_SECONDS
+    while place.pids() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    found = []
+    for pid in place.pids():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found.append(stable(b" ".join(words).decode(errors="replace").strip()))
+    return tuple(sorted(found))
+
+
+def _worker(place: _Place, launcher: int, rank: int) -> int | None:
+    """The process of a rank that the first or second launcher started, by where it prints.
+
+    Its environment would not tell: a worker that was forked shows that of whoever forked it.
+    """
+    logs, name = str(place.work / "logs" / str(launcher)), f"/{rank}/stdout.log"
+    for pid in sorted(place.pids()):
+        with suppress(OSError):
+            prints = os.readlink(f"/proc/{pid}/fd/1")
+            if prints.startswith(f"{logs}/") and prints.endswith(name):
+                return pid
+    return None
+
+
+def _lines(work: Path, name: str) -> Iterator[str]:
+    for path in sorted(work.glob(f"logs/**/{name}"), key=lambda path: path.stat().st_ctime):
+        yield from path.read_text(errors="backslashreplace").splitlines()
+
+
+def _environment(work: Path, programs: Path) -> dict[str, str]:
+    """Nothing of whoever runs the corpus; no network, and a home of its own."""
+    return {
+        "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
+        "HOME": str(work),
+        "BRAIN_HOME": str(work / "brain"),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
