@@ -27,7 +27,8 @@ class Finder:
             "torch.amp.grad_scaler": _remember("GradScaler", "scalers"),
             "torch.utils.data.dataloader": _hook_loaders,
             "torch.serialization": _hook_files({"save": _argument(1, "f")}, _argument(0, "f")),
-            "torch.distributed.checkpoint.state_dict_saver": _hook_files({"save": _checkpoint}),
+            "torch.distributed.checkpoint.state_dict": _hook_state_dicts,
+            "torch.distributed.checkpoint.state_dict_saver": _hook_dcp_saver,
             "torch.distributed.checkpoint.state_dict_loader": _hook_files({}, _checkpoint),
             "safetensors.torch": _hook_files(
                 {"save_file": _argument(1, "filename")}, _argument(0, "filename"), "load_file"
@@ -134,6 +135,31 @@ def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load"
     return act
 
 
+def _hook_state_dicts(probe: Probe, module: Any) -> None:
+    """``get_state_dict`` gives a fresh optimizer its state by a step with zero gradients and a
+    learning rate of 0; nothing is trained by it."""
+    original = getattr(module, "_init_optim_state", None)
+    if original is None:  # before torch 2.2, or renamed
+        return
+
+    @functools.wraps(original)
+    def _init_optim_state(*args: Any, **kwargs: Any) -> Any:
+        before = getattr(probe.nested, "initialising", False)
+        probe.nested.initialising = True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            probe.nested.initialising = before
+
+    module._init_optim_state = _init_optim_state
+
+
+def _hook_dcp_saver(probe: Probe, module: Any) -> None:
+    _hook_files({"save": _checkpoint})(probe, module)
+    if hasattr(module, "async_save"):
+        _wrap(probe, module, "async_save", _saving_later, _checkpoint)
+
+
 def _wrap(probe: Probe, module: Any, name: str, around: Any, file_of: Any) -> None:
     original = getattr(module, name)
     wrapped = around(probe, original, file_of)
@@ -148,6 +174,8 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
     def save(*args: Any, **kwargs: Any) -> Any:
         # A checkpoint of many parts is one save: parts are written within its call.
         if not probe.armed or getattr(probe.nested, "saving", False):
+            return original(*args, **kwargs)
+        if probe.uploads and probe.uploading(file_of(args, kwargs)):
             return original(*args, **kwargs)
         probe.check_lease()
         probe.nested.saving = True
@@ -167,6 +195,27 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         return result
 
     return save
+
+
+def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
+    """The state is that of the call; the checkpoint is complete when the future is done."""
+
+    @functools.wraps(original)
+    def async_save(*args: Any, **kwargs: Any) -> Any:
+        if not probe.armed:
+            return original(*args, **kwargs)
+        probe.check_lease()
+        upload = probe.begin_upload(file_of(args, kwargs))
+        try:
+            response = original(*args, **kwargs)
+        except BaseException:
+            probe.uploads.discard(upload)
+            raise
+        # Newer torch answers with two futures, where the copy is made in the background, too.
+        probe.follow_upload(upload, getattr(response, "upload_completion", response))
+        return response
+
+    return async_save
 
 
 def _loading(probe: Probe, original: Any, file_of: Any) -> Any:

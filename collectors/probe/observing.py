@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import functools
 import os
 import sys
 import threading
@@ -29,6 +30,13 @@ SWITCH_STEPS = 50
 LEASE_OVER = 83
 #: Distinct files whose loading is announced; data sets may be loaded file by file.
 LOADS = 4096
+
+
+class Upload:
+    """A checkpoint that is written in the background."""
+
+    def __init__(self, place: Any, step: int) -> None:
+        self.place, self.step = place, step
 
 
 class Probe:
@@ -67,6 +75,8 @@ class Probe:
         self.saves: collections.deque[tuple[Any, ...]] = collections.deque()
         #: (identity of the exception, path, bytes free there) of the newest save that failed.
         self.failed_save: tuple[int, str, int] | None = None
+        #: Checkpoints that are written in the background.
+        self.uploads: set[Upload] = set()
         self.loads: set[tuple[str, int]] = set()
         self.nested = threading.local()
         self.writing = 0
@@ -135,11 +145,13 @@ class Probe:
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step boundary: saves have their final names, and a worker may be parked."""
-        if not self.armed:
+        if not self.armed or getattr(self.nested, "initialising", False):
             return
         path, park = None, False
         try:
             self.check_lease()
+            if self.uploads and self.control[fields.PARK]:
+                self._await_upload()
             if not self.since:
                 self.since = time.monotonic_ns()
             if self.gradients.handles and id(optimizer) == self.main:
@@ -156,7 +168,7 @@ class Probe:
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Count a completed step, if it is one of the main optimizer."""
-        if not self.armed:
+        if not self.armed or getattr(self.nested, "initialising", False):
             return
         try:
             if id(optimizer) == self.main or self._takes_over(optimizer):
@@ -283,9 +295,11 @@ class Probe:
 
     # -- saves and loads ----------------------------------------------------------------------
 
-    def wrote(self, file: Any, seconds_ns: int, step: int | None = None) -> None:
+    def wrote(
+        self, file: Any, seconds_ns: int, step: int | None = None, upload: bool = False
+    ) -> None:
         """Remember a file or directory that was written, until the next boundary; ``step`` where
-        it is known to have been complete for a while."""
+        it is known to have been complete for a while, or where an ``upload`` has its state from."""
         try:
             path = files.path_of(file)
             if not self.armed or path is None:
@@ -296,9 +310,45 @@ class Probe:
             due = self.steps + (0 if here or step is not None else 1)
             seconds = seconds_ns / 1e9 if here else 0.0
             at = self.steps if step is None else step
-            self.saves.append((path, files.identity(path), at, seconds, due))
+            self.saves.append((path, files.identity(path), at, seconds, due, upload))
         except Exception as error:  # noqa: BLE001 - never into training
             self.failed("wrote", error)
+
+    def begin_upload(self, place: Any) -> Upload:
+        """Remember a checkpoint whose state is that of this step and that is complete later."""
+        upload = Upload(place, self.steps)
+        self.uploads.add(upload)
+        return upload
+
+    def follow_upload(self, upload: Upload, future: Any) -> None:
+        """Know when it is complete; one that failed never is."""
+        try:
+            future.add_done_callback(functools.partial(self._uploaded, upload))
+        except Exception as error:  # noqa: BLE001 - never into training
+            self.uploads.discard(upload)
+            self.failed("follow_upload", error)
+
+    def uploading(self, place: Any) -> bool:
+        """Whether a save is the background's half of one that was begun."""
+        here = threading.get_ident() == self.thread
+        return not here and any(each.place == place for each in list(self.uploads))
+
+    def _uploaded(self, upload: Upload, future: Any) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.wrote(upload.place, 0, step=upload.step, upload=True)
+        self.uploads.discard(upload)
+
+    def _await_upload(self) -> None:
+        """Training stands still while the checkpoint of this very step is written: a change that
+        waits for it then loses no step."""
+        began, control = time.monotonic_ns(), self.control
+        control[fields.DOING] = 1
+        while control[fields.PARK] and any(each.step == self.steps for each in list(self.uploads)):
+            control[fields.LIFE] = time.monotonic_ns()
+            self.check_lease()
+            time.sleep(0.002)
+        control[fields.DOING] = 0
+        self.since += time.monotonic_ns() - began if self.since else 0
 
     def failed_to_save(self, file: Any, error: BaseException) -> None:
         """Remember where a save failed, and how much was free there: the script may clean up."""
@@ -324,18 +374,21 @@ class Probe:
             self.failed("read", error)
 
     def _announce_saves(self, last: bool = False) -> str | None:
-        """Tell the saves that are due under their final names; return the last one's."""
+        """Tell the saves that are due under their final names; return the last one's.
+
+        An upload of an earlier step is no safe point: the steps since would be lost.
+        """
         told, waiting = None, []
         while self.saves:
             save = self.saves.popleft()
-            path, identity, step, seconds, due = save
+            path, identity, step, seconds, due, upload = save
             if due > self.steps and not last:
                 waiting.append(save)
                 continue
             final = files.final_name(path, identity)
             if final is None:
                 continue
-            told = final
+            told = told if upload and step < self.steps else final
             size = files.size(final)
             self.control[fields.SAVED] = step
             self.sender.told_save(final)

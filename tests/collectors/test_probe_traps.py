@@ -397,3 +397,90 @@ def test_the_control_file_has_the_layout_of_the_protocol(tmp_path: Path) -> None
         job.run(NETWORK + "for (x,) in data(examples=80):\n    learn(x); optimizer.step()\n")
         fields = struct.unpack("<16Q", (tmp_path / "control").read_bytes())
         assert (fields[0], fields[3]) == (2, 10)
+
+
+DCP = NETWORK + (
+    "import os, time, warnings\n"
+    "warnings.simplefilter('ignore')  # it says that this is one process\n"
+    "import torch.distributed.checkpoint as dcp\n"
+    "from torch.distributed.checkpoint import FileSystemWriter\n"
+    "from torch.distributed.checkpoint.state_dict import get_state_dict\n"
+    "class Held(FileSystemWriter):\n"
+    "    def finish(self, metadata, results):\n"
+    "        while not os.path.exists('finish'): time.sleep(0.01)\n"
+    "        super().finish(metadata, results)\n"
+    "def save():\n"
+    "    state = {'m': net.state_dict()}\n"
+    "    return dcp.async_save(state, storage_writer=Held('ckpt'), no_dist=True)\n"
+    "batches = data(examples=8000)\n"
+    "def train(steps):\n"
+    "    for _, (x,) in zip(range(steps), batches):\n"
+    "        learn(x); optimizer.step()\n"
+)
+
+
+def test_the_step_with_which_a_state_dict_is_made_is_none(tmp_path: Path) -> None:
+    script = DCP + (
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "state = dict(zip('mo', get_state_dict(net, optimizer)))\n"
+        "open('made', 'w').close()\n"
+        "while not os.path.exists('finish'): time.sleep(0.01)\n"
+        "train(10)\n"
+    )
+    with worker(tmp_path) as job:
+        job.start(script)
+        job.until_path(tmp_path / "made", seconds=100)
+        assert job.control[3] == 0
+        assert not job.told("stepping")
+        (tmp_path / "finish").touch()
+        job.until(lambda: job.ended, "the script ends")
+        assert job.control[3] == 10
+
+
+def test_a_save_in_the_background_is_told_once_it_is_complete_with_the_step_it_began_at(
+    tmp_path: Path,
+) -> None:
+    script = DCP + (
+        "train(10)\n"
+        "saving = save()\n"
+        "train(20)\n"
+        "open('trained', 'w').close()\n"
+        "saving.result()\n"
+        "train(5)\n"
+    )
+    with worker(tmp_path) as job:
+        job.start(script)
+        job.until_path(tmp_path / "trained", seconds=100)
+        job.listen()
+        assert not job.told("saved")
+        (tmp_path / "finish").touch()
+        job.until(lambda: job.ended, "the script ends")
+        job.listen()
+        assert [told["step"] for told in job.told("saved")] == [10]
+
+
+def test_a_worker_that_is_asked_to_park_waits_for_the_save_of_this_very_step(
+    tmp_path: Path,
+) -> None:
+    script = DCP + (
+        "train(10)\n"
+        "while not os.path.exists('asked'): time.sleep(0.01)\n"
+        "saving = save()\n"
+        "open('saving', 'w').close()\n"
+        "train(20)\n"
+    )
+    with worker(tmp_path) as job:
+        job.start(script)
+        job.until(lambda: job.control[3] == 10, "ten steps", seconds=100)
+        job.control[1] = 1
+        (tmp_path / "asked").touch()
+        job.until_path(tmp_path / "saving", seconds=60)
+        job.listen()
+        assert (job.control[3], job.control[6]) == (10, 0)
+        (tmp_path / "finish").touch()
+        job.until(lambda: job.control[6] == 1, "it parks")
+        assert job.control[3] == 10
+        job.until(lambda: job.told("saved") and job.told("parked"), "both are told")
+        assert job.told("saved")[0]["step"] == job.told("parked")[0]["step"] == 10
+        job.control[1] = 0
+        job.until(lambda: job.ended, "the script ends")
