@@ -17,6 +17,7 @@ SAME_NODE = 3
 #: Failures that are remembered.
 REMEMBERED = 16
 #: Kinds that a node may be to blame for; the script's own errors are nobody else's.
+_OF_SCRIPTS = frozenset({FailureKind.CODE, FailureKind.DEVICE_MEMORY})
 _OF_NODES = frozenset(
     {
         FailureKind.DEVICE,
@@ -81,8 +82,9 @@ def consequence(
     last = history[-1]
     if _repeats(history):
         bug = f"{last.signature} failed {SAME_BUG} times at step {last.step}"
+        batch = ", with this batch" if last.kind is FailureKind.DEVICE_MEMORY else ""
         return Consequence(
-            give_up=f"{bug}; another restart would fail there, too",
+            give_up=f"{bug}; another restart would fail there, too{batch}",
             told="the job ends: the same error came twice at the same step",
         )
     if last.kind is FailureKind.NODE:
@@ -100,10 +102,11 @@ def consequence(
 
 
 def _repeats(history: Sequence[Occurrence]) -> bool:
-    """Whether the newest failures are one bug at one step that had been made before."""
+    """Whether the newest failures are one bug at one step, or one lack of device memory, that had
+    been made before."""
     alike = history[-SAME_BUG:]
     last = alike[-1]
-    known = last.kind is FailureKind.CODE and last.signature and last.step
+    known = last.kind in _OF_SCRIPTS and last.signature and last.step
     return bool(known) and len(alike) == SAME_BUG and len({_bug(each) for each in alike}) == 1
 
 

@@ -221,6 +221,11 @@ def test_a_bug_at_its_step_again_ends_the_job() -> None:
     assert told.give_up.startswith("KeyError at t.py:1 failed 2 times at step 12")
 
 
+def test_device_memory_that_was_short_at_its_step_again_ends_the_job() -> None:
+    short = bug(12, kind=FailureKind.DEVICE_MEMORY)
+    assert consequence([short, short], spare=True).give_up.endswith("too, with this batch")
+
+
 @pytest.mark.parametrize(
     "before",
     [
