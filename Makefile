@@ -5,11 +5,12 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
 	@echo "make test-cluster  the Kubernetes suite on the cluster that BRAIN_TEST_KUBECONFIG names"
+	@echo "make test-gpu  what only a card can prove (8 minutes; PYTHON= an interpreter to use as it is, PART='forked killed')"
 	@echo "make check   lint, types, import contracts, doctests"
 	@echo "make conformance  torchrun and brain-run side by side, every case live (needs torch)"
 	@echo "make corpus  training programs by others, run, killed, resized and stopped beside torchrun (40 minutes; FULL=1 ONLY=accelerate)"
@@ -42,6 +43,15 @@ test: $(READY)
 
 test-cluster: $(READY)
 	$(BIN)/python -m tests.kubernetes.real
+
+# A PYTHON that somebody names is used as it is, and nothing is installed.
+ifeq ($(origin PYTHON),file)
+test-gpu: $(READY)
+	$(BIN)/python -m tests.gpu $(PART)
+else
+test-gpu:
+	$(PYTHON) -m tests.gpu $(PART)
+endif
 
 check: $(READY)
 	$(BIN)/ruff check .
