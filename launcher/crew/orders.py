@@ -16,7 +16,7 @@ from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.crew import room
 from launcher.crew.standstill import Standstill
-from launcher.crew.staying import PARTING_SECONDS, Staying, rank_in
+from launcher.crew.staying import FAILING_SECONDS, Staying, rank_in
 from launcher.crew.telling import Telling, grace_told
 from launcher.data.door import Door
 from launcher.extras import events
@@ -195,7 +195,7 @@ class Crew:
     def let_go(self) -> None:
         """No lease comes any more; workers that have no place in the world have time to end."""
         if self._workers is not None and self._workers.world.lease_seconds:
-            seconds = self.config.grace_seconds + PARTING_SECONDS + KILL_SECONDS
+            seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
 
     async def end(self) -> None:
@@ -261,8 +261,8 @@ class Crew:
         if grace_seconds:
             by_hand = self.config.replica_directory is None
             self._say(grace_told(self.signum, grace_seconds, by_hand=by_hand))
-        await self.staying.let_end(workers)
-        self.exits = await workers.stop(grace_seconds, signum=self.signum)
+        left_seconds = await self.staying.let_end(workers, grace_seconds)
+        self.exits = await workers.stop(left_seconds, signum=self.signum)
         self._stopping = False
         if lost:
             await self._memory.breakpoint()

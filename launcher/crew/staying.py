@@ -12,8 +12,8 @@ from launcher.processes.environment import world_environment, world_place
 from launcher.processes.sessions import Message
 from launcher.workers import Workers
 
-#: Seconds that workers may take to end which have no place in the next world.
-PARTING_SECONDS = 5.0
+#: Seconds that workers which have failed may take to say why and end.
+FAILING_SECONDS = 5.0
 #: Seconds between looks at them.
 _LOOK_SECONDS = 0.005
 
@@ -100,15 +100,19 @@ class Staying:
             case frames.Agree(epoch=epoch, step=step):  # newcomers make no step before
                 self._tell(frames.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
 
-    async def let_end(self, workers: Workers) -> None:
-        """Those that end by themselves get the time: they leave, or have failed and say why."""
+    async def let_end(self, workers: Workers, grace_seconds: float) -> float:
+        """Those that end by themselves get the time: they leave, and may save as they do, or have
+        failed and say why. Returns what is left of their grace."""
         count = len(workers.pids) if self.parting else self.failing
         if self.parting and workers.sessions is not None:
             workers.sessions.tell("go")
-        until = time.monotonic() + PARTING_SECONDS
+        began = time.monotonic()
+        until = began + (grace_seconds if self.parting else FAILING_SECONDS)
         while len(workers.exits) < count and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
+        left = began + grace_seconds - time.monotonic() if self.parting else grace_seconds
         self.parting, self.failing = False, 0
+        return max(0.0, left)
 
     def _posted(self, post: frames.Post) -> None:
         """Pass on what another member of a world told; who says hello later hears it then."""

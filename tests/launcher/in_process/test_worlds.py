@@ -47,6 +47,16 @@ def same_everywhere(stage: Stage) -> None:
         torch.testing.assert_close(values(next(iter(by_step[step]))), expected)
 
 
+@pytest.mark.timeout(900)
+def test_a_process_that_leaves_has_the_grace_to_save(tmp_path: Path) -> None:
+    with staged(tmp_path, 2) as stage:
+        members = stage.world(2)
+        (tmp_path / "steps" / "slow").touch()
+        stage.agents[1].send_signal(signal.SIGTERM)
+        assert stage.agents[1].wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert (tmp_path / "steps" / f"left-{members[1]}").exists()
+
+
 @pytest.mark.timeout(1800)
 def test_processes_stay_while_others_join_leave_fail_hang_and_die(tmp_path: Path) -> None:
     with staged(tmp_path, 2) as stage:

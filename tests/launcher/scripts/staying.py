@@ -2,6 +2,7 @@
 
 Lines of ``$STAYING/<pid>``: rank, world size, epoch of the world, steps, and the parameters as
 hexadecimal. ``$STAYING/fail-<rank>`` asks a rank to fail; ``$STAYING/end`` ends after that step.
+With ``$STAYING/slow`` a process takes 10 s to end, and leaves ``$STAYING/left-<pid>``.
 """
 
 import os
@@ -47,5 +48,15 @@ def end() -> int:
         return int(file.read() or 10**9)
 
 
+def leave() -> None:
+    """Take as long to end as a save does, where that is asked for, and tell of its end."""
+    if os.path.exists(f"{PLACE}/slow"):
+        time.sleep(10)
+        open(f"{PLACE}/left-{os.getpid()}", "w").close()
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        leave()
