@@ -239,6 +239,17 @@ LOGS = {
     "open end to the console": _behave("prints", "open end"),
 }
 
+#: Scripts that do what they should not.
+MISBEHAVES = {
+    "seeds wrongly": _behave("seeds wrongly"),
+    "changes directory and environment": _behave("moves", flags=TWO),
+    "closes what it does not own": _behave("forgets"),
+    "forks by hand": _behave("leaves a fork"),
+    "a thread exits": _behave("ends in a thread", "exits"),
+    "a thread leaves": _behave("ends in a thread", "leaves"),
+    "a thread raises": _behave("ends in a thread", "raises"),
+}
+
 #: ``BRAIN_OFF=1``, which torchrun does not know: nothing may differ, exit codes neither.
 _OFF = {"BRAIN_OFF": "1"}
 SWITCHED_OFF = {
@@ -273,4 +284,6 @@ NODES = {
     ),
 }
 
-CASES: dict[str, Case] = SIGHTS | WORDS | PROCESSES | ENDS | LOGS | SWITCHED_OFF | NODES
+CASES: dict[str, Case] = (
+    SIGHTS | WORDS | PROCESSES | ENDS | LOGS | MISBEHAVES | SWITCHED_OFF | NODES
+)

@@ -208,7 +208,54 @@ def prints(what: str) -> None:
         print("first\nno end", end="")
 
 
+def seeds_wrongly() -> None:
+    random.seed("no number")
+    say(f"{random.random()}")
+    try:
+        random.seed([])  # type: ignore[arg-type]
+    except TypeError as refused:
+        say(f"{refused}")
+
+
+def moves() -> None:
+    os.chdir("/")
+    os.environ.clear()
+    say(f"{os.getcwd()} {sorted(os.environ)}")
+
+
+def forgets() -> None:
+    """Closes what it does not own."""
+    os.closerange(3, 4096)
+    with open("/dev/null") as first:
+        say(f"{first.fileno()}")
+    os.close(0)
+
+
+def leaves_a_fork() -> None:
+    """A child that ends with a code of its own."""
+    if os.fork() == 0:
+        time.sleep(0.5)
+        say("child")
+        os._exit(3)
+    say("parent")
+    say(f"{os.waitstatus_to_exitcode(os.wait()[1])}")
+
+
+def ends_in_a_thread(how: str) -> None:
+    """Not where the main thread is."""
+    acts = {"exits": lambda: sys.exit(5), "leaves": lambda: os._exit(1), "raises": raises}
+    thread = threading.Thread(target=acts[how], name="other")
+    thread.start()
+    thread.join()
+    say("main thread goes on")
+
+
 ACTS = {
+    "seeds wrongly": seeds_wrongly,
+    "moves": moves,
+    "forgets": forgets,
+    "leaves a fork": leaves_a_fork,
+    "ends in a thread": ends_in_a_thread,
     "interpreter": interpreter,
     "chance": chance,
     "ends": ends,
