@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 
 from brain import estimates, lifecycle, sharing
 from brain.errors import Conflict, Unavailable, Undetermined
+from brain.lifecycle.distribution import Evidence, distribution, revert
 from brain.lifecycle.scores import score
 from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
@@ -281,7 +282,7 @@ def follow(
         case PlanState.APPLYING if plan:
             lifecycle.settle(tx, plan, settings=settings, now=now)
         case PlanState.APPLIED if plan:
-            verify(tx, plan, sight, settings, now)
+            verify(tx, job, plan, sight, settings, now)
 
 
 def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
@@ -297,10 +298,22 @@ def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
 
 
 def verify(
-    tx: Transaction, plan: ScalePlan, sight: Sight, settings: Settings, now: datetime
+    tx: Transaction,
+    job: Job,
+    plan: ScalePlan,
+    sight: Sight,
+    settings: Settings,
+    now: datetime,
 ) -> None:
     """Compare what an applied plan promised with what its world achieves, once that is known."""
     waited = (now - plan.updated_at).total_seconds()
+    if plan.target.replicas > plan.current.replicas:
+        found = distribution(tx, job, sight, now)
+        if found is Evidence.COPIES:
+            revert(tx, job, plan, sight, settings=settings, now=now)
+            return
+        if found is Evidence.COPIES_SO_FAR and waited < settings.verify_seconds:
+            return
     if isinstance(sight.present, Point) and sight.present.replicas == plan.target.replicas:
         measured = sight.present.measured
         lifecycle.judge(tx, plan, measured, unit=sight.unit, settings=settings, now=now)

@@ -51,6 +51,7 @@ COLUMNS = (
     metavar="SECONDS",
     help="How long the script may save once it is asked to end; default: 30.",
 )
+@click.option("--independent", is_flag=True, help="Replicas are meant to do work of their own.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the workers.")
 @dry_run_option
 @output.output_option
@@ -124,6 +125,7 @@ def document_of(
     checkpoint: str | None,
     env: tuple[str, ...],
     grace: float | None = None,
+    independent: bool = False,
 ) -> dict[str, Any]:
     """Build the document that a command line stands for."""
     low, _, high = replicas.partition(":")
@@ -141,6 +143,8 @@ def document_of(
         document["policy"] = {"mode": policy}
     if checkpoint:
         document["checkpoint"] = {"path": checkpoint}
+    if independent:
+        document["independent"] = True
     if grace is not None:
         document.setdefault("checkpoint", {})["graceSeconds"] = grace
     return document

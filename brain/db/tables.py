@@ -171,6 +171,7 @@ throughput_samples = _samples(
     sa.Column("gns_big_batch", sa.BigInteger),
     sa.Column("gns_big_square", sa.Double),
     sa.Column("gns_unavailable", sa.String),
+    sa.Column("met", sa.Boolean),
 )
 
 save_samples = _samples(

@@ -316,10 +316,11 @@ def undoing(
     settings: Settings,
     now: datetime,
     by: str = BRAIN,
+    code: str = "rollback",
 ) -> ScalePlan:
     """The plan that undoes ``plan``; it promises what was measured before."""
     explanation = Explanation(
-        code="rollback", reason=reason, next_step="It begins at the next safe point."
+        code=code, reason=reason, next_step="It begins at the next safe point."
     )
     return draft(
         tx,

@@ -145,7 +145,7 @@ def of_world(
         since = now - timedelta(seconds=seconds)
         since = since if asked is None else max(since, begun)
         samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
-        found = achieved(samples, settings)
+        found = achieved(samples, settings, independent=job.document.independent)
         if isinstance(found, Point) or since <= begun:
             break
     return samples, found
@@ -159,11 +159,16 @@ def _foretold(
     return kept[0] if kept else foretell(present, stored, terms=terms, history=taught)
 
 
-def achieved(samples: Sequence[ThroughputSample], settings: Settings) -> Point | Undetermined:
+def achieved(
+    samples: Sequence[ThroughputSample], settings: Settings, *, independent: bool = False
+) -> Point | Undetermined:
     """What a world achieves by samples of it, or why that cannot be said."""
     try:
         return measure(
-            samples, minimum_steps=settings.minimum_steps, spread_limit=settings.spread_limit
+            samples,
+            minimum_steps=settings.minimum_steps,
+            spread_limit=settings.spread_limit,
+            independent=independent,
         )
     except Undetermined as unknown:
         return unknown

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
@@ -87,6 +88,7 @@ def situate(
         end_declared=rest.declared,
         remaining_basis=rest.basis,
         limits=limits(job, sight, worlds, settings, now),
+        not_distributed=not_distributed(tx, job, sight, plans, now),
         straggler=_straggler(sight.samples),
         slow=_slow_node(tx, job, sight, now),
         device_examples=_device_examples(sight, uses),

@@ -95,7 +95,11 @@ def made(points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
 
 
 def measure(
-    samples: Sequence[ThroughputSample], *, minimum_steps: int, spread_limit: float
+    samples: Sequence[ThroughputSample],
+    *,
+    minimum_steps: int,
+    spread_limit: float,
+    independent: bool = False,
 ) -> Point:
     """Summarise the training samples of one world.
 
@@ -103,6 +107,7 @@ def measure(
         samples: Of one job and one epoch, in any order and phase.
         minimum_steps: Optimizer steps that every rank must have made.
         spread_limit: Largest relative standard error of the median that still counts.
+        independent: Workers are meant to do work of their own, so examples of all count.
 
     Raises:
         Undetermined: too few steps or ranks, or too scattered; it says what to wait for.
@@ -131,7 +136,7 @@ def measure(
         nodes=newest.nodes,
         accumulation=newest.accumulation,
         accelerator=newest.accelerator,
-        examples_per_step=_examples_per_step(ranks),
+        examples_per_step=_examples_per_step(ranks, copies=not independent and copies(training)),
         step_seconds=step_seconds,
         relative_error=error,
         steps=min(sum(sample.steps for sample in of) for of in ranks.values()),
@@ -225,13 +230,26 @@ def _expect_enough(
         )
 
 
-def _examples_per_step(ranks: Mapping[int, Sequence[ThroughputSample]]) -> float | None:
-    """Sum over ranks of the usual local batch: a shorter last batch of an epoch does not count."""
-    total = 0.0
+def copies(samples: Sequence[ThroughputSample]) -> bool:
+    """Whether every rank of a world of several says that it met nobody: all do the same work."""
+    newest = {sample.place.rank: sample for sample in samples}
+    processes = max((sample.processes for sample in newest.values()), default=1)
+    told = [sample.met for sample in newest.values()]
+    return processes > 1 and len(told) >= processes and all(met is False for met in told)
+
+
+def _examples_per_step(
+    ranks: Mapping[int, Sequence[ThroughputSample]], *, copies: bool
+) -> float | None:
+    """Sum over ranks of the usual local batch: a shorter last batch of an epoch does not count.
+
+    Where all ranks do the same work, an example counts once.
+    """
+    each = []
     for samples in ranks.values():
         if any(sample.local_batch is None for sample in samples):
             return None
         batches = [(sample.local_batch or 0) * sample.accumulation for sample in samples]
         weights = [sample.steps for sample in samples]
-        total += weighted_median(np.array(batches, float), np.array(weights, float))
-    return total
+        each.append(weighted_median(np.array(batches, float), np.array(weights, float)))
+    return max(each) if copies else sum(each, 0.0)

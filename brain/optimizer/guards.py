@@ -13,6 +13,8 @@ from brain.typeset import count, duration, resize
 
 #: Changes by Brain's own advice that a job bears within an hour.
 MOST_CHANGES = 4
+#: Code of the hold, and of the plan that undid a growth, where replicas are copies.
+NOT_DISTRIBUTED = "not-distributed"
 #: Code of the hold that only looks, because nobody looked for long.
 RETURNED = "returned"
 #: Restarts' worth of time for which a job is left alone after a change; on its way up it only
@@ -76,6 +78,22 @@ def under_way(situation: Situation) -> Hold | None:
         reason=f"{what} {said}",
         short=f"plan {plan.generation} comes first",
         next_step=next_step,
+    )
+
+
+def undistributed(situation: Situation) -> Hold | None:
+    """Replicas that know nothing of each other do the same work and write the same files."""
+    if situation.not_distributed is None:
+        return None
+    return Hold(
+        code=NOT_DISTRIBUTED,
+        reason=situation.not_distributed,
+        short="its replicas would be copies of one program",
+        next_step=(
+            "Let the script join a process group (torch.distributed, accelerate, Lightning …) and "
+            "submit it again; or say `independent: true` where replicas are meant to do work of "
+            "their own."
+        ),
     )
 
 
@@ -227,6 +245,7 @@ ALL = (
     left_to_people,
     not_running,
     under_way,
+    undistributed,
     rigid,
     stale,
     degraded,

@@ -99,6 +99,8 @@ class Situation:
     limits: Limits | None = None
     #: Sizes that fell short lately.
     disappointed: frozenset[int] = frozenset()
+    #: Why its replicas are no job of several, in one sentence; None where nothing says so.
+    not_distributed: str | None = None
     #: A rank that is slower than its peers, in one sentence.
     straggler: str | None = None
     #: The node of that rank, where it was the slowest for minutes on end.

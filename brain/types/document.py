@@ -132,6 +132,9 @@ class JobDocument:
     #: Where the command runs; the submitter's directory when sent by the command line.
     directory: str | None = None
     replicas: Bounds = Bounds()
+    #: Replicas are meant to do work of their own: whether they meet is not judged, and their
+    #: examples add up.
+    independent: bool = False
     processes_per_replica: int = 1
     #: Reserved by each replica.
     resources: Resources = Resources(cpu_millis=1000)

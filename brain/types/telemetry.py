@@ -83,6 +83,9 @@ class ThroughputSample:
     gns_big_square: float | None = None
     #: Why gradients cannot be compared; None where they are, or where that is not known yet.
     gns_unavailable: str | None = None
+    #: Whether this worker met another one so far: a process group of several, a session or a shard
+    #: of ours, a peer by MPI or Horovod. None where an older probe does not tell.
+    met: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

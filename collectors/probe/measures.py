@@ -21,12 +21,12 @@ def samples(measured: tuple[Any, ...]) -> list[Any]:
     """What was handed over, as (kind, monotonic nanoseconds, fields)."""
     if measured[0] == "save":
         return [measured]
-    _, at_ns, step, window, gradients = measured
+    _, at_ns, step, window, gradients, met = measured
     phases: dict[int, list[Any]] = {}
     for entry in window:
         phases.setdefault(entry[0], []).append(entry)
     found = [
-        ("throughput", at_ns, dict(_summary(entries), phase=PHASES[phase], step=step))
+        ("throughput", at_ns, dict(_summary(entries), phase=PHASES[phase], step=step, met=met))
         for phase, entries in sorted(phases.items(), reverse=True)
     ]
     # The last one is of training where any is.

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 
-from . import fields, files, measures
+from . import fields, files, measures, peers
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
@@ -54,6 +54,8 @@ class Probe:
         self.steps = 0
         # No step was completed in the present world.
         self.fresh = True
+        # Another worker was met; a group that was ended later was one all the same.
+        self.met = False
         # The step: that of the optimizer with most parameters.
         self.main = 0
         self.main_size = -1
@@ -101,6 +103,7 @@ class Probe:
             self.sender.flush_window()
             self.config = dict(self.config, **place)
             self.rank, self.processes = rank, processes
+            self.met = self.met or processes > 1
             self.control[fields.FIRST] = 0
             self.fresh = True
         except Exception as error:  # noqa: BLE001 - never into training
@@ -224,6 +227,7 @@ class Probe:
 
     def _first(self, now: int) -> None:
         self.fresh = False
+        self.met = self.met or peers.met()
         self.control[fields.FIRST] = now
         self.sender.tell("stepping")
         if not self.thread:
@@ -233,7 +237,8 @@ class Probe:
     def _close_window(self, now: int) -> None:
         if self.window:
             told = self.gradients.told()
-            self.sender.hand(("steps", now, self.steps, self.window, told))
+            self.met = self.met or peers.met()
+            self.sender.hand(("steps", now, self.steps, self.window, told, self.met))
             self.window = []
         self.opened = now
 

@@ -408,3 +408,8 @@ def test_sampling_is_as_rare_as_its_cost_demands(cost_ns: int, step_ns: int, eve
     gradients.opened = (1000, time.monotonic_ns() - steps * step_ns)
     gradients._pace()
     assert gradients.every == every
+
+
+def test_workers_of_a_process_group_met_each_other_even_once_it_is_gone(tmp_path: Path) -> None:
+    workers = trained(tmp_path, PLAIN + "for (x,) in data(20):\n    optimizer.step()\n")
+    assert {window.met for each in workers for window in each.windows} == {True}

@@ -89,7 +89,8 @@ class Seen:
     def _achieved(self, settings: Settings) -> Measured | Undetermined | None:
         if not self.stepping or self._world is None:
             return None
-        found = achieved(self._recent, settings)
+        alone = self._job.document.independent
+        found = achieved(self._recent, settings, independent=alone)
         if isinstance(found, Undetermined) and self._recent:
             tx, job, world = self._tx, self._job, self._world
             _, found = of_world(tx, job, world, settings=settings, now=self._now)

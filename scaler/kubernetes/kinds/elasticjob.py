@@ -186,6 +186,9 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     accelerator: Text | None = None
     #: Class in the sharing of a pool, from -8 to 8; each step counts fourfold.
     priority: Annotated[int, Meta(ge=-8, le=8)] | None = None
+    #: True: replicas are meant to do work of their own. Else those that know nothing of each other
+    #: are taken back to one.
+    independent: bool = False
     #: Who acts: `brain`; `dlrover` (Brain only advises); anything else is left alone.
     managed_by: Name = "brain"
     #: Seconds after which a finished job is deleted, with its pods and plans; never without it.

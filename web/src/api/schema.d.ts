@@ -1759,6 +1759,7 @@ export interface components {
             /**
              * @default {
              *       "every": null,
+             *       "graceSeconds": null,
              *       "memory": false,
              *       "path": null,
              *       "signal": null
@@ -1794,6 +1795,11 @@ export interface components {
              * @default null
              */
             image: string | null;
+            /**
+             * Independent
+             * @default false
+             */
+            independent: boolean;
             /** Name */
             name: string;
             /** @default single-job */
@@ -3258,6 +3264,11 @@ export interface components {
              * Format: date-time
              */
             measured_at: string;
+            /**
+             * Met
+             * @default null
+             */
+            met: boolean | null;
             /** Nodes */
             nodes: number;
             phase: components["schemas"]["Phase"];

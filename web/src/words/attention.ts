@@ -21,7 +21,7 @@ export const address = (job: JobView): string =>
 const NEWS = 24 * 3_600_000;
 
 /** Codes of holds that only a person can end. */
-const MENDABLE = new Set(["no-checkpoint"]);
+const MENDABLE = new Set(["no-checkpoint", "not-distributed"]);
 
 /** What only a person can mend of a cluster's object. */
 const CLUSTER = ["NeverFits", "QuotaExceeded", "ImageCannotBePulled", "ForbiddenByCluster", "ManagedElsewhere", "RefusedByBrain", "Invalid"];

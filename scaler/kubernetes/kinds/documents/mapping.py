@@ -80,6 +80,7 @@ def job_document(job: ElasticJob) -> JobDocument:
         deadline=spec.deadline,
         restarts=_restarts(job, launch),
         priority=spec.priority or 0,
+        independent=spec.independent,
         optimize_mode=_optimize_mode(job, role),
         policy=_same(spec.policy, Policy),
     )
@@ -248,7 +249,7 @@ def _declared(document: JobDocument) -> dict[str, Any]:
     same = "parallelism batch checkpoint epochs steps budget deadline restarts priority policy"
     return {
         name: _without_nothing(plain[name])
-        for name in (*same.split(), "accelerator")
+        for name in (*same.split(), "accelerator", "independent")
         if plain.get(name) != default.get(name)
     }
 

@@ -1,0 +1,118 @@
+"""Whether the replicas of a world are one job, or copies of a program that knows no other worker.
+
+Copies write the same checkpoint and train the same examples: a growth only wastes replicas. One
+replica proves nothing, since scripts usually form a process group only where there are several.
+So the first growth is the test.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from brain.lifecycle.plans import ROLLBACK, change, instead, undoing
+from brain.lifecycle.records import happened, move_plan
+from brain.lifecycle.sight import WINDOWS_SECONDS, Sight
+from brain.models.fitting import copies
+from brain.optimizer.guards import NOT_DISTRIBUTED
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job
+from brain.types.plan import Outcome, PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.telemetry import SaveSample, ThroughputSample
+from brain.typeset import count
+
+#: Steps after which a worker that has met nobody is expected to meet nobody.
+LEAST_STEPS = 10
+
+_HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
+
+
+class Evidence(Enum):
+    """What the workers of a world say of each other."""
+
+    #: One replica, a worker that met another, or one that does not tell: nothing is concluded.
+    NONE = auto()
+    #: Nobody met anybody so far.
+    COPIES_SO_FAR = auto()
+    #: Nobody had met anybody by the first save after every rank had made ten steps.
+    COPIES = auto()
+
+
+def evidence(samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]) -> Evidence:
+    """Judge by samples and saves of one world, oldest first."""
+    if not copies(samples) or samples[-1].replicas < 2:
+        return Evidence.NONE
+    trained: dict[int, datetime] = {}
+    ranks: dict[int, list[ThroughputSample]] = defaultdict(list)
+    for sample in samples:
+        ranks[sample.place.rank].append(sample)
+        if sample.step >= LEAST_STEPS:
+            trained.setdefault(sample.place.rank, sample.measured_at)
+    if len(trained) < len(ranks):
+        return Evidence.COPIES_SO_FAR
+    since = max(trained.values())
+    saved = any(save.measured_at >= since for save in saves)
+    return Evidence.COPIES if saved else Evidence.COPIES_SO_FAR
+
+
+def distribution(tx: Transaction, job: Job, sight: Sight, now: datetime) -> Evidence:
+    """Judge the present world of a job."""
+    world = sight.world
+    if job.document.independent or world is None or not copies(sight.samples):
+        return Evidence.NONE
+    since = max(world.formed_at, now - timedelta(seconds=WINDOWS_SECONDS[-1]))
+    samples = tx.telemetry.throughput(job.id, since=since, epoch=world.epoch)
+    saves = [s for s in tx.telemetry.saves(job.id, since=since) if s.place.epoch == world.epoch]
+    return evidence(samples, saves)
+
+
+def not_distributed(
+    tx: Transaction, job: Job, sight: Sight, plans: Sequence[ScalePlan], now: datetime
+) -> str | None:
+    """Why a job is not to grow, in one sentence, by its present world or by an earlier growth.
+
+    The memory is the plan that undid that growth. It ends with the job: who mended the script
+    submits it again.
+    """
+    if job.document.independent:
+        return None
+    if distribution(tx, job, sight, now) is Evidence.COPIES:
+        return _sentence(sight.world.replicas if sight.world else 0)
+    if any(sample.met for sample in sight.samples):
+        return None
+    return next((p.explanation.reason for p in plans if undid_copies(p)), None)
+
+
+def undid_copies(plan: ScalePlan) -> bool:
+    """Whether a plan undid a growth into copies."""
+    return plan.kind is PlanKind.ROLLBACK and plan.explanation.code == NOT_DISTRIBUTED
+
+
+def revert(
+    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, *, settings: Settings, now: datetime
+) -> ScalePlan:
+    """Undo Brain's own growth into copies; return the plan that is undone.
+
+    What a person asked for stays, as with every verdict.
+    """
+    why = _sentence(plan.target.replicas)
+    outcome: Outcome = replace(
+        plan.outcome, measured=sight.now, verdict=Verdict.FELL_SHORT, detail=why
+    )
+    if plan.kind is not PlanKind.RESIZE:
+        return move_plan(tx, plan, PlanState.VERIFIED, why, now, outcome=outcome)
+    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, why, now, outcome=outcome)
+    reason = f"{change(plan)} is undone: {why}"
+    back = undoing(tx, job, plan, reason, settings=settings, now=now, code=NOT_DISTRIBUTED)
+    happened(tx, "job.not-distributed", reason, job=job.id, now=now, subject=plan.generation)
+    instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
+    return plan
+
+
+def _sentence(replicas: int) -> str:
+    return (
+        f"{count(replicas, 'replica')} are copies of one program, since their workers met nobody "
+        f"by their first save ({_HOW})"
+    )

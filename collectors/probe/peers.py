@@ -1,0 +1,59 @@
+"""Whether this worker met another one: what tells a job of several from several copies of one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Sizes of a world that another launcher made, by which its libraries find their peers.
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD_SIZE")
+
+
+def met() -> bool:
+    """Whether anything in this process is connected with another worker now.
+
+    Nothing is imported for it and nothing is asked over a network: libraries that the script did
+    not import have connected nobody.
+    """
+    return _launched() or _grouped() or _divided() or _of_mpi() or _of_horovod()
+
+
+def _launched() -> bool:
+    sizes = (os.environ.get(name, "") for name in LAUNCHERS)
+    return any(size.isdigit() and int(size) > 1 for size in sizes)
+
+
+def _grouped() -> bool:
+    """A process group of torch with others in it, or an agent of its RPC."""
+    dist: Any = sys.modules.get("torch.distributed")
+    initialized = getattr(dist, "is_initialized", None)
+    if initialized is not None and initialized() and dist.get_world_size() > 1:
+        return True
+    rpc: Any = sys.modules.get("torch.distributed.rpc.api")
+    connected = getattr(rpc, "_is_current_rpc_agent_set", None)
+    return bool(connected is not None and connected())
+
+
+def _divided() -> bool:
+    """Shards of ``launcher.data``, which the coordinator divides among all workers."""
+    client: Any = getattr(sys.modules.get("launcher.data.client"), "client", None)
+    return client is not None and client.cache_info().currsize > 0
+
+
+def _of_mpi() -> bool:
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return False
+    return int(mpi.COMM_WORLD.Get_size()) > 1
+
+
+def _of_horovod() -> bool:
+    for name in ("horovod.torch", "horovod.tensorflow"):
+        horovod: Any = sys.modules.get(name)
+        if horovod is not None and horovod.is_initialized() and horovod.size() > 1:
+            return True
+    return False
