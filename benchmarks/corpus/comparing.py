@@ -50,7 +50,7 @@ def _exit_codes(event: str, theirs: Seen, ours: Seen) -> list[str]:
 
 
 def _loads(program: Program, event: str, ours: Seen) -> list[str]:
-    if event == "plain" or not program.resumes or any(ours.resumed):
+    if event == "plain" or not (program.resumes and ours.disturbed) or any(ours.resumed):
         return []
     return ["no checkpoint was loaded"]
 

@@ -276,4 +276,6 @@ def _environment(work: Path, programs: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # Without it no join succeeds under torchrun 2.13: `wait timeout … MASTER_ADDR` after 60 s.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
