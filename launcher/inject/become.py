@@ -90,6 +90,8 @@ class Place:
         self.before = dict(os.environ)
         #: Renew what a fork shares with others and a fresh interpreter makes for itself.
         self.renew: "Callable[[], None]" = lambda: None
+        #: Print what imports printed before the fork.
+        self.print: "Callable[[], None]" = lambda: None
         self.ending = Ending()
         atexit.register(self.ending.last)  # before all others, so that it is called after them
 
@@ -162,6 +164,7 @@ class Worker:
             execute(spec["argv"], environment)
         self.imported = _replace_environment(environment, self.place.before)
         self.place.renew()
+        self.place.print()
         _renew_streams()
         sys.argv = [spec["target"], *spec["arguments"]]
         if hasattr(sys, "orig_argv"):
@@ -230,6 +233,24 @@ class Worker:
         _forget_file(names)
         sys.argv[0] = "-c"
         exec(compile(self.spec["target"] + "\n", "<string>", "exec", dont_inherit=True), names)
+
+
+def pose(place: Place, spec: "dict[str, Any]") -> None:
+    """Before imports: show them the command line and the ``__main__`` of the worker."""
+    sys.argv = [spec["target"], *spec["arguments"]]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(spec["argv"])
+    if spec["kind"] == "script":
+        place.names["__file__"] = os.path.join(os.getcwd(), spec["target"])
+        return
+    _forget_file(place.names)
+    sys.argv[0] = "-c"
+    if spec["kind"] == "module":
+        parts = os.path.join(spec["first"] or "", *spec["target"].split("."))
+        paths = [parts + ".py", os.path.join(parts, "__main__.py")]
+        sys.argv[0] = next(filter(os.path.isfile, paths), "-m")
+        if sys.argv[0] != "-m":
+            place.names["__file__"] = sys.argv[0]
 
 
 def begin() -> "dict[str, Any] | None":

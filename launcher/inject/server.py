@@ -30,7 +30,8 @@ SWEEP_SECONDS = 10.0
 #: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
 _NAMES = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK
 ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT
-TORCHELASTIC_ERROR_FILE"""
+TORCHELASTIC_ERROR_FILE TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE
+TORCHELASTIC_SIGNALS_TO_HANDLE ROLE_NAME"""
 PER_RANK = frozenset(_NAMES.encode().split())
 
 
@@ -87,10 +88,11 @@ class Server:
         self.preparing = False
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
+        self.traces: "Any" = None
+        self.printed: "Any" = None
         #: Modules in the script's own directory, and those of them that something stands for here.
         self.own: "frozenset[str]" = frozenset()
         self.hidden: "list[str]" = []
-        self.spy = os.environ._data = Spy(os.environ._data)  # type: ignore[attr-defined]
 
     def serve(self) -> "Any":
         """Answer messages, import between them; returns in a forked worker."""
@@ -113,6 +115,7 @@ class Server:
 
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
         """Import what is wanted, one after the other, and our own that workers will need."""
+        spec = message.get("spec") or {}
         for ours in OURS:
             load(ours)
         if message.get("probe"):
@@ -120,10 +123,12 @@ class Server:
                 load("probe", message["probe"])
             except Exception:  # noqa: BLE001 - the worker tries again and says what is wrong
                 sys.modules.pop("_brain_probe", None)
+        if spec:
+            self.become.pose(self.place, spec)
         if message.get("pace"):
             sys.meta_path.insert(0, Pacer(message["pace"]))
-        if message.get("first") is not None and self.todo:
-            self.own = sys.modules["_brain_shadows"].modules_in(message["first"])
+        if spec.get("first") is not None and self.todo:
+            self.own = sys.modules["_brain_shadows"].modules_in(spec["first"])
             self.look_for_hidden("brain-run")
         # Before anybody can ask for a worker: it would import the same at the same time. What the
         # script is only believed to import, one world is not kept waiting for.
@@ -152,13 +157,18 @@ class Server:
         if pid:
             return self.forked(pid, message, fds)
         waiting = socket.socket(fileno=fds[0])
+        printed = load("traces").Printed()
+        self.place.print = printed.again
+        spec = message["spec"]
+        self.become.pose(self.place, spec)
         for module in message["modules"]:
             try:
-                importlib.import_module(module)
+                with printed.importing():
+                    importlib.import_module(module)
             except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
                 continue
         shadows = sys.modules["_brain_shadows"]
-        own = shadows.modules_in(message["first"]) if message.get("first") is not None else ()
+        own = shadows.modules_in(spec["first"]) if spec["first"] is not None else ()
         if message["modules"] and shadows.hidden(own, self.place.standing):
             os._exit(0)  # a worker that starts by itself finds the script's
         if message.get("cuda") is not None:
@@ -204,8 +214,8 @@ class Server:
             self.become.bind(mine)
             self.connection.close()
             if self.generators is not None:
-                self.place.renew = self.generators.renew
-            os.environ._data = dict(self.spy)  # type: ignore[attr-defined]
+                self.place.renew, self.place.print = self.generators.renew, self.printed.again
+                self.traces.end()
             sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
         return pid
 
@@ -236,10 +246,10 @@ class Server:
             self.loaded.append(module)
             return
         if self.generators is None:
-            self.generators = load("generators").Generators()
-        self.spy.asked = None
+            self.begin()
         try:
-            importlib.import_module(module)
+            with self.printed.importing():
+                importlib.import_module(module)
         except BaseException as cannot:  # noqa: BLE001 - SystemExit too: it is one library's whim
             self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
         else:
@@ -247,20 +257,28 @@ class Server:
         why = unsafe()
         if module.split(".")[0] == "torch":  # known to be the same for all ranks
             self.generators.accept()
+            self.traces.accept()
         else:
-            asked = self.spy.asked
-            why = why or (asked and "it reads %s as it is imported" % asked)
-            why = self.generators.trace() if why is None else why
+            why = why or self.traces.found() or self.generators.trace()
         if why:
-            self.spoiled = {"module": module, "why": why}
+            self.spoiled = {"module": module, "why": why, "origin": origin_of(module)}
         self.look_for_hidden(module)
+
+    def begin(self) -> None:
+        """Before the first import: see and keep what it leaves."""
+        traces = load("traces")
+        content = os.environ._data  # type: ignore[attr-defined]
+        os.environ._data = traces.Environment(content, PER_RANK)  # type: ignore[attr-defined]
+        self.generators = load("generators").Generators()
+        self.printed = traces.Printed()
+        self.traces = traces.Traces()
 
     def look_for_hidden(self, module: str) -> None:
         """Whether a module was imported that the script has of its own, and would come first."""
         self.hidden = sys.modules["_brain_shadows"].hidden(self.own, self.place.standing)
         if self.hidden:
             why = "it imports %s, and the script has one of its own" % self.hidden[0]
-            self.spoiled = {"module": module, "why": why}
+            self.spoiled = {"module": module, "why": why, "origin": ""}
 
     def sweep(self) -> None:
         """Orphans of workers come to us; those that have ended are nobody's any more."""
@@ -293,6 +311,13 @@ def unsafe() -> "str | None":
     return None
 
 
+def origin_of(module: str) -> str:
+    """The file of the library that a module is in; of torch, of the module itself."""
+    name = module if module.split(".")[0] == "torch" else module.split(".")[0]
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return getattr(spec, "origin", None) or ""
+
+
 def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
@@ -308,17 +333,6 @@ def settle() -> None:
     if not pid:
         os._exit(0)
     os.waitpid(pid, 0)
-
-
-class Spy(dict):  # type: ignore[type-arg]
-    """The environment while a module is imported; remembers who asks for a rank."""
-
-    asked: "str | None" = None
-
-    def __getitem__(self, name: "Any") -> "Any":
-        if name in PER_RANK:
-            self.asked = name.decode()
-        return super().__getitem__(name)
 
 
 class Pacer:

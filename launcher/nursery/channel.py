@@ -32,6 +32,8 @@ class Readiness:
     spoiled: tuple[str, str] | None = None
     #: Modules of the script's own that something imported there stands for.
     hidden: tuple[str, ...] = ()
+    #: File of the library that spoiled it; empty where there is none.
+    origin: str = ""
 
 
 class Child:
@@ -108,14 +110,14 @@ class Channel:
         *,
         sure: bool,
         pace: float | None = None,
-        first: str | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> None:
         """Tell what to import: all of it before the first fork where it is ``sure`` to be needed,
-        else the first. ``pace`` is the share of a processor that this may take, ``first`` the
-        directory in which imports of the script look before any other."""
+        else the first. ``pace`` is the share of a processor that this may take, ``spec`` a
+        worker, as far as imports can see it."""
         for at in range(0, len(modules), _NAMES):
             self._send({"do": "want", "modules": modules[at : at + _NAMES]})
-        self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "first": first})
+        self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "spec": spec})
 
     async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
         """Make a worker whose standard streams are ``fds``; raises as ``make``."""
@@ -235,6 +237,7 @@ class Channel:
                         failed=message["failed"],
                         spoiled=spoiled and (spoiled["module"], spoiled["why"]),
                         hidden=tuple(message["hidden"]),
+                        origin=spoiled["origin"] if spoiled else "",
                     )
                 )
             case "counted" if self._asked is not None:

@@ -33,13 +33,28 @@ class Learned:
     text: str = ""
     #: Library -> why its import cannot be shared.
     unsafe: Mapping[str, str] = field(default_factory=dict)
+    #: Library -> its file as it was then: another version has to prove itself anew.
+    stamps: Mapping[str, str] = field(default_factory=dict)
     #: Modules that the script has of its own, and that libraries would have brought along.
     hidden: tuple[str, ...] = ()
 
-    def but(self, module: str, why: str) -> "Learned":
-        """Without what ``module`` belongs to: torch's parts one by one, else the whole library."""
+    def but(self, module: str, why: str, stamp: str = "") -> "Learned":
+        """Without what ``module`` belongs to: torch's parts one by one, else the whole library.
+
+        ``stamp`` is that of the library's file.
+        """
         library = module if module.split(".")[0] == "torch" else module.split(".")[0]
-        return replace(self, unsafe={**self.unsafe, library: why})
+        stamps = {**self.stamps, library: stamp}
+        return replace(self, unsafe={**self.unsafe, library: why}, stamps=stamps)
+
+    def current(self) -> "Learned":
+        """Without verdicts about libraries that are others by now."""
+        kept = {
+            library: why
+            for library, why in self.unsafe.items()
+            if (known := self.stamps.get(library, "")) == stamp(known.rpartition(" ")[0])
+        }
+        return replace(self, unsafe=kept)
 
     def taught(self, report: "Report") -> "Learned":
         """After a script's first step."""
@@ -76,7 +91,7 @@ class Learned:
         return (
             self
             if not self.plain or self.text == text
-            else Learned(unsafe=self.unsafe, hidden=self.hidden)
+            else Learned(unsafe=self.unsafe, stamps=self.stamps, hidden=self.hidden)
         )
 
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
@@ -109,6 +124,14 @@ class Settings:
     names: tuple[str, ...] = ()
 
 
+def stamp(path: str) -> str:
+    """What tells one version of a library from another: its file, and when that was written."""
+    try:
+        return f"{path} {os.stat(path).st_mtime_ns}" if path else ""
+    except OSError:
+        return ""
+
+
 class Memory:
     """The file of one script."""
 
@@ -128,6 +151,7 @@ class Memory:
                 modules=tuple(str(name) for name in content["modules"]),
                 environment={str(k): str(v) for k, v in content["environment"].items()},
                 unsafe={str(k): str(v) for k, v in content["unsafe"].items()},
+                stamps={str(k): str(v) for k, v in content.get("stamps", {}).items()},
                 hidden=tuple(str(name) for name in content.get("hidden", ())),
                 exact=bool(content.get("exact")),
                 plain=str(content.get("plain", "")),
@@ -147,6 +171,7 @@ class Memory:
             "modules": learned.modules,
             "environment": learned.environment,
             "unsafe": learned.unsafe,
+            "stamps": learned.stamps,
             "hidden": learned.hidden,
             "exact": learned.exact,
             "plain": learned.plain,

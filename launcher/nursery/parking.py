@@ -66,12 +66,12 @@ class Parking:
         modules: Sequence[str],
         count: int,
         devices: int | None,
-        first: str | None,
+        spec: Mapping[str, Any],
     ) -> None:
         """``devices``: GPUs on which contexts are made ahead, by turns; None makes none.
-        ``first``: where imports of the script look before they look anywhere else."""
+        ``spec``: a worker, of which imports see the command line."""
         self._channel, self._modules, self._count = channel, modules, count
-        self._first = first
+        self._spec = spec
         self._devices, self._made = devices, 0
         self._waiting: list[Parked] = []
         self._filling: asyncio.Task[None] | None = None
@@ -118,8 +118,12 @@ class Parking:
             device = None if self._devices is None else self._made % self._devices
             self._made += 1
             with theirs:
-                order = {"do": "park", "modules": list(self._modules), "cuda": device}
-                order["first"] = self._first
+                order: dict[str, Any] = {
+                    "do": "park",
+                    "modules": list(self._modules),
+                    "cuda": device,
+                }
+                order |= {"spec": dict(self._spec)}
                 try:
                     child = await self._channel.make(order, [theirs.fileno()])
                 except Unavailable:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from brain.errors import Unavailable
 from launcher.config import LaunchConfig
@@ -29,7 +30,7 @@ _PACE = 0.5
 #: A second server is not worth it for fewer modules than this.
 _WORTHWHILE = 20
 #: Servers that are started anew without an unsafe library, before nothing is imported ahead.
-_TRIES = 6
+_TRIES = 10
 #: Seconds after which a server that makes no worker hangs: one that imports is waited for before.
 _PATIENCE_SECONDS = 60.0
 
@@ -194,7 +195,7 @@ class Nursery:
 
     def _recalled(self) -> Learned:
         known = self._memory.recall() if self.learns else None
-        return Learned() if known is None else known.for_text(self._text())
+        return Learned() if known is None else known.current().for_text(self._text())
 
     def _modules(self) -> tuple[str, ...]:
         if self._command is None or self._config.preload == "none":
@@ -205,6 +206,11 @@ class Nursery:
             return self._learned.preload(TORCH if "torch" in self._learned.modules else ())
         source = commands.source_of(self._command, self._config.directory)
         return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
+
+    def _spec(self) -> Mapping[str, Any]:
+        """A worker, as far as imports can see it."""
+        argv = [*self._config.entrypoint.argv]
+        return starting.spec_of(self._config, self._command, argv, {})
 
     def _start(self, pace: float | None = None, *, empty: bool = False) -> Channel | None:
         try:
@@ -218,7 +224,7 @@ class Nursery:
             channel.open((), probe, sure=False, pace=pace)
         else:
             sure = bool(self._learned.modules)
-            channel.open(self._modules(), probe, sure=sure, pace=pace, first=self._first)
+            channel.open(self._modules(), probe, sure=sure, pace=pace, spec=self._spec())
         return channel
 
     async def _tend(self) -> Readiness:
@@ -233,11 +239,11 @@ class Nursery:
                 self._hide(found)
                 self._replace(self._start(empty=True))
                 return Readiness()
-            self._exclude(*found.spoiled)
+            self._exclude(*found.spoiled, found.origin)
             if found.spoiled[0] == "torch":
                 return await self._park()
             self._replace(self._start())
-        self._learned = Learned(unsafe=self._learned.unsafe)
+        self._learned = replace(self._learned, modules=(), environment={}, exact=False)
         return await self._park()
 
     async def _park(self) -> Readiness:
@@ -251,7 +257,7 @@ class Nursery:
             if channel is None:
                 return Readiness()
         devices = self._config.processes if self._config.park_cuda else None
-        parking = Parking(channel, modules, 2 * self._config.processes, devices, self._first)
+        parking = Parking(channel, modules, 2 * self._config.processes, devices, self._spec())
         self._parking = parking
         await parking.open()
         return Readiness(modules=modules)
@@ -287,7 +293,7 @@ class Nursery:
                 self._hide(found)
             if found.spoiled is None or found.hidden:
                 return
-            self._exclude(*found.spoiled)
+            self._exclude(*found.spoiled, found.origin)
 
     def _replace(self, channel: Channel | None) -> None:
         if self._channel is not None:
@@ -295,9 +301,9 @@ class Nursery:
         self._channel = channel
         self.tidy()
 
-    def _exclude(self, module: str, why: str) -> None:
+    def _exclude(self, module: str, why: str, origin: str) -> None:
         self._once(f"{module} is not imported ahead: {why}")
-        self._learned = self._learned.but(module, why)
+        self._learned = self._learned.but(module, why, learned.stamp(origin))
         self._keep()
 
     def _hide(self, found: Readiness) -> None:

@@ -1,0 +1,189 @@
+"""Traces that an import leaves in a process, and that all forks of it would share.
+
+``Traces.found`` compares the process before and after an import: descriptors, shared memory,
+processes, temporary files, the environment, the directory and this process's id. A library that
+leaves one is imported by each worker itself. ``Printed`` keeps what imports print, so that every
+worker prints it. A guest: standard library, CPython 3.8 on.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+#: A variable that stands for all others: whoever keeps it keeps a copy of the environment.
+CANARY = b"BRAIN_IMPORTED_AHEAD"
+
+
+class Environment(dict):  # type: ignore[type-arg]
+    """The environment's content while a module is imported; remembers reads that count."""
+
+    def __init__(self, content: "Any", of_ranks: "frozenset[bytes]") -> None:
+        super().__init__(content)
+        self[CANARY] = CANARY
+        #: Variables that differ between workers, and the one of them that was asked for last.
+        self.of_ranks = of_ranks
+        self.asked: "str | None" = None
+
+    def __getitem__(self, name: "Any") -> "Any":
+        if name in self.of_ranks:
+            self.asked = name.decode()
+        return super().__getitem__(name)
+
+    def for_worker(self) -> "dict[bytes, bytes]":
+        """The content without what is ours."""
+        return {name: value for name, value in self.items() if name != CANARY}
+
+
+class Traces:
+    """What imports have left so far; make it before the first one, on ``Environment``."""
+
+    def __init__(self) -> None:
+        self._known = self._seen()
+        self._modules = set(sys.modules)
+        self._names = 0
+        self._canary = CANARY.decode() + " "  # an object that nothing else refers to
+        self._decode: "Any" = os.environ.decodevalue
+        self._sequence: "Any" = vars(tempfile)["_RandomNameSequence"]
+        self._next = self._sequence.__next__
+        self._watch()
+
+    def accept(self) -> None:
+        """What was imported last is known to leave nothing that ranks would feel."""
+        os.environ._data.asked = None  # type: ignore[attr-defined]
+        self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
+
+    def found(self) -> "str | None":
+        """The trace that the modules imported since the last call have left, in words."""
+        asked = os.environ._data.asked  # type: ignore[attr-defined]
+        before, names = self._known, self._names
+        copied = sys.getrefcount(self._canary) > 2
+        process = self._process_id()
+        self.accept()
+        if asked:
+            return "it reads %s as it is imported" % asked
+        if copied:
+            return "it keeps a copy of the environment as it is imported"
+        if names:
+            return "it makes names of temporary files as it is imported"
+        for kind, now in self._known.items():
+            if now - before[kind]:
+                return "it %s as it is imported (%s)" % (kind, sorted(now - before[kind])[0])
+        if process:
+            return "it keeps its process's id as it is imported (%s)" % process
+        return None
+
+    def end(self) -> None:
+        """In a worker: be in nobody's way."""
+        os.environ.decodevalue = self._decode
+        self._sequence.__next__ = self._next
+        os.environ._data = os.environ._data.for_worker()  # type: ignore[attr-defined]
+
+    def _watch(self) -> None:
+        decode, following = self._decode, self._next
+
+        def decodevalue(value: "Any") -> str:
+            text: str = self._canary if value is CANARY else decode(value)
+            return text
+
+        def noting(names: "Any") -> str:
+            # The directory of temporary files is tried with one; a semaphore is shared memory.
+            caller = sys._getframe(1).f_code.co_name
+            self._names += caller not in ("_get_default_tempdir", "_make_name")
+            name: str = following(names)
+            return name
+
+        os.environ.decodevalue = decodevalue
+        self._sequence.__next__ = noting
+
+    def _seen(self) -> "dict[str, frozenset[str]]":
+        return {
+            "keeps a descriptor": frozenset(_descriptors()),
+            "shares memory with other processes": frozenset(_shared_memory()),
+            "starts a process": frozenset(_children()),
+            "goes to another directory": frozenset([os.getcwd()]),
+            "replaces a standard stream": frozenset(
+                "%s %d" % (name, id(getattr(sys, name))) for name in ("stdin", "stdout", "stderr")
+            ),
+            "changes sys.argv": frozenset(map(repr, sys.argv)),
+        }
+
+    def _process_id(self) -> "str | None":
+        """A name in one of the new modules under which this process's id is kept."""
+        mine = os.getpid()
+        for module in sys.modules.keys() - self._modules:
+            content = getattr(sys.modules.get(module), "__dict__", {})
+            for name, value in list(content.items()):
+                if type(value) is int and value == mine and "pid" in name.lower():
+                    return "%s.%s" % (module, name)
+        return None
+
+
+class Printed:
+    """What is printed by imports: kept in memory, and printed by each worker."""
+
+    def __init__(self) -> None:
+        self._kept = {}
+        for target in (1, 2):
+            kept = os.memfd_create("brain-printed")
+            os.dup2(kept, target)
+            self._kept[target] = kept
+
+    @contextlib.contextmanager
+    def importing(self) -> "Iterator[None]":
+        """Keep what is printed meanwhile, unless the import fails: workers then try again."""
+        sizes = self._sizes()
+        try:
+            yield
+        except BaseException:
+            _flush()
+            for target, size in sizes.items():
+                os.ftruncate(self._kept[target], size)
+                os.lseek(self._kept[target], size, os.SEEK_SET)
+            raise
+        _flush()
+
+    def again(self) -> None:
+        """In a worker: print it, now that the standard streams are the worker's own."""
+        for target, size in self._sizes().items():
+            content = os.pread(self._kept[target], size, 0)
+            os.close(self._kept[target])
+            with contextlib.suppress(OSError):  # nobody reads, or the disk is full
+                while content:
+                    content = content[os.write(target, content) :]
+
+    def _sizes(self) -> "dict[int, int]":
+        return {target: os.fstat(kept).st_size for target, kept in self._kept.items()}
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a stream of a library's own
+            stream.flush()
+
+
+def _descriptors() -> "Iterator[str]":
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists them
+            yield "%s: %s" % (fd, os.readlink("/proc/self/fd/" + fd))
+
+
+def _shared_memory() -> "Iterator[str]":
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            _, flags, _, _, _, *name = line.split(None, 5)
+            if flags.startswith(b"rw-s"):
+                yield os.fsdecode(b"".join(name).strip())
+
+
+def _children() -> "Iterator[str]":
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/children" % task) as children:
+                yield from children.read().split()
+        except OSError:  # a kernel that does not tell
+            return
