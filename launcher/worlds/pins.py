@@ -3,7 +3,9 @@
 A script may overwrite or delete its checkpoint when it starts anew instead of loading it. A pin is
 a hard link beside it where the script renames new ones into place (the link keeps the old content),
 else a copy. One that is in memory so far is pinned by a hard link to the file that it becomes on
-storage. Pins are named ``.brain-pin-<job>-<name>``.
+storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so that no pattern for checkpoints finds
+them. The pin of a directory is one level higher where it can be: scripts read every name beside
+such a checkpoint as a step.
 """
 
 import errno
@@ -42,7 +44,7 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
     Raises:
         CannotPin: it is not there, or the disk is full or not writable.
     """
-    kept = _beside(path, job)
+    kept = _place(path, job)
     try:
         _remove(kept)
         inode = links.link_durable(path, kept)
@@ -139,8 +141,8 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
     kept = {pin.kept for pin in keep}
     stale = [
         str(path)
-        for directory in set(directories)
-        for path in Path(directory).glob(f".brain-pin-{job}-*")
+        for directory in {place for each in map(Path, directories) for place in (each, each.parent)}
+        for path in directory.glob(f".brain-pin-{job}-*")
         if str(path) not in kept
     ]
     for path in stale:
@@ -159,9 +161,17 @@ def _renamed_over(kept: Pin) -> bool:
     return os.path.isfile(kept.path) and links.inode(kept.path) != kept.inode
 
 
-def _beside(path: str, job: str) -> str:
+def _place(path: str, job: str) -> str:
     clean = Path(os.path.abspath(path))
-    return str(clean.parent / f".brain-pin-{job}-{clean.name}")
+    beside, above = clean.parent, clean.parent.parent
+    if clean.is_dir() and above != beside and _may_rename(beside, above):
+        return str(above / f".brain-pin-{job}-{beside.name}-{clean.name}.pin")
+    return str(beside / f".brain-pin-{job}-{clean.name}.pin")
+
+
+def _may_rename(source: Path, target: Path) -> bool:
+    """True if what is in one directory may be linked and renamed into the other."""
+    return source.stat().st_dev == target.stat().st_dev and os.access(target, os.W_OK | os.X_OK)
 
 
 def _link(source: str, target: str, *, follow_symlinks: bool = True) -> str:

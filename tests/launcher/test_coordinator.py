@@ -313,7 +313,7 @@ def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
             await first.hear(frames.Halt)
 
             assert park.mode == 1
-            assert (tmp_path / f".brain-pin-{JOB}-model.pt").samefile(checkpoint)
+            assert (tmp_path / f".brain-pin-{JOB}-model.pt.pin").samefile(checkpoint)
 
             first.stopped(1)
             grown = (await first.hear(frames.Run)).world

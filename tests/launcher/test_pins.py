@@ -42,7 +42,19 @@ def test_a_checkpoint_that_is_renamed_into_place_is_linked_not_copied(tmp_path: 
     kept = pin(str(path), job=JOB, replaced=True)
 
     assert os.path.samefile(kept.kept, path)
-    assert Path(kept.kept).name == ".brain-pin-job-model.pt"
+    assert Path(kept.kept).name == ".brain-pin-job-model.pt.pin"
+
+
+def test_no_pattern_for_checkpoints_finds_a_pin(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "job" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for path in (saved(checkpoints), sharded(checkpoints)):
+        pin(str(path), job=JOB, replaced=True)
+
+    assert [path.name for path in checkpoints.glob("*.pt")] == ["model.pt"]
+    assert [path.name for path in checkpoints.iterdir() if path.is_dir()] == ["step-10"]
+    assert sweep([str(checkpoints)], job=JOB)
+    assert not list(tmp_path.rglob(".brain-pin-*"))
 
 
 def test_a_checkpoint_that_is_overwritten_in_place_is_copied(tmp_path: Path) -> None:
