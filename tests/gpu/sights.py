@@ -152,7 +152,7 @@ def cost(stage: Stage) -> str:
     """The probe's cost beside plain steps, CUDA graphs and torch.compile, in processor time."""
     said = []
     for way in ("plain", "graph", "compiled") if stage.card else ("plain",):
-        steps = "3000" if stage.card else "300"
+        steps = "3000" if stage.card else "50"
         taken: dict[str, list[float]] = {"--no-probe": [], "": []}
         for _ in range(2):
             for flag, found in taken.items():

@@ -17,14 +17,14 @@ class NotHere(Exception):
     """This machine lacks what a part needs; the text is one sentence."""
 
 
-def told(output: str, word: str) -> list[str]:
-    """What lines say whose first word is ``word``.
+def told(output: str, words: str) -> list[str]:
+    """What lines say that begin with these words.
 
-    >>> told("saved 20\\nsaved\\nload 3", "saved")
+    >>> told("first use 20\\nfirst\\nfirst use", "first use")
     ['20', '']
     """
-    lines = (line.partition(" ") for line in output.splitlines())
-    return [rest for first, _, rest in lines if first == word]
+    lines = output.splitlines()
+    return [line[len(words) + 1 :] for line in lines if f"{line} ".startswith(f"{words} ")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class Run:
     code: int
     output: str
 
-    def told(self, word: str) -> list[str]:
-        """What lines say whose first word is ``word``."""
-        return told(self.output, word)
+    def told(self, words: str) -> list[str]:
+        """What lines say that begin with these words."""
+        return told(self.output, words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

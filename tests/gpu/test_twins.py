@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.gpu.parts import PARTS
-from tests.gpu.stage import ROOT
+from tests.gpu.stage import ROOT, told
 
 
 def gpu(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -34,6 +34,10 @@ def test_an_interpreter_without_torch_is_told_of_in_one_sentence() -> None:
 def test_no_part_may_take_longer_than_four_minutes_or_has_the_name_of_another() -> None:
     assert max(part.seconds for part in PARTS) <= 240
     assert len({part.name for part in PARTS}) == len(PARTS)
+
+
+def test_lines_are_found_by_the_words_that_they_begin_with() -> None:
+    assert told("first use 20\nfirst\nfirst use\nfirst used 3", "first use") == ["20", ""]
 
 
 @pytest.mark.timeout(400)
