@@ -87,7 +87,7 @@ def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -
     """
     setting = "--shutdown-timeout" if by_hand else "checkpoint.graceSeconds"
     given = f"have {grace_seconds:g} s to save and end ({setting})"
-    return f"waiting: workers that catch {signum.name} {given}"
+    return f"waiting: workers that catch {signal.Signals(signum).name} {given}"
 
 
 def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:
