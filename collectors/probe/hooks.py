@@ -212,7 +212,7 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
             probe.uploads.discard(upload)
             raise
         # Newer torch answers with two futures, where the copy is made in the background, too.
-        probe.follow_upload(upload, getattr(response, "upload_completion", response))
+        upload.future = getattr(response, "upload_completion", response)
         return response
 
     return async_save

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import collections
-import functools
 import os
 import sys
 import threading
@@ -37,6 +36,8 @@ class Upload:
 
     def __init__(self, place: Any, step: int) -> None:
         self.place, self.step = place, step
+        #: Done when it is complete; None until the call that began it has returned.
+        self.future: Any = None
 
 
 class Probe:
@@ -118,6 +119,7 @@ class Probe:
         if not self.armed:
             return
         try:
+            self._collect_uploads()
             self._announce_saves(last=True)
             self._close_window(time.monotonic_ns())
             self.armed = False
@@ -153,8 +155,10 @@ class Probe:
         path, park = None, False
         try:
             self.check_lease()
-            if self.uploads and self.control[fields.PARK]:
-                self._await_upload()
+            if self.uploads:
+                if self.control[fields.PARK]:
+                    self._await_upload()
+                self._collect_uploads()
             if not self.since:
                 self.since = time.monotonic_ns()
             if self.gradients.handles and id(optimizer) == self.main:
@@ -325,30 +329,29 @@ class Probe:
         self.uploads.add(upload)
         return upload
 
-    def follow_upload(self, upload: Upload, future: Any) -> None:
-        """Know when it is complete; one that failed never is."""
-        try:
-            future.add_done_callback(functools.partial(self._uploaded, upload))
-        except Exception as error:  # noqa: BLE001 - never into training
-            self.uploads.discard(upload)
-            self.failed("follow_upload", error)
-
     def uploading(self, place: Any) -> bool:
         """Whether a save is the background's half of one that was begun."""
         here = threading.get_ident() == self.thread
         return not here and any(each.place == place for each in list(self.uploads))
 
-    def _uploaded(self, upload: Upload, future: Any) -> None:
-        if not future.cancelled() and future.exception() is None:
-            self.wrote(upload.place, 0, step=upload.step, upload=True)
-        self.uploads.discard(upload)
+    def _collect_uploads(self) -> None:
+        """Note those that are complete; one that failed never is. Asked here and not by a callback,
+        which may come after the script has its result and ends."""
+        for upload in list(self.uploads):
+            if upload.future is None or not upload.future.done():
+                continue
+            self.uploads.discard(upload)
+            if not upload.future.cancelled() and upload.future.exception() is None:
+                self.wrote(upload.place, 0, step=upload.step, upload=True)
 
     def _await_upload(self) -> None:
         """Training stands still while the checkpoint of this very step is written: a change that
         waits for it then loses no step."""
         began, control = time.monotonic_ns(), self.control
         control[fields.DOING] = 1
-        while control[fields.PARK] and any(each.step == self.steps for each in list(self.uploads)):
+        while control[fields.PARK] and any(
+            each.step == self.steps and not each.future.done() for each in list(self.uploads)
+        ):
             control[fields.LIFE] = time.monotonic_ns()
             self.check_lease()
             time.sleep(0.002)
