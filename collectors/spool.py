@@ -109,8 +109,8 @@ class Spool:
             try:
                 self._put(job, line + b"\n", now)
             except OSError:
-                # A full disk: the oldest gives way, and frees what the newest needs.
-                if not self._drop_oldest():
+                # A full disk: what is delivered gives way, then the oldest.
+                if not self._remove_delivered() and not self._drop_oldest():
                     return False
             else:
                 self._bound()
@@ -229,6 +229,13 @@ class Spool:
     def _bound(self) -> None:
         while self.size_bytes > self._limit_bytes and self._drop_oldest():
             pass
+
+    def _remove_delivered(self) -> bool:
+        """Remove segments of which nothing is left to deliver; returns whether there was any."""
+        delivered = [(job, each) for job, each in self._all() if each.size and not each.lines]
+        for job, segment in delivered:
+            self._remove(job, segment)
+        return bool(delivered)
 
     def _drop_oldest(self) -> bool:
         """Drop the oldest segment of all jobs, but never the newest of all."""

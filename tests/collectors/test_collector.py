@@ -219,7 +219,7 @@ def test_a_full_disk_is_said_and_losses_are_told(tmp_path: Path) -> None:
     with machine(tmp_path) as here, service() as brain:
         # The kernel refuses to let a file of this process grow beyond so many bytes.
         limit = "import resource,runpy,signal;signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (3300, 3300));import sys;"
+        limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000));import sys;"
         limit += f"sys.argv[1:] = ['--home', {str(here.home)!r}];"
         limit += "runpy.run_module('collectors.loop', run_name='__main__')"
         process = subprocess.Popen([sys.executable, "-c", limit], stderr=subprocess.DEVNULL)

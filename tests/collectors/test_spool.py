@@ -145,3 +145,17 @@ def test_a_segment_that_somebody_removed_is_lost_not_fatal(tmp_path: Path) -> No
     min((tmp_path / "a").iterdir()).unlink()
     assert drained(kept, "a") == numbered(8)[5:]
     assert kept.losses() == {"a": 5}
+
+
+def test_what_is_delivered_gives_way_on_a_full_disk(tmp_path: Path) -> None:
+    def write(descriptor: int, line: bytes) -> int:
+        if os.fstat(descriptor).st_size + len(line) > 20:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return os.write(descriptor, line)
+
+    kept = Spool(tmp_path, write=write)
+    fill(kept, "a", b"123456789", b"123456789")
+    assert drained(kept, "a")
+
+    assert kept.append("a", b"the loss", now=1000.0)
+    assert drained(kept, "a") == [b"the loss"]
