@@ -100,6 +100,11 @@ def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
     return _post(f"/jobs/{job}:resume", {}, JobView, dry_run=dry_run)
 
 
+def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
+    """Let Brain act again on a job for which it only advises."""
+    return _post(f"/jobs/{job}:lift-advise-only", {}, JobView, dry_run=dry_run)
+
+
 def plans_of(job: str) -> Call[Page[PlanView]]:
     """Plans of a job, highest generation first."""
     return _get(f"/jobs/{job}/plans", Page[PlanView])

@@ -70,6 +70,30 @@ def test_after_two_rollbacks_in_a_day_brain_only_advises():
     laptop = Laptop(lambda replicas: 0.2).start()
     laptop.live(120)
     laptop.settings = replace(laptop.settings, rollback_limit=2)
+    _grow_and_roll_back(laptop)
+
+    assert laptop.job.advise_only is not None
+    assert "2" in laptop.job.advise_only
+
+
+def test_rollbacks_before_advise_only_was_lifted_do_not_count():
+    laptop = Laptop(lambda replicas: 0.2).start()
+    laptop.settings = replace(laptop.settings, rollback_limit=1)
+    laptop.live(300)
+    assert laptop.job.advise_only is not None
+
+    laptop.settings = replace(laptop.settings, rollback_limit=2)
+    with laptop.transaction() as (tx, job):
+        lifecycle.lift_advise_only(tx, job, by="ada", now=laptop.now)
+    laptop.live(1)
+    _grow_and_roll_back(laptop)
+    assert laptop.job.advise_only is None
+
+    _grow_and_roll_back(laptop)
+    assert laptop.job.advise_only is not None
+
+
+def _grow_and_roll_back(laptop: Laptop) -> None:
     with laptop.transaction() as (tx, job):
         plan = lifecycle.request(
             tx, job, 2, by="ada", why="", settings=laptop.settings, now=laptop.now
@@ -85,9 +109,7 @@ def test_after_two_rollbacks_in_a_day_brain_only_advises():
             settings=laptop.settings,
             now=laptop.now,
         )
-
-    assert laptop.job.advise_only is not None
-    assert "2" in laptop.job.advise_only
+    laptop.coordinate()
 
 
 def test_a_proposal_waits_for_a_person_where_the_mode_is_approve():

@@ -45,6 +45,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}:cancel": _SUBMITTERS | _SCALERS,
     "POST /api/v1/jobs/{job}:suspend": _SUBMITTERS | _SCALERS,
     "POST /api/v1/jobs/{job}:resume": _SUBMITTERS | _SCALERS,
+    "POST /api/v1/jobs/{job}:lift-advise-only": _SUBMITTERS,
     "GET /api/v1/jobs/{job}/plans": _READERS | _SCALERS,
     # The scaler brings the requests of other doors (a ScalePlan object, `kubectl scale`).
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,

@@ -23,6 +23,10 @@ COMMANDS = {
     "cancel": ("brain.cli.jobs:cancel", "End a job for good."),
     "suspend": ("brain.cli.jobs:suspend", "Stop a job at its next safe point."),
     "resume": ("brain.cli.jobs:resume", "Let a suspended job go on."),
+    "lift-advise-only": (
+        "brain.cli.jobs:lift_advise_only",
+        "Let Brain act again on a job for which it only advises.",
+    ),
     "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan is in a state."),
     "logs": ("brain.cli.jobs:logs", "Print what the workers print."),
     "resize": ("brain.cli.plans:resize", "Ask for a size."),

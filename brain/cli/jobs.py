@@ -248,6 +248,11 @@ def _action(name: str, call: Callable[..., Any], about: str) -> click.Command:
 cancel = _action("cancel", calls.cancel, "End jobs for good.")
 suspend = _action("suspend", calls.suspend, "Stop jobs at their next safe point, free the nodes.")
 resume = _action("resume", calls.resume, "Let suspended jobs go on from their checkpoints.")
+lift_advise_only = _action(
+    "lift-advise-only",
+    calls.lift_advise_only,
+    "Let Brain act again, by the policy mode, on jobs for which it only advises.",
+)
 
 
 @click.command()

@@ -6,6 +6,7 @@ transaction, and returns what was stored. ``brain.cycle`` and the routes call th
 rule stands in one place whoever applies it.
 """
 
+from brain.lifecycle.advising import lift_advise_only
 from brain.lifecycle.batches import tune
 from brain.lifecycle.jobs import (
     admit,
@@ -62,6 +63,7 @@ __all__ = [
     "frozen",
     "inconclusive",
     "judge",
+    "lift_advise_only",
     "may_act",
     "mirror",
     "object_says",

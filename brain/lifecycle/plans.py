@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import Conflict
+from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.capacity import Room, room
-from brain.lifecycle.records import BRAIN, happened, move_job, move_plan, told
+from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.lifecycle.wishes import frozen, may_act, meets, moved, reached, standing
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -25,7 +26,6 @@ from brain.typeset import count, number, quantity, resize
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
 
 _STEADY = frozenset({JobState.RUNNING, JobState.DEGRADED})
-_DAY = timedelta(hours=24)
 
 
 def propose(
@@ -272,14 +272,6 @@ def close(tx: Transaction, job: Job, why: str, now: datetime) -> None:
             inconclusive(tx, plan, why, now)
 
 
-def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Let Brain only advise on ``job`` from now on: its plans wait for a person."""
-    if job.advise_only == why:
-        return job
-    happened(tx, "job.advise-only", why, job=job.id, now=now)
-    return tx.jobs.put(replace(job, advise_only=why, updated_at=now))
-
-
 def draft(
     tx: Transaction,
     job: Job,
@@ -378,18 +370,6 @@ def _verified(
     outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
     message = f"{verdict}: {detail}"
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)
-
-
-def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> None:
-    """Let Brain only advise on a job that was rolled back too often within a day."""
-    recent = [
-        other
-        for other in tx.plans.of(plan.job)
-        if other.kind is PlanKind.ROLLBACK and now - other.created_at < _DAY
-    ]
-    if len(recent) >= settings.rollback_limit:
-        why = f"{count(len(recent), 'rollback')} within 24 h; a person must approve from now on"
-        advise_only(tx, tx.jobs.get(plan.job), why, now)
 
 
 def change(plan: ScalePlan) -> str:

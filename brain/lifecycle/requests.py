@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, Conflict, VersionMismatch
+from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.capacity import room
 from brain.lifecycle.plans import (
     approved,
     begin,
     change,
-    count_rollbacks,
     draft,
     instead,
     unapproved,

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from brain.lifecycle.advising import advise_only
 from brain.lifecycle.costs import estimated
 from brain.lifecycle.jobs import end, stopped
-from brain.lifecycle.plans import advise_only, fail, settle
+from brain.lifecycle.plans import fail, settle
 from brain.lifecycle.records import happened, move_job
 from brain.lifecycle.wishes import wished
 from brain.ports import Transaction

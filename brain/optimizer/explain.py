@@ -63,8 +63,12 @@ def _confidence(situation: Situation, promised: Prediction | None) -> float | No
 
 
 def _next_step(situation: Situation) -> str:
-    if situation.job.advise_only:
-        return f"Brain only advises on this job: {situation.job.advise_only}. Approve or reject it."
+    job = situation.job
+    if job.advise_only:
+        return (
+            f"Brain only advises on this job: {job.advise_only}. Approve or reject it. "
+            f"`brain lift-advise-only {job.document.name}` lets Brain act again."
+        )
     return {
         PolicyMode.AUTO: "It begins at the next safe point, and is verified by measuring.",
         PolicyMode.APPROVE: "Approve or reject it; once applied it is verified by measuring.",

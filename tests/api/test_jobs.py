@@ -1,6 +1,7 @@
 """Jobs over HTTP: what a person sends, and what comes back."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,47 @@ def test_suspend_resume_and_cancel_move_the_job(api: Api) -> None:
         assert client.send(calls.cancel("digits")).state is JobState.CANCELLED
         with pytest.raises(Conflict, match="already"):
             client.send(calls.cancel("digits"))
+
+
+def only_advise(api: Api) -> None:
+    with api.stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get("digits", "default"), advise_only="two rollbacks"))
+
+
+def test_advise_only_is_lifted_once_and_the_audit_says_by_whom(api: Api) -> None:
+    with api.client() as admin, api.client(Role.SUBMITTER, name="ada") as ada:
+        ada.send(calls.submit(digits()))
+        only_advise(api)
+        assert ada.send(calls.lift_advise_only("digits", dry_run=True)).advise_only is None
+        assert ada.send(calls.job("digits")).job.advise_only == "two rollbacks"
+        assert ada.send(calls.lift_advise_only("digits")).advise_only is None
+        with pytest.raises(Conflict, match="not advise-only"):
+            ada.send(calls.lift_advise_only("digits"))
+        (entry,) = [e for e in admin.send(calls.audit()).items if "lift" in e.action]
+    assert (entry.actor, entry.action) == ("ada", "job.lift-advise-only")
+    assert entry.before == "two rollbacks"
+
+
+def test_advise_only_is_lifted_for_the_version_that_was_seen(api: Api) -> None:
+    with api.http(api.token()) as http:
+        http.post("/api/v1/jobs", json=digits())
+        only_advise(api)
+        path, key = "/api/v1/jobs/digits:lift-advise-only", {"Idempotency-Key": "once"}
+        seen = http.get("/api/v1/jobs/digits").headers["ETag"]
+        stale = http.post(path, headers={"If-Match": '"77"'})
+        answers = [http.post(path, headers=key | {"If-Match": seen}) for _ in range(2)]
+    assert stale.status_code == 412
+    assert [answer.json()["advise_only"] for answer in answers] == [None, None]
+
+
+def test_a_submitter_lifts_advise_only_of_no_job_but_their_own(api: Api) -> None:
+    with api.client(Role.SUBMITTER, name="ada") as ada:
+        ada.send(calls.submit(digits()))
+    only_advise(api)
+    with api.client(Role.SUBMITTER, name="bob") as bob, pytest.raises(NotAllowed, match="ada"):
+        bob.send(calls.lift_advise_only("digits"))
+    with api.client(Role.VIEWER) as viewer, pytest.raises(NotAllowed):
+        viewer.send(calls.lift_advise_only("digits"))
 
 
 def test_a_submitter_cannot_end_another_ones_job(api: Api) -> None:

@@ -188,6 +188,15 @@ def test_a_change_whose_world_ignores_the_checkpoint_is_undone(brain: Brain):
     reason = brain.until("advise-only", 60, job, lambda detail: detail.job.advise_only)
     assert "checkpoint" in reason
     brain.until("one replica again", 40, job, of_size(1))
+    done = subprocess.run(
+        [sys.executable, "-m", "brain.cli", "lift-advise-only", "ignores-checkpoint"],
+        env={"BRAIN_HOME": str(brain.home), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "ignores-checkpoint" in done.stdout) == (0, True), done.stderr
+    assert brain.detail(job).job.advise_only is None
     brain.send(calls.cancel(job))
     brain.finished(job)
 

@@ -71,6 +71,12 @@ def supersede(stores: Stores, now: datetime, *, generation: int) -> None:
         event(tx, "plan.Superseded", "a newer plan came", now, generation)
 
 
+def advise_only(stores: Stores, why: str) -> None:
+    """Let Brain only advise on the job volume-seg."""
+    with stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get(VOLUME), advise_only=why))
+
+
 def settle(stores: Stores, now: datetime) -> None:
     """Let the job digits run, whatever an approved plan began to change."""
     with stores.transaction() as tx:

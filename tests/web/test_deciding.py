@@ -94,6 +94,21 @@ def test_everything_is_frozen_and_thawed_from_the_top_bar(browser: Browser, serv
         assert client.send(calls.freezes()).items == ()
 
 
+def test_advise_only_is_lifted_from_the_page_of_its_job(browser: Browser, served: Served) -> None:
+    with served.stores() as stores:
+        seed.advise_only(stores, "2 rollbacks within 24 h; a person must approve from now on")
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/volume-seg")
+        expect(seen.page.locator(".rec .advise")).to_contain_text("Advise only: 2 rollbacks")
+        seen.page.get_by_role("button", name="Let Brain act").click()
+        expect(seen.page.get_by_role("dialog")).to_contain_text("Let Brain act on volume-seg?")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.get_by_text("volume-seg is no longer advise-only.")).to_be_visible()
+        expect(seen.page.locator(".rec .advise")).to_have_count(0)
+    with served.client() as client:
+        assert client.send(calls.job("volume-seg")).job.advise_only is None
+
+
 def test_another_size_is_asked_for_from_the_curve(
     browser: Browser, served: Served, proposal: int
 ) -> None:

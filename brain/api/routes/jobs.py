@@ -193,6 +193,16 @@ def resume(about: AboutJob, act: Act) -> Response:
     return _change(about, act, lifecycle.resume)
 
 
+@router.post(
+    "/jobs/{job}:lift-advise-only",
+    response_model=JobView,
+    responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
+)
+def lift_advise_only(about: AboutJob, act: Act) -> Response:
+    """Let Brain act again, by its policy mode, on a job for which it only advises."""
+    return _change(about, act, lifecycle.lift_advise_only)
+
+
 @router.get(
     "/jobs/{job}/series",
     response_model=Series,

@@ -78,14 +78,14 @@ def past(
 def job_then(record: Record, cut: Cut) -> Job:
     """A job as it stood at a cut."""
     moves = [(e, _STATES[e.kind]) for e in _until(record.events, cut) if e.kind in _STATES]
-    told = [e for e in _until(record.events, cut) if e.kind == "job.advise-only"]
+    told = [e for e in _until(record.events, cut) if e.kind in _ADVISING]
     state = moves[-1][1] if moves else JobState.QUEUED
     return replace(
         record.job,
         state=state,
         reason=moves[-1][0].message if moves else "submitted",
         intent=Intent.SUSPEND if state is JobState.SUSPENDED else Intent.RUN,
-        advise_only=told[-1].message if told else None,
+        advise_only=told[-1].message if told and told[-1].kind == "job.advise-only" else None,
         exit_code=None,
         finished_at=moves[-1][0].at if moves and state in _ENDS else None,
         updated_at=moves[-1][0].at if moves else record.job.created_at,
@@ -93,6 +93,8 @@ def job_then(record: Record, cut: Cut) -> Job:
     )
 
 
+#: Events that say whether Brain may act on a job.
+_ADVISING = frozenset({"job.advise-only", "job.advise-only-lifted"})
 _ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 

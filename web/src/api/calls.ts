@@ -6,7 +6,7 @@ import type {
 } from "./types.ts";
 
 export type Verdict = "approve" | "reject" | "rollback";
-export type Steering = "cancel" | "suspend" | "resume";
+export type Steering = "cancel" | "suspend" | "resume" | "lift-advise-only";
 
 const name = encodeURIComponent;
 

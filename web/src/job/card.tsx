@@ -1,7 +1,7 @@
 /** The one thing to act on: a plan that is under way, or a hold and its next step. */
 import type { Evidence, Explanation, JobView, PlanView, Recommendation, ScalePlan, World } from "../api/types.ts";
-import { mayDecide } from "../state/access.ts";
-import { askAbout } from "../state/decide.tsx";
+import { mayDecide, maySteer } from "../state/access.ts";
+import { askAbout, askSteer } from "../state/decide.tsx";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { PlanBadge } from "../ui/badges.tsx";
@@ -36,7 +36,18 @@ function Undecided({ job }: { job: JobView }) {
     <div class="rec">
       <p class="because">{undecided(job)}</p>
       {!job.finished_at && <p class="mut">Brain decides after about thirty steps at one size.</p>}
-      {job.advise_only && <p class="outcome warn">Advise only: {job.advise_only}</p>}
+      <AdviseOnly job={job} />
+    </div>
+  );
+}
+
+/** Why a person must approve each plan, and the way back. */
+function AdviseOnly({ job }: { job: JobView }) {
+  if (!job.advise_only || job.finished_at) return null;
+  return (
+    <div class="outcome advise">
+      <p class="warn">Advise only: {job.advise_only}</p>
+      <Button forbidden={maySteer(job)} onClick={() => askSteer(job, "lift-advise-only")}>Let Brain act…</Button>
     </div>
   );
 }
@@ -65,6 +76,7 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
         <span class="also"><Also job={job} plan={plan} world={world} /></span>
       </div>
       {plan.outcome.detail && <p class="outcome">{plan.outcome.detail}</p>}
+      <AdviseOnly job={job} />
       <Gain plan={plan} unit={job.unit_of_throughput} />
       <Facts plan={plan} job={job} />
       <Why explanation={asked ? plan.explanation : { ...plan.explanation, next_step: nextOf(job, plan) }} exploring={plan.promised?.exploring ?? false} />
@@ -232,7 +244,7 @@ function HoldCard({ job, decision }: { job: JobView; decision: Recommendation })
           {predicted && <div>predicted {promised(predicted)}</div>}
         </span>
       </div>
-      {job.advise_only && <p class="outcome warn">Advise only: {job.advise_only}</p>}
+      <AdviseOnly job={job} />
       <Why explanation={explanation} exploring={predicted?.exploring ?? false} />
       <div class="acts"><Button keys="W" onClick={whatIf}>What-if</Button></div>
     </article>

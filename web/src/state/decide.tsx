@@ -76,10 +76,11 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
   );
 }
 
-const STEER: Record<calls.Steering, { verb: string; detail: string; done: string }> = {
+const STEER: Record<calls.Steering, { verb: string; confirm?: string; detail: string; done: string }> = {
   cancel: { verb: "Cancel", detail: "The job ends for good; its checkpoints stay where they are.", done: "will be cancelled" },
   suspend: { verb: "Suspend", detail: "It stops at its next safe point and frees what it holds; resuming goes on from there.", done: "will be suspended" },
   resume: { verb: "Resume", detail: "It goes on from its newest checkpoint as soon as it fits.", done: "will go on" },
+  "lift-advise-only": { verb: "Let Brain act on", confirm: "Let Brain act", detail: "Brain approves its own plans again, as the job's mode says; rollbacks are counted anew.", done: "is no longer advise-only" },
 };
 
 export function askSteer(job: JobView, verb: calls.Steering): void {
@@ -87,7 +88,7 @@ export function askSteer(job: JobView, verb: calls.Steering): void {
   ask({
     title: `${words.verb} ${job.name}?`,
     detail: <p>{words.detail}</p>,
-    confirm: words.verb,
+    confirm: words.confirm ?? words.verb,
     why: "no",
     run: async () => {
       await calls.steer(job.id, verb);
