@@ -255,7 +255,7 @@ _OFF = {"BRAIN_OFF": "1"}
 SWITCHED_OFF = {
     "switched off": Case([*TWO, "observe.py", "a"], _OFF),
     "switched off, interpreter": _behave("interpreter", "a", environment=_OFF),
-    "switched off, failure": Case([*TWO, *LOGGED, "observe.py", "--fail"], _OFF),
+    "switched off, failure": Case(["--nproc-per-node=1", *LOGGED, "observe.py", "--fail"], _OFF),
     "switched off, terminated": _behave(
         "saves", flags=TWO, signal="SIGTERM", ready=2, environment=_OFF
     ),
