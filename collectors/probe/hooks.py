@@ -175,7 +175,7 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
         # A checkpoint of many parts is one save: parts are written within its call.
         if not probe.armed or getattr(probe.nested, "saving", False):
             return original(*args, **kwargs)
-        if probe.uploads and probe.uploading(file_of(args, kwargs)):
+        if probe.uploads.writes(file_of(args, kwargs)):
             return original(*args, **kwargs)
         probe.check_lease()
         probe.nested.saving = True
@@ -205,11 +205,11 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
         if not probe.armed:
             return original(*args, **kwargs)
         probe.check_lease()
-        upload = probe.begin_upload(file_of(args, kwargs))
+        upload = probe.uploads.begin(file_of(args, kwargs), probe.steps)
         try:
             response = original(*args, **kwargs)
         except BaseException:
-            probe.uploads.discard(upload)
+            probe.uploads.forget(upload)
             raise
         # Newer torch answers with two futures, where the copy is made in the background, too.
         upload.future = getattr(response, "upload_completion", response)

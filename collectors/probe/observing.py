@@ -14,6 +14,7 @@ from . import fields, files, measures, peers
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
+from .uploads import Uploads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ SWITCH_STEPS = 50
 LEASE_OVER = 83
 #: Distinct files whose loading is announced; data sets may be loaded file by file.
 LOADS = 4096
-
-
-class Upload:
-    """A checkpoint that is written in the background."""
-
-    def __init__(self, place: Any, step: int) -> None:
-        self.place, self.step = place, step
-        #: Done when it is complete; None until the call that began it has returned.
-        self.future: Any = None
 
 
 class Probe:
@@ -78,8 +70,7 @@ class Probe:
         self.saves: collections.deque[tuple[Any, ...]] = collections.deque()
         #: (identity of the exception, path, bytes free there) of the newest save that failed.
         self.failed_save: tuple[int, str, int] | None = None
-        #: Checkpoints that are written in the background.
-        self.uploads: set[Upload] = set()
+        self.uploads = Uploads()
         self.loads: set[tuple[str, int]] = set()
         self.nested = threading.local()
         self.writing = 0
@@ -323,35 +314,16 @@ class Probe:
         except Exception as error:  # noqa: BLE001 - never into training
             self.failed("wrote", error)
 
-    def begin_upload(self, place: Any) -> Upload:
-        """Remember a checkpoint whose state is that of this step and that is complete later."""
-        upload = Upload(place, self.steps)
-        self.uploads.add(upload)
-        return upload
-
-    def uploading(self, place: Any) -> bool:
-        """Whether a save is the background's half of one that was begun."""
-        here = threading.get_ident() == self.thread
-        return not here and any(each.place == place for each in list(self.uploads))
-
     def _collect_uploads(self) -> None:
-        """Note those that are complete; one that failed never is. Asked here and not by a callback,
-        which may come after the script has its result and ends."""
-        for upload in list(self.uploads):
-            if upload.future is None or not upload.future.done():
-                continue
-            self.uploads.discard(upload)
-            if not upload.future.cancelled() and upload.future.exception() is None:
-                self.wrote(upload.place, 0, step=upload.step, upload=True)
+        for upload in self.uploads.take_complete():
+            self.wrote(upload.place, 0, step=upload.step, upload=True)
 
     def _await_upload(self) -> None:
         """Training stands still while the checkpoint of this very step is written: a change that
         waits for it then loses no step."""
         began, control = time.monotonic_ns(), self.control
         control[fields.DOING] = 1
-        while control[fields.PARK] and any(
-            each.step == self.steps and not each.future.done() for each in list(self.uploads)
-        ):
+        while control[fields.PARK] and self.uploads.writes_state_of(self.steps):
             control[fields.LIFE] = time.monotonic_ns()
             self.check_lease()
             time.sleep(0.002)

@@ -1,0 +1,62 @@
+"""Checkpoints that are written in the background: their state is that of the step at the call, and
+they are complete when their future is done."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Upload:
+    """One of them."""
+
+    def __init__(self, place: Any, step: int) -> None:
+        self.place, self.step = place, step
+        #: None until the call that began it has returned.
+        self.future: Any = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is written any more."""
+        return self.future is not None and bool(self.future.done())
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is over and can be loaded."""
+        return self.over and not self.future.cancelled() and self.future.exception() is None
+
+
+class Uploads:
+    """Those of one process. They are looked at, and no callback is: that may come after the script
+    has its result and ends."""
+
+    def __init__(self) -> None:
+        self._under_way: list[Upload] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
+
+    def begin(self, place: Any, step: int) -> Upload:
+        """Remember one before its background begins."""
+        upload = Upload(place, step)
+        self._under_way.append(upload)
+        return upload
+
+    def forget(self, upload: Upload) -> None:
+        """The call that was to begin it failed."""
+        self._under_way = [each for each in self._under_way if each is not upload]
+
+    def writes(self, place: Any) -> bool:
+        """Whether a save to ``place`` is the background's half of one of them."""
+        return any(each.place == place for each in self._under_way)
+
+    def writes_state_of(self, step: int) -> bool:
+        """Whether the state after ``step`` is still being written."""
+        return any(each.step == step and not each.over for each in self._under_way)
+
+    def take_complete(self) -> list[Upload]:
+        """Those that have become complete; one that failed never does."""
+        over = [each for each in self._under_way if each.over]
+        self._under_way = [each for each in self._under_way if each not in over]
+        return [each for each in over if each.complete]
