@@ -115,7 +115,7 @@ def _note(error: BaseException) -> None:
     note = {"at_ns": time.monotonic_ns()}  # type: dict[str, Any]
     here = os.path.dirname(os.path.abspath(__file__))
     circumstances = load("_brain_circumstances", os.path.join(here, "circumstances.py"))
-    note.update(circumstances.around(error, _told.get("probe")))
+    note.update(circumstances.around(error, _told.get("probe"), _late))
     half = _told["control"] + ".raised.half"
     with open(half, "w", errors="backslashreplace") as file:
         json.dump(note, file)

@@ -4,30 +4,35 @@ A full disk comes out of torch as a position that was not expected, and a limit 
 a want of memory; only this process can tell, and only now.
 """
 
+import io
 import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from types import ModuleType
+    from typing import Any, Callable
 
 #: More of a traceback is not noted.
 CHARACTERS = 16384
 
 
-def around(error: BaseException, probe: "str | None") -> "dict[str, Any]":
+def around(
+    error: BaseException, probe: "str | None", standard: "Callable[[str], ModuleType]"
+) -> "dict[str, Any]":
     """The traceback without our frames, the save that failed, and limits on memory.
 
     Args:
         error: as it left the script.
         probe: directory or file of the probe, whose frames are ours; None where there is none.
+        standard: imports from the standard library, whatever modules the script has of its own.
     """
-    said = {"traceback": without_us(error, probe)}  # type: dict[str, Any]
+    said = {"traceback": without_us(error, probe, standard("traceback"))}  # type: dict[str, Any]
     failed_save = getattr(sys.modules.get("_brain_probe"), "failed_save", None)
     if failed_save is not None:
         said["saving"] = failed_save(error)
     said["saving"] = said.get("saving") or unnamed_write(error)
-    said["limits"] = limits()
+    said["limits"] = limits(standard("resource"))
     return said
 
 
@@ -56,8 +61,6 @@ def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
 
 def written_by(value: "Any") -> str:
     """Absolute path of a file that is open for writing, or was; empty where it is no such file."""
-    import io
-
     if not isinstance(value, io.IOBase):
         return ""
     name, mode = getattr(value, "name", None), getattr(value, "mode", "")
@@ -66,10 +69,8 @@ def written_by(value: "Any") -> str:
     return os.path.abspath(name) if os.path.exists(name) else ""
 
 
-def without_us(error: BaseException, probe: "str | None") -> str:
+def without_us(error: BaseException, probe: "str | None", traceback: "Any") -> str:
     """The traceback as Python prints it, without frames of the launcher and the probe."""
-    import traceback
-
     ours = [os.path.dirname(os.path.abspath(__file__)) + os.sep]
     if probe:
         ours.append(os.path.dirname(os.path.abspath(probe)) + os.sep)
@@ -85,11 +86,9 @@ def without_us(error: BaseException, probe: "str | None") -> str:
     return "".join(told.format())[-CHARACTERS:]
 
 
-def limits() -> "dict[str, int]":
+def limits(resource: "Any") -> "dict[str, int]":
     """Limits on this process's memory and files, by their names; those that are not set are left
     out."""
-    import resource
-
     found = {}
     for name in ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_FSIZE"):
         soft, _ = resource.getrlimit(getattr(resource, name))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Collection
 
 #: What of ours imports later, while the script runs.
-_LATER = ("json", "socket", "traceback")
+_LATER = ("json", "resource", "socket", "traceback")
 #: Modules that the script's own replaced, under their names: we go on with them.
 _replaced: "dict[str, ModuleType]" = {}
 

@@ -114,3 +114,9 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
 def test_a_limit_of_the_process_is_not_called_the_machines_memory(tmp_path: Path) -> None:
     said = last_line(tmp_path, LIMITED)
     assert "its own limit on memory, not the machine's: RLIMIT_AS is 8589934592 bytes" in said
+
+
+def test_modules_of_the_scripts_own_do_not_hide_the_cause(tmp_path: Path) -> None:
+    for name in ("resource.py", "traceback.py"):
+        (tmp_path / name).write_text('raise SystemExit("imported by somebody else")')
+    assert "KeyError: 'loss' (train.py:1)" in last_line(tmp_path, "print({}['loss'])")
