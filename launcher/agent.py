@@ -23,7 +23,8 @@ from launcher.extras import events
 from launcher.extras.collecting import keep_collector
 from launcher.extras.console import Discreet, say, write
 from launcher.following import addresses
-from launcher.following.participant import Ended, Participant
+from launcher.following.ended import Ended
+from launcher.following.participant import Participant
 from launcher.following.seats import EndpointSeat, LocalSeat, Seat, SoleSeat
 from launcher.frames import digest
 from launcher.options import launch_config

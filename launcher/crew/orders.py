@@ -151,15 +151,7 @@ class Crew:
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
-            self._end_stopped(self._workers)
-
-    def _end_stopped(self, workers: Workers) -> None:
-        """A worker that somebody stopped is given up when a silent host would be."""
-        if not (lease := workers.world.lease_seconds):
-            return
-        ended = {exit.pid for exit in workers.exits}
-        patience = max(lease - frames.HEARTBEAT_SECONDS, 0.0)
-        self._standstill.end([p for p in workers.pids if p not in ended], patience, self._say)
+            self._standstill.end_stopped(self._workers, self._say)
 
     async def look(self, asked: frames.Look) -> frames.Looked:
         """Look at workers that say nothing; training never waits for it."""

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from launcher import frames
+from launcher.workers import Workers
+
 
 class Standstill:
     """Remembers since when workers are seen stopped. Instants are CLOCK_MONOTONIC seconds."""
@@ -24,9 +27,15 @@ class Standstill:
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
         return tuple(pid for pid, since in self._since.items() if now - since >= seconds)
 
-    def end(self, pids: Iterable[int], seconds: float, say: Callable[[str], None]) -> None:
-        """Give those up that were stopped for so long: their peers wait for them."""
-        for pid in self.overdue(states(pids), time.monotonic(), seconds):
+    def end_stopped(self, workers: Workers, say: Callable[[str], None]) -> None:
+        """Give up workers that somebody stopped, when a silent host would be: their peers wait for
+        them. Without leases nobody could go on, and they are waited for."""
+        if not (lease := workers.world.lease_seconds):
+            return
+        seconds = max(lease - frames.HEARTBEAT_SECONDS, 0.0)
+        ended = {exit.pid for exit in workers.exits}
+        running = [pid for pid in workers.pids if pid not in ended]
+        for pid in self.overdue(states(running), time.monotonic(), seconds):
             say(f"process {pid} was stopped for {seconds:g} s and is ended; its world waits")
             os.kill(pid, signal.SIGKILL)
 

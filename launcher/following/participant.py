@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from brain.errors import BadInput
@@ -18,6 +18,7 @@ from launcher import frames
 from launcher.config import LaunchConfig, WorldDocument
 from launcher.coordinator import Coordinator
 from launcher.crew.orders import Crew
+from launcher.following.ended import Ended
 from launcher.following.leading import Leading
 from launcher.following.search import Found, Search
 from launcher.following.seats import Seat
@@ -29,17 +30,6 @@ from launcher.workers import free_port
 
 #: Seconds between two looks for a coordinator, doubled from the first to the second.
 _SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How the agent ends."""
-
-    exit: ReplicaExit
-    exit_code: int
-    detail: str
-    #: Why its node is not to be chosen again for a while; empty: it may be.
-    unfit: str = ""
 
 
 class Participant:

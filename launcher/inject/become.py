@@ -162,7 +162,8 @@ class Worker:
         self.place.shown.show(" ".join(spec["argv"]), environment)
         if spec["kind"] == "exec":
             execute(spec["argv"], environment)
-        self.imported = _replace_environment(environment, self.place.before)
+        settings = sys.modules["_brain_settings"]
+        self.imported = settings.replace_environment(environment, self.place.before)
         self.place.renew()
         self.place.print()
         _renew_streams()
@@ -293,27 +294,6 @@ def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
     except OSError as cannot:
         os.write(2, os.fsencode("%s: %s\n" % (argv[0], cannot.strerror)))
         os._exit(127 if isinstance(cannot, FileNotFoundError) else 126)
-
-
-def _replace_environment(
-    environment: "dict[str, str]", before: "dict[str, str]"
-) -> "frozenset[str]":
-    """The worker's environment, and what imports have changed in the server's since ``before``;
-    returns the names of that."""
-    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    removed = [name for name in before if name not in os.environ]
-    ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
-    wanted = dict(environment)
-    if ours:
-        wanted.pop("PYTHONPATH", None)  # with our directory in it, which nobody needs here
-        if ours.get("pythonpath") is not None:
-            wanted["PYTHONPATH"] = ours["pythonpath"]
-    os.environ.clear()
-    os.environ.update(wanted)
-    os.environ.update(changed)
-    for name in removed:
-        os.environ.pop(name, None)
-    return frozenset([*changed, *removed])
 
 
 def _renew_streams() -> None:

@@ -43,6 +43,27 @@ def chosen(environ: "Any") -> "dict[str, str]":
     return {name: value for name, value in environ.items() if name.startswith(NAMES)}
 
 
+def replace_environment(
+    environment: "dict[str, str]", before: "dict[str, str]"
+) -> "frozenset[str]":
+    """The worker's environment, and what imports have changed in the server's since ``before``;
+    returns the names of that."""
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    removed = [name for name in before if name not in os.environ]
+    ours = json.loads(environment.get("BRAIN_WORKER", "{}"))
+    wanted = dict(environment)
+    if ours:
+        wanted.pop("PYTHONPATH", None)  # with our directory in it, which nobody needs here
+        if ours.get("pythonpath") is not None:
+            wanted["PYTHONPATH"] = ours["pythonpath"]
+    os.environ.clear()
+    os.environ.update(wanted)
+    os.environ.update(changed)
+    for name in removed:
+        os.environ.pop(name, None)
+    return frozenset([*changed, *removed])
+
+
 class Comparison:
     """What one worker waits for until its script imports the first library."""
 

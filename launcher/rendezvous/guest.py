@@ -26,7 +26,8 @@ from brain.types.world import ReplicaExit
 from launcher import agent
 from launcher.config import WorldDocument
 from launcher.crew.orders import Crew
-from launcher.following.participant import Ended, Participant
+from launcher.following.ended import Ended
+from launcher.following.participant import Participant
 from launcher.hang.dumps import Target
 from launcher.processes.values import LEASE_EXIT, Park, Progress, WorkerExit
 from launcher.rendezvous.settings import Settings

@@ -3,6 +3,7 @@
 sight         what it knows, and what it may do: the values of ``launcher.membership``
 standing      how things stand
 watch         what was observed of one world
+exits         how its workers ended, for the diagnosis
 preparation   a world that is made ready while another one trains
 acts          actions are carried out
 in_process    those that end no process

@@ -15,7 +15,7 @@ from launcher.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, o
 from launcher.hang.terms import HangTerms
 from launcher.network_check.rules import CheckTerms
 from launcher.topology import choose, layout
-from launcher.worlds import pins
+from launcher.worlds import exits, pins
 from launcher.worlds.books import Books
 from launcher.worlds.ledger import Past
 from launcher.worlds.peers import Peer, Peers
@@ -329,14 +329,19 @@ class Standing:
         if watch.hung is not None:
             return watch.hung
         step = self.books.ledger.begun + watch.past.steps if watch.past.steps else None
-        failed = [] if cause is Cause.MEMBERSHIP else watch.failed()
-        gone = watch.lost(watch.gone or self.gone)
-        return diagnose(failed, gone=gone, finished=watch.succeeded(), step=step)
+        members, heard = watch.document.members, watch.heard_exits
+        return diagnose(
+            [] if cause is Cause.MEMBERSHIP else exits.failed(members, heard),
+            gone=exits.lost(members, watch.gone or self.gone),
+            finished=exits.succeeded(members, heard),
+            step=step,
+        )
 
     def follow(self, found: Diagnosis, watch: Watch) -> Diagnosis:
         """Remember a failure, and see to what follows from it: ``launcher.diagnosis.policy``."""
         ledger = self.books.ledger
-        root = first(watch.failed()) if found.kind is not FailureKind.HANG else None
+        failed = exits.failed(watch.document.members, watch.heard_exits)
+        root = first(failed) if found.kind is not FailureKind.HANG else None
         signature = root[1].signature if root is not None else ""
         history = (*ledger.failed, occurrence(found, signature))[-REMEMBERED:]
         spare = self._can_spare(found.replica)

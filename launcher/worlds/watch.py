@@ -7,11 +7,10 @@ from datetime import datetime
 from brain.types.diagnosis import Diagnosis
 from brain.types.world import Cause, Member, MemoryCheckpoint
 from launcher.config import WorldDocument
-from launcher.diagnosis.first import Failed, Finished, Gone
-from launcher.diagnosis.signs import Signs
 from launcher.memory import links
 from launcher.memory.ages import worth_telling
 from launcher.processes.values import ProbeEvent, Progress, WorkerExit
+from launcher.worlds.exits import Exits
 from launcher.worlds.ledger import Past
 from launcher.worlds.pins import Pin, loads
 from launcher.worlds.sight import Change, Parking, Phase, Saves, WorldSeen
@@ -292,45 +291,14 @@ class Watch:
             first += member.processes
         return None
 
-    def failed(self) -> list[Failed]:
-        """Workers that ended with anything but 0, as ``launcher.diagnosis`` wants them."""
-        nodes = {member.replica: member.node for member in self.document.members}
-        return [
-            Failed(
-                rank=exit.rank,
-                replica=replica,
-                node=nodes[replica],
-                code=exit.code,
-                message=exit.message,
-                signs=exit.signs or Signs(tail=exit.last_words),
-                heard_at=heard_at,
-                stopped=exit.stopped,
-            )
-            for (replica, exit), heard_at in self._exits.items()
-            if exit.code and not exit.lapsed and replica in nodes
-        ]
-
-    def succeeded(self) -> list[Finished]:
-        """Workers that ended with 0 by themselves, as ``launcher.diagnosis`` wants them."""
-        nodes = {member.replica: member.node for member in self.document.members}
-        return [
-            Finished(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
-            for (replica, exit), heard_at in self._exits.items()
-            if not exit.code and not exit.stopped and replica in nodes
-        ]
-
-    def lost(self, gone: Iterable[int]) -> list[Gone]:
-        """Those of its members that are gone, as ``launcher.diagnosis`` wants them."""
-        left = set(gone)
-        return [
-            Gone(replica=member.replica, node=member.node)
-            for member in self.document.members
-            if member.replica in left
-        ]
+    @property
+    def heard_exits(self) -> Exits:
+        """Which workers ended, in the order it was heard, with the time of that."""
+        return self._exits
 
     @property
     def exits(self) -> list[WorkerExit]:
-        """Who ended, in the order it was heard."""
+        """The same without times and replicas."""
         return [exit for _, exit in self._exits]
 
     def seen(self) -> WorldSeen:
