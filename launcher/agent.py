@@ -59,6 +59,8 @@ BUSY = 75
 _FREE_SECONDS = 30.0
 #: Under Brain a script that fails so often in one way before its first step is given up.
 _BARREN_WORLDS = 3
+#: A worker whose handler of Slurm's warning ends it has ended so long after it lost that handler.
+_HANDLED_SECONDS = 2.0
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(
     {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
@@ -239,13 +241,18 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
 
 
 def _warn(participant: Participant, warned: asyncio.Event) -> None:
-    """Slurm's time limit comes near: a script that handles the signal gets it, as under ``srun``;
-    any other job is suspended at its next checkpoint."""
-    if participant.hand_on(slurm.WARNING):
-        say(f"{slurm.WARNING.name} is handed to the script, which handles it")
-    elif not warned.is_set():
-        warned.set()
-        say(f"{slurm.WARNING.name}: the job is suspended at its next checkpoint")
+    """Slurm's time limit comes near: a script that handles the signal has it already, for Slurm
+    signals every process of a step; any other job is suspended at its next checkpoint."""
+
+    def suspend() -> None:
+        if not participant.handles(slurm.WARNING) and not warned.is_set():
+            warned.set()
+            say(f"{slurm.WARNING.name}: the job is suspended at its next checkpoint")
+
+    if participant.handles(slurm.WARNING):
+        say(f"{slurm.WARNING.name} is left to the script, which handles it")
+    else:
+        asyncio.get_running_loop().call_later(_HANDLED_SECONDS, suspend)
 
 
 def _requeue(step: slurm.Step, ended: Ended, *, coordinates: bool) -> None:

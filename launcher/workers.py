@@ -237,15 +237,14 @@ class Workers:
         Whoever ends while they are to park has done as asked; later only who ends well.
         """
         self._asked = True
-        self.hand_on(signum)
-
-    def hand_on(self, signum: signal.Signals) -> bool:
-        """Send a signal to those that catch it; returns whether any does."""
-        ended = {exit.pid for exit in self._exits}
-        catching = [pid for pid in self.pids if pid not in ended and process.catches(pid, signum)]
-        for pid in catching:
+        for pid in self.catching(signum):
             os.kill(pid, signum)
-        return bool(catching)
+
+    def catching(self, signum: signal.Signals) -> tuple[int, ...]:
+        """Pids of those that run and have a handler for the signal."""
+        ended = {exit.pid for exit in self._exits}
+        running = (pid for pid in self.pids if pid not in ended)
+        return tuple(pid for pid in running if process.catches(pid, signum))
 
     def extend_lease(self, until_ns: int) -> None:
         """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end.

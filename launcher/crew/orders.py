@@ -131,9 +131,10 @@ class Crew:
         if mode is Park.AT_SAVE and (name := self.config.checkpoint.signal):
             workers.ask_to_save(signal.Signals[name])
 
-    def hand_on(self, signum: signal.Signals) -> bool:
-        """Send a signal to the workers that handle it; returns whether there is any."""
-        return self._workers is not None and self._workers.hand_on(signum)
+    def handles(self, signum: signal.Signals) -> bool:
+        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        workers = self._workers
+        return workers is not None and bool(workers.exits or workers.catching(signum))
 
     def take_batch(self, wish: BatchWish | None) -> None:
         """Tell the script, if it asks, which batch to take; nothing restarts for it."""

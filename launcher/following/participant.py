@@ -377,9 +377,9 @@ class Participant:
         self.leaving = self._crew.signum = signum
         self._tell(frames.Leave())
 
-    def hand_on(self, signum: signal.Signals) -> bool:
-        """Send a signal to the workers that handle it; returns whether there is any."""
-        return self._crew.hand_on(signum)
+    def handles(self, signum: signal.Signals) -> bool:
+        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        return self._crew.handles(signum)
 
     @property
     def coordinates(self) -> bool:
