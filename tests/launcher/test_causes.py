@@ -54,7 +54,8 @@ def last_line(tmp_path: Path, script: str, *arguments: str, workers: int = 1) ->
     (tmp_path / "train.py").write_text(script)
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "launcher.cli", f"--nproc-per-node={workers}"),
+            # Not "python -m launcher.cli": that imports the script's own modules itself.
+            *(str(Path(sys.executable).with_name("brain-run")), f"--nproc-per-node={workers}"),
             *("train.py", *arguments),
         ],
         cwd=tmp_path,
