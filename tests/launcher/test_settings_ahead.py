@@ -93,11 +93,11 @@ def test_what_nobody_can_notice_is_done_twice(unnoticed: str, tmp_path: Path) ->
 def test_it_starts_again_as_it_began(tmp_path: Path) -> None:
     begins = (
         "import signal\n"
-        "began = [os.getcwd(), os.umask(0o77), str(signal.getsignal(signal.SIGINT))[:20]]\n"
-        "os.chdir('/'); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "began = [os.getcwd(), os.umask(0o77), not signal.getsignal(signal.SIGUSR2)]\n"
+        "os.chdir('/'); signal.signal(signal.SIGUSR2, signal.SIG_IGN)\n"
     )
     (said,) = runs(tmp_path, begins + SETS + "import torch\nprint(began)\n")
-    assert said == str([str(tmp_path), 0o22, "<built-in function d"])
+    assert said == str([str(tmp_path), 0o22, True])
 
 
 def test_nothing_changes_for_a_script_that_sets_nothing(tmp_path: Path) -> None:
