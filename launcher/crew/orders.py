@@ -251,7 +251,7 @@ class Crew:
         workers = self._workers
         assert workers is not None
         self._stopping = True
-        if grace_seconds:
+        if grace_seconds and workers.catching(self.signum):
             by_hand = self.config.replica_directory is None
             self._say(grace_told(self.signum, grace_seconds, by_hand=by_hand))
         left_seconds = await self.staying.let_end(workers, grace_seconds)

@@ -67,6 +67,8 @@ def test_a_handler_has_its_grace_when_the_job_shrinks_is_suspended_and_is_cancel
     brain.send(calls.cancel(job))
     brain.until("a cancelled job", 60, job, in_state("Cancelled"))
     all_ended(brain, 4)
+    said = (brain.home / "replicas" / job / "0" / "agent.log").read_text()
+    assert "have 30 s to save and end (checkpoint.graceSeconds)\n" in said
 
 
 @pytest.mark.timeout(180)
