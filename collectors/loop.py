@@ -8,6 +8,7 @@ last agent of this machine is gone and all is delivered.
 
 import argparse
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -39,6 +40,8 @@ log = logging.getLogger("collectors")
 HELD = 75
 #: A worker's sample has some 700 bytes.
 DATAGRAM_BYTES = 1 << 16
+#: How file systems say that they take no sockets.
+_NO_SOCKETS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 #: Datagrams taken before the loop looks at anything else.
 BURST = 200
 #: Seconds in which samples gather before they are sent.
@@ -235,23 +238,38 @@ class Collector:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket; what a dead collector left there is removed (we hold the lock)."""
-    path = home.socket
-    make_private(path.parent)
-    path.unlink(missing_ok=True)
+    """Bind the probes' socket; what a dead collector left there is removed (we hold the lock).
+
+    On a file system that takes no sockets a link stands there instead.
+    """
+    path, local = home.socket, home.local_socket
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-    listening.bind(str(path))
+    try:
+        _bind(listening, path)
+    except OSError as refused:
+        if refused.errno not in _NO_SOCKETS or path == local:
+            raise
+        _bind(listening, local)
+        path.symlink_to(local)
     return listening
+
+
+def _bind(listening: socket.socket, path: Path) -> None:
+    make_private(path.parent)
+    path.unlink(missing_ok=True)
+    listening.bind(str(path))
 
 
 def remove(path: Path, bound: os.stat_result) -> None:
     """Remove our socket, not that of who came after us where the home was made anew meanwhile."""
     with suppress(OSError):
         if os.path.samestat(path.stat(), bound):
+            real = path.resolve()
             path.unlink()
-            # Only the short directory of a long home is empty now; agents may use it too.
-            path.parent.rmdir()
+            real.unlink(missing_ok=True)
+            # Only the short directory of a home is empty now; agents may use it too.
+            real.parent.rmdir()
 
 
 def collect(options: Options) -> int:

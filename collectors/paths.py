@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from brain.errors import BadInput
-from brain.types.places import probe_socket
+from brain.types.places import local_socket, probe_socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,11 @@ class Home:
     def socket(self) -> Path:
         """Where probes send to."""
         return Path(probe_socket(str(self.root), os.getuid()))
+
+    @property
+    def local_socket(self) -> Path:
+        """Where the socket itself is, if the file system of the state directory takes none."""
+        return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:
         """The job's token; empty where there is none."""

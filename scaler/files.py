@@ -14,7 +14,8 @@ T = TypeVar("T")
 def locked(path: Path) -> bool:
     """Whether some process holds the flock of ``path``."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # NFS locks bytes instead, exclusively only for who may write.
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -247,6 +247,11 @@ def _take(descriptor: int, home: Path) -> None:
             f"another `brain up` (process {pid}) runs on {home}; "
             f"stop it with `kill {pid}`, or choose another state directory with --home"
         ) from held
+    except OSError as refused:
+        raise Unavailable(
+            f"state directory {home} takes no locks: {refused.strerror}; choose one on a disk of "
+            "this machine with --home"
+        ) from refused
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 

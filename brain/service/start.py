@@ -130,6 +130,11 @@ def _home_of_one(home: Path) -> Iterator[IO[str]]:
             raise Unavailable(
                 f"another service runs on {home}; stop it, or choose another with --home"
             ) from held
+        except OSError as refused:
+            raise Unavailable(
+                f"state directory {home} takes no locks: {refused.strerror}; choose one on a disk "
+                "of this machine with --home"
+            ) from refused
         yield lock
 
 

@@ -24,7 +24,10 @@ def probe_socket(home: str, uid: int) -> str:
 
 def short_socket(path: str, home: str, uid: int) -> str:
     """Return ``path``, or its name in the short directory of ``home`` where it is too long."""
-    if len(path.encode()) <= SOCKET_PATH_BYTES:
-        return path
+    return path if len(path.encode()) <= SOCKET_PATH_BYTES else local_socket(path, home, uid)
+
+
+def local_socket(path: str, home: str, uid: int) -> str:
+    """Return the name of ``path`` in the short directory of ``home``, which no machine shares."""
     hashed = sha256(home.rstrip("/").encode()).hexdigest()[:12]
     return f"/tmp/brain-{uid}-{hashed}/{path.rsplit('/', 1)[-1]}"

@@ -1,17 +1,22 @@
 """Keeps one collector running on this machine, whoever started it."""
 
 import asyncio
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from brain.types.places import probe_socket
 from launcher.replica import held
 
 #: Seconds between two looks at the collector's lock.
 _LOOK_SECONDS = 2.0
 #: Seconds after which one that ends at once is started again, doubled up to the second.
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 2.0, 60.0
+#: A collector that holds its lock listens by the first look; one that never does is elsewhere.
+_DEAF_LOOKS = 5
 #: By name: the four programs do not import each other.
 _COLLECTOR = (sys.executable, "-E", "-P", "-m", "collectors.loop")
 
@@ -23,6 +28,8 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
     itself when nobody does.
     """
     lock = Path(home) / "collector" / "lock"
+    socket_path = probe_socket(home, os.getuid())
+    deaf_looks = 0
     lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     pause = _FIRST_RETRY_SECONDS
     started: subprocess.Popen[bytes] | None = None
@@ -39,7 +46,19 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
                 say(f"no collector can be started: {cannot}")
         elif held(lock):
             pause = _FIRST_RETRY_SECONDS
+            deaf_looks = 0 if _is_bound(socket_path) else deaf_looks + 1
+            if deaf_looks == _DEAF_LOOKS:
+                say(
+                    f"samples of this machine are lost: the collector of another machine holds "
+                    f"{lock}; set BRAIN_HOME to a directory of this machine's own"
+                )
         await asyncio.sleep(_LOOK_SECONDS if started or held(lock) else pause)
+
+
+def _is_bound(path: str) -> bool:
+    """Whether a process of this machine listens on the socket at ``path``."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probing:
+        return probing.connect_ex(path) == 0
 
 
 def _start(home: str) -> "subprocess.Popen[bytes]":

@@ -1,0 +1,29 @@
+"""State directories on a network file system, and several people on one machine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import running
+from tests.network_files import mounted
+
+
+@pytest.mark.timeout(240)
+def test_a_home_on_a_network_file_system_serves_as_any_other(tmp_path: Path) -> None:
+    with mounted(tmp_path) as home, running(home / "state", "--slots=2") as brain:
+        job = brain.submit("counted.py", "--steps=200")
+        brain.until("samples", 100, job, lambda detail: detail.job.throughput is not None)
+        brain.finished(job)
+        assert (brain.home / "collector" / "probe.sock").is_symlink()
+
+
+def test_a_home_without_locks_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    up = [sys.executable, "-m", "brain.cli", "up", "--port=0"]
+    with mounted(tmp_path, "--no-locks") as home:
+        named = os.environ | {"BRAIN_HOME": str(home / "state")}
+        ran = subprocess.run(up, env=named, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 1
+    assert "takes no locks: No locks available; choose one on a disk of this machine" in ran.stderr
