@@ -25,26 +25,35 @@ def standard(name: str) -> "ModuleType":
 
 
 def modules_in(directory: str) -> "frozenset[str]":
-    """Names that an import finds in a directory, before it looks any further."""
+    """Names that an import finds in a directory or an archive, before it looks any further."""
     import _imp
     from importlib.machinery import all_suffixes
 
-    try:
-        entries = os.listdir(directory or ".")
-    except OSError:  # an archive, or nothing at all
-        return frozenset()
     suffixes = tuple(all_suffixes())
     found = set()
-    for entry in entries:
-        name = entry.partition(".")[0]
-        if name == entry:
-            inside = (os.path.join(directory, name, "__init__" + suffix) for suffix in suffixes)
-            known = any(map(os.path.isfile, inside))
-        else:
-            known = any(entry == name + suffix for suffix in suffixes)
+    for entry in _files(directory, suffixes):
+        name = entry.partition(".")[0].partition(os.sep)[0]
+        inside = name + os.sep + "__init__"
+        known = any(entry in (name + suffix, inside + suffix) for suffix in suffixes)
         if known and name not in sys.builtin_module_names and not _imp.is_frozen(name):
             found.add(name)
     return frozenset(found)
+
+
+def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
+    """Files in a directory or an archive that may be modules or begin packages."""
+    try:
+        entries = os.listdir(directory or ".")
+    except NotADirectoryError:
+        import zipfile
+
+        with zipfile.ZipFile(directory) as archive:
+            return archive.namelist()
+    except OSError:
+        return ()
+    packages = (os.path.join(name, "__init__") for name in entries if "." not in name)
+    inside = (package + suffix for package in packages for suffix in suffixes)
+    return [*entries, *(each for each in inside if os.path.isfile(os.path.join(directory, each)))]
 
 
 def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":

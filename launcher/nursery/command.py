@@ -2,6 +2,7 @@
 
 import os
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def first_path(command: Command, directory: str, environment: Mapping[str, str])
     if command.kind != "script":
         return directory
     path = os.path.realpath(os.path.join(directory, command.target))
-    return path if os.path.isdir(path) else os.path.dirname(path)
+    return path if os.path.isdir(path) or zipfile.is_zipfile(path) else os.path.dirname(path)
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:

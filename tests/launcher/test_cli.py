@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -221,6 +222,20 @@ def test_a_signal_ends_the_workers_first(tmp_path: Path, signum: signal.Signals)
 
 def test_a_run_that_was_interrupted_does_not_look_finished(tmp_path: Path) -> None:
     assert signalled(tmp_path, signal.SIGINT)[1] == 128 + signal.SIGINT
+
+
+def test_modules_in_an_archive_come_before_others_of_their_names(tmp_path: Path) -> None:
+    for path in (OWN := Path(__file__).parent / "scripts" / "own").rglob("*"):
+        name = path.relative_to(OWN)
+        name = Path("__main__.py") if name.name == "train.py" else name
+        with zipfile.ZipFile(tmp_path / "train.pyz", "a") as archive:
+            archive.write(path, str(name))
+    plain = subprocess.run(
+        [sys.executable, "train.pyz"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert plain.stdout.count(" own") == 5
+    for _ in range(2):
+        assert brain_run(tmp_path, "--no-probe", "train.pyz").stdout == plain.stdout
 
 
 def test_workers_really_train_together(tmp_path: Path) -> None:
