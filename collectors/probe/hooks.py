@@ -1,4 +1,4 @@
-"""Where the probe hangs itself into torch and safetensors, once the script imports them."""
+"""Where the probe hangs itself into torch, safetensors and Lightning when a script imports them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ class Finder:
             ),
         }
         self.actions["safetensors.numpy"] = self.actions["safetensors.torch"]
+        for lightning, pytorch in (
+            ("lightning.fabric", "lightning.pytorch"),
+            ("lightning_fabric", "pytorch_lightning"),
+        ):
+            self.actions[f"{lightning}.utilities.cloud_io"] = _hook_files(
+                {"_atomic_save": _argument(1, "filepath")}
+            )
+            self.actions[f"{pytorch}.plugins.io.async_plugin"] = _hook_lightning_async
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Let the others find it, and act after its code has run."""
@@ -160,6 +168,11 @@ def _hook_dcp_saver(probe: Probe, module: Any) -> None:
         _wrap(probe, module, "async_save", _saving_later, _checkpoint)
 
 
+def _hook_lightning_async(probe: Probe, module: Any) -> None:
+    kind = module.AsyncCheckpointIO
+    _wrap(probe, kind, "save_checkpoint", _saving_in_executor, _argument(2, "path"))
+
+
 def _wrap(probe: Probe, module: Any, name: str, around: Any, file_of: Any) -> None:
     original = getattr(module, name)
     wrapped = around(probe, original, file_of)
@@ -216,6 +229,35 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
         return response
 
     return async_save
+
+
+def _saving_in_executor(probe: Probe, original: Any, file_of: Any) -> Any:
+    """The plugin's executor has one thread: what it is given next runs once the save is over."""
+
+    @functools.wraps(original)
+    def save_checkpoint(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not probe.armed:
+            return original(self, *args, **kwargs)
+        probe.check_lease()
+        upload = probe.uploads.begin(file_of((self, *args), kwargs), probe.steps)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            probe.uploads.forget(upload)
+            raise
+        try:
+            upload.future = self._executor.submit(_raise_error_of, self)
+        except Exception as error:  # noqa: BLE001 - never into training
+            probe.uploads.forget(upload)
+            probe.failed("save_checkpoint", error)
+        return result
+
+    return save_checkpoint
+
+
+def _raise_error_of(plugin: Any) -> None:
+    if plugin._error is not None:
+        raise plugin._error
 
 
 def _loading(probe: Probe, original: Any, file_of: Any) -> Any:
