@@ -65,7 +65,7 @@ conformance: $(READY)
 	$(BIN)/python -m tests.launcher.conformance
 
 corpus: $(READY)
-	$(BIN)/python -m benchmarks.corpus $(if $(FULL),--full) $(if $(ONLY),--only '$(ONLY)')
+	$(BIN)/python -m benchmarks.corpus $(if $(FULL),--full) $(if $(ONLY),--only "$(ONLY)")
 
 chaos: $(READY)
 	BRAIN_CHAOS_SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 1800 -s

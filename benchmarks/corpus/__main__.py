@@ -2,17 +2,20 @@
 
 python -m benchmarks.corpus               all but what takes long; writes the results
 python -m benchmarks.corpus --full        the rest too
-python -m benchmarks.corpus --only TEXT   programs with TEXT in their name, nothing is written
+python -m benchmarks.corpus --only TEXT   programs with TEXT in their name; their rows are renewed
 """
 
 import argparse
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from benchmarks.corpus.comparing import between_launchers, with_undisturbed
 from benchmarks.corpus.environments import installed
 from benchmarks.corpus.programs import GROUPS, PROGRAMS, Program
-from benchmarks.corpus.report import Result, publish_results
+from benchmarks.corpus.report import Result, keep, publish_results
 from benchmarks.corpus.runs import EVENTS, Seen, run
 
 LAUNCHERS = ("torchrun", "brain-run")
@@ -27,24 +30,31 @@ def main() -> None:
     told = parser.parse_args()
     events = [event for event in EVENTS if event in told.events.split(",")]
     wanted = [each for each in PROGRAMS if told.only in each.name and (told.full or not each.slow)]
-    began = time.monotonic()
-    results = list(_all(wanted, events))
+    began, stamp = time.monotonic(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+    kept: list[Result] = []
+    for program in wanted:
+        results = [replace(each, began=stamp) for each in _results(program, events)]
+        if len(events) == len(EVENTS):
+            kept = keep(results)
     print(f"{len(wanted)} programs in {(time.monotonic() - began) / 60:.0f} minutes")
-    if not told.only and len(events) == len(EVENTS):
-        publish_results(results, began)
+    if kept:
+        publish_results(kept)
 
 
-def _all(programs: Iterable[Program], events: Sequence[str]) -> Iterable[Result]:
-    for program in programs:
-        if program.needs:
-            yield Result(program=program, event="plain", differences=(), seconds=0.0)
-            continue
-        place = installed(program.group, GROUPS[program.group])
-        seen: dict[tuple[str, str], Seen] = {}
-        for event in events:
-            for launcher in LAUNCHERS:
-                seen[launcher, event] = run(program, launcher, event, place)
-            yield _result(program, event, seen)
+def _results(program: Program, events: Sequence[str]) -> list[Result]:
+    if program.needs:
+        named = {"program": program.name, "origin": program.origin, "needs": program.needs}
+        return [Result(event="plain", **named)]
+    place = installed(program.group, GROUPS[program.group])
+    results, seen = [], dict[tuple[str, str], Seen]()
+    for event in events:
+        # Both at once: a run mostly waits, and what is compared depends on no clock.
+        with ThreadPoolExecutor() as pool:
+            runs = [pool.submit(run, program, each, event, place) for each in LAUNCHERS]
+        for launcher, future in zip(LAUNCHERS, runs, strict=True):
+            seen[launcher, event] = future.result()
+        results.append(_result(program, event, seen))
+    return results
 
 
 def _result(program: Program, event: str, seen: dict[tuple[str, str], Seen]) -> Result:
@@ -53,7 +63,7 @@ def _result(program: Program, event: str, seen: dict[tuple[str, str], Seen]) -> 
     for launcher in LAUNCHERS if event != "plain" and (LAUNCHERS[0], "plain") in seen else ():
         odd = with_undisturbed(program, event, seen[launcher, "plain"], seen[launcher, event])
         found += [f"{launcher}: {each}" for each in odd]
-    seconds = theirs.seconds + ours.seconds
+    seconds = max(theirs.seconds, ours.seconds)
     print(f"{program.name:<45} {event:<8} {seconds:5.0f} s  {'DIFFERS' if found else 'same'}")
     for each in found:
         print(f"    {each}")
@@ -61,7 +71,13 @@ def _result(program: Program, event: str, seen: dict[tuple[str, str], Seen]) -> 
         for seen_by, name in ((theirs, "torchrun"), (ours, "brain-run")):
             said = "\n".join(f"    | {line}" for line in seen_by.last_words.splitlines()[-12:])
             print(f"    {name}: {seen_by.exit_codes}, last words:\n{said}", flush=True)
-    return Result(program=program, event=event, differences=tuple(found), seconds=seconds)
+    return Result(
+        program=program.name,
+        origin=program.origin,
+        event=event,
+        differences=tuple(found),
+        seconds=round(seconds, 1),
+    )
 
 
 if __name__ == "__main__":

@@ -7,13 +7,18 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+_SCRIPTS = Path(__file__).parent / "scripts"
 _INSTALL_SECONDS = 1_800
+#: What writes, once for an environment, the models and data that its programs read.
+_MAKERS = {"huggingface": _SCRIPTS / "tiny.py"}
 
 
 def installed(group: str, packages: tuple[str, ...]) -> Path:
     """The directory of programs of an environment with ``packages``, torch and this checkout."""
     constraints = REPOSITORY / "constraints.txt"
-    told = "\n".join((str(REPOSITORY), sys.version, *packages, constraints.read_text()))
+    maker = _MAKERS.get(group)
+    made = maker.read_text() if maker else ""
+    told = "\n".join((str(REPOSITORY), sys.version, *packages, constraints.read_text(), made))
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(told.encode()).hexdigest()[:12]
     place = Path(cache) / "elastic-brain" / "corpus" / f"{group}-{digest}"
@@ -25,6 +30,7 @@ def installed(group: str, packages: tuple[str, ...]) -> Path:
         for command in (
             [sys.executable, "-m", "venv", "--clear", str(place)],
             [*pip, *ours, *packages],
+            *([[str(place / "bin" / "python"), str(maker), str(place / "made")]] if maker else ()),
         ):
             subprocess.run(command, check=True, timeout=_INSTALL_SECONDS)
         done.touch()

@@ -16,10 +16,20 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "transformers==5.23.0",
         "trl==1.16.0",
     ),
+    "frameworks": (
+        "hydra-core==1.3.8",
+        "lightning==2.6.6",
+        "pytorch-ignite==0.5.5",
+        "tensorboard==2.21.0",
+        "torch-geometric==2.8.1",
+        "torchdata==0.11.0",
+        "torchmetrics==1.9.0",
+        "webdataset==1.0.2",
+    ),
 }
 
-#: What each of our scripts prints after a step; rank 0 alone does.
-_STEP_5 = r"^step 5 "
+#: What each of our scripts prints after a step, rank 0 alone. By then step 5 is saved.
+_STEP_7 = r"^step 7 "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +41,10 @@ class Program:
     origin: str
     group: str
     #: What follows the launcher's flags; ``{work}`` is a directory that stays between two starts,
-    #: ``{pause}`` the seconds that a step lasts longer than it would.
+    #: ``{pause}`` a file with the seconds that a step lasts longer, ``{made}`` models and data.
     command: tuple[str, ...]
     #: The first line of a worker that this matches is the moment to kill, resize or stop.
-    moment: str = _STEP_5
-    #: The step that a whole run ends with; 0: it counts no steps.
-    steps: int = 0
+    moment: str = _STEP_7
     #: It goes on from a checkpoint after a start; others begin anew.
     resumes: bool = False
     #: It sets no seed: the draws of its ranks differ from each other and from run to run.
@@ -57,14 +65,10 @@ class Program:
 
 
 def _here(name: str, script: str, *arguments: str, **more: object) -> Program:
-    promised = {"origin": "here", "group": "huggingface", "steps": 20, "resumes": True} | more
-    command = (
-        str(SCRIPTS / script),
-        "--checkpoint={work}/checkpoint",
-        "--pause={pause}",
-        *arguments,
-    )
-    return Program(name=name, command=command, **promised)  # type: ignore[arg-type]
+    promised = {"origin": "here", "group": "huggingface", "resumes": True}
+    told = ("--checkpoint={work}/checkpoint", "--pause={pause}", *arguments)
+    command = (str(SCRIPTS / script), *told)
+    return Program(name=name, **{"command": command} | promised | more)  # type: ignore[arg-type]
 
 
 def _accelerate(name: str, moment: str, **more: object) -> Program:
@@ -78,19 +82,75 @@ def _accelerate(name: str, moment: str, **more: object) -> Program:
     )
 
 
+def _framework(name: str, script: str, *arguments: str, **more: object) -> Program:
+    return _here(name, script, *arguments, group="frameworks", **more)
+
+
+def _trl(name: str, model: str, data: str, *arguments: str, **more: object) -> Program:
+    return Program(
+        name=f"trl {name}",
+        origin="trl 1.16.0",
+        group="huggingface",
+        command=(
+            *("-m", f"trl.scripts.{name}"),
+            f"--model_name_or_path={{made}}/{model}",
+            f"--dataset_name={{made}}/{data}",
+            *("--output_dir={work}/saved", "--use_cpu", "--bf16=false", "--seed=7"),
+            *("--max_steps=16", "--per_device_train_batch_size=2", "--logging_steps=1"),
+            *("--gradient_checkpointing=false", "--report_to=none", "--disable_tqdm=true"),
+            *arguments,
+        ),
+        moment=r"^\{'loss'",
+        **more,  # type: ignore[arg-type]
+    )
+
+
 PROGRAMS = (
     _here("DDP, ImageNet's loop", "imagenet.py", quick=True),
-    _here("DDP, loader workers by fork", "imagenet.py", "--loader=fork"),
-    _here("DDP, loader workers by spawn", "imagenet.py", "--loader=spawn"),
-    _here("DDP, loader workers by forkserver", "imagenet.py", "--loader=forkserver"),
-    _here("FSDP2 and DCP", "fsdp2.py"),
+    _here("DDP, loader workers by fork", "imagenet.py", "--loader=fork", slow=True),
+    _here("DDP, loader workers by spawn", "imagenet.py", "--loader=spawn", slow=True),
+    _here("DDP, loader workers by forkserver", "imagenet.py", "--loader=forkserver", slow=True),
+    _here("FSDP2 and DCP", "fsdp2.py", slow=True),
     _here("FSDP2 and asynchronous DCP", "fsdp2.py", "--asynchronous"),
     _here("accelerate, accumulation", "accelerated.py"),
     _here("EMA, activation checkpointing, two groups", "averaged.py"),
+    _here("torch.compile", "compiled.py"),
     _here("dropout and shuffling without a seed", "unseeded.py", resumes=False, unseeded=True),
+    _here("transformers' Trainer", "hf_trainer.py"),
+    _here("transformers' Trainer, PEFT", "hf_trainer.py", "--peft", slow=True),
+    _here("sentence-transformers", "embeddings.py"),
+    _framework("Lightning, DDP", "lightning_module.py", slow=True),
+    _framework("Lightning, DDP and AsyncCheckpointIO", "lightning_module.py", "--asynchronous"),
+    _framework(
+        "Lightning, FSDP",
+        "lightning_module.py",
+        "--strategy=fsdp",
+        needs="a card: Lightning's FSDPStrategy refuses a CPU",
+    ),
+    _framework("ignite", "ignited.py"),
+    _framework("torch_geometric", "graphs.py"),
+    _framework("torchdata's StatefulDataLoader", "stateful.py"),
+    _framework("webdataset", "streaming.py"),
+    _here(
+        "Hydra, TensorBoard, torchmetrics",
+        "configured.py",
+        group="frameworks",
+        command=(str(SCRIPTS / "configured.py"), "checkpoint={work}/checkpoint", "pause={pause}"),
+    ),
     _accelerate("test_script", r"Training integration test"),
     _accelerate("test_sync", r"Test Distributed"),
     _accelerate("test_distributed_data_loop", r"Test DataLoader with shuffle=False"),
     _accelerate("test_ops", r"testing gather$"),
     _accelerate("test_ddp_comm_hook", r"Test DDP comm hook"),
+    _trl("sft", "model", "text", "--max_length=32"),
+    _trl("dpo", "model", "preferences"),
+    _trl("reward", "judge", "preferences"),
+    _trl("kto", "model", "verdicts", slow=True),
+    Program(
+        name="torchtitan",
+        origin="torchtitan 0.3.0",
+        group="none",
+        command=("-m", "torchtitan.train"),
+        needs="a card: without an accelerator its device is cuda",
+    ),
 )

@@ -1,40 +1,71 @@
-"""The corpus's table: what each program did when it ran plain, was killed, resized and stopped."""
+"""The corpus's table: what each program did when it ran plain, was killed, resized and stopped.
+
+Results are kept in ``results/corpus-runs.json`` as each program ends, so that a run of one program
+replaces its rows alone.
+"""
 
 import json
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
+from pathlib import Path
 
 from benchmarks import report
-from benchmarks.corpus.programs import Program
+from benchmarks.corpus.programs import PROGRAMS
 from benchmarks.corpus.runs import EVENTS
+
+KEPT = report.HERE / "results" / "corpus-runs.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What differed in one program's runs under both launchers, with one event."""
 
-    program: Program
+    program: str
+    origin: str
     event: str
-    differences: tuple[str, ...]
-    seconds: float
+    differences: tuple[str, ...] = ()
+    seconds: float = 0.0
+    #: Why a CPU cannot run it; empty: it ran.
+    needs: str = ""
+    #: When ``make corpus`` was called that ran it.
+    began: str = ""
 
 
-def publish_results(results: Sequence[Result], began: float) -> None:
+def keep(results: Sequence[Result], path: Path = KEPT) -> list[Result]:
+    """Replace what is kept of the programs in ``results``; all that is kept then."""
+    renewed = {each.program for each in results}
+    place = {each.name: number for number, each in enumerate(PROGRAMS)}
+    kept = [*results, *(each for each in _kept(path) if each.program not in renewed)]
+    kept = sorted(
+        (each for each in kept if each.program in place), key=lambda each: place[each.program]
+    )
+    path.write_text(
+        json.dumps([asdict(each) for each in kept], indent=1, ensure_ascii=False) + "\n"
+    )
+    return kept
+
+
+def _kept(path: Path) -> list[Result]:
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [Result(**row | {"differences": tuple(row["differences"])}) for row in rows]
+
+
+def publish_results(results: Sequence[Result]) -> None:
     """Print, store and show them; end the process with 1 where a run differed."""
-    ran = [each for each in results if not each.program.needs]
-    programs = {each.program.name: each.program for each in results}.values()
+    ran = [each for each in results if not each.needs]
+    others = {each.program for each in ran if each.origin != "here"}
+    calls = len({each.began for each in ran})
     rows = [
         report.Row(
             metric="programs that ran",
-            value=len({each.program.name for each in ran}),
+            value=len({each.program for each in ran}),
             unit="programs",
-            note=f"{sum(each.by_others for each in programs if not each.needs)} by others",
+            note=f"{len(others)} by others",
         ),
         report.Row(
             metric="programs that a CPU could not run",
-            value=sum(bool(each.needs) for each in programs),
+            value=sum(bool(each.needs) for each in results),
             unit="programs",
         ),
         report.Row(
@@ -44,14 +75,14 @@ def publish_results(results: Sequence[Result], began: float) -> None:
             bar=0,
         ),
         report.Row(
-            metric="time of the whole corpus",
-            value=(time.monotonic() - began) / 60,
+            metric="time of all runs",
+            value=sum(each.seconds for each in ran) / 60,
             unit="min",
             bar=40,
+            note="one call" if calls == 1 else f"{calls} calls of `make corpus ONLY=…`",
         ),
     ]
     title = "Programs that nobody here wrote"
-    (report.HERE / "results" / "corpus-runs.json").write_text(as_json(results))
     report.publish("corpus", title, rows, more=table(results), command="make corpus")
 
 
@@ -62,37 +93,21 @@ def table(results: Sequence[Result]) -> str:
     """
     lines = ["| program | from | " + " | ".join(EVENTS) + " |", "|---" * (2 + len(EVENTS)) + "|"]
     told = []
-    for _, group in groupby(results, key=lambda each: each.program.name):
+    for _, group in groupby(results, key=lambda each: each.program):
         of_one = list(group)
-        program = of_one[0].program
-        if program.needs:
-            lines.append(f"| {program.name} | {program.origin} | {program.needs} |" + " |" * 3)
+        first = of_one[0]
+        if first.needs:
+            lines.append(f"| {first.program} | {first.origin} | {first.needs} |" + " |" * 3)
             continue
         by_event = {each.event: each for each in of_one}
         words = [
             "—" if event not in by_event else "differs" if by_event[event].differences else "same"
             for event in EVENTS
         ]
-        lines.append(f"| {program.name} | {program.origin} | " + " | ".join(words) + " |")
+        lines.append(f"| {first.program} | {first.origin} | " + " | ".join(words) + " |")
         told += [
-            f"- {program.name}, {each.event}: {difference}"
+            f"- {each.program}, {each.event}: {difference}"
             for each in of_one
             for difference in each.differences
         ]
     return "\n".join([*lines, *(["", "What differs:", "", *told] if told else ())])
-
-
-def as_json(results: Sequence[Result]) -> str:
-    """Every run with what differed."""
-    record = [
-        {
-            "program": each.program.name,
-            "origin": each.program.origin,
-            "event": each.event,
-            "seconds": round(each.seconds, 1),
-            "differences": list(each.differences),
-            "needs": each.program.needs,
-        }
-        for each in results
-    ]
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,8 @@ from benchmarks.elastic.launchers import free_port
 EVENTS = ("plain", "killed", "resized", "stopped")
 #: A run that takes longer is ended and told so.
 _RUN_SECONDS = 300.0
-#: How long a step lasts, and where another launcher has to start and join meanwhile.
-_PAUSE_SECONDS, _JOINED_PAUSE_SECONDS = 0.2, 1.0
+#: How long a step lasts until the run is disturbed; another launcher has to start meanwhile.
+_PAUSE_SECONDS: Mapping[str, float] = {"plain": 0.0, "killed": 0.2, "stopped": 0.2, "resized": 2.0}
 #: What a launcher left may end by itself for so long.
 _TIDY_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -33,7 +33,10 @@ _PASSING = (
     (r"0x[0-9a-f]{6,}", "<address>"),
     (r"(?i)(?<=pid[: =])( ?)\d+", "<pid>"),
     (r"(localhost|127\.0\.0\.1):\d+", r"\1:<port>"),
+    (r"(_runtime|_per_second)': '[^']*'", r"\1': <speed>"),
 )
+#: What tells a person how fast it goes, or what else to buy.
+_PROGRESS = re.compile(r"\d(\.\d+)? ?(it|s|examples|B)/(s|it)\]?|[?]it/s|% ?\||^💡")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +74,20 @@ class _Place:
         self, work: Path, programs: Path, launcher: str, program: Program, event: str
     ) -> None:
         self.work = work
-        pause = _PAUSE_SECONDS if event != "resized" else _JOINED_PAUSE_SECONDS
-        words = {"{work}": str(work), "{pause}": str(pause)}
+        self._pause = work / "pause"
+        self.pause(_PAUSE_SECONDS[event])
+        words = {
+            "{work}": str(work),
+            "{pause}": str(self._pause),
+            "{made}": str(programs.parent / "made"),
+        }
         self._command = [_filled(part, words) for part in program.command]
         self._launcher = str(programs / launcher)
         self._mark = work.name
         self._port = free_port()
         self._started = 0
+        self._read: dict[Path, list[str]] = {}
+        self._overwritten: list[str] = []
         self._environment = _environment(work, programs) | {MARK: self._mark}
 
     def start(self, *flags: str) -> "subprocess.Popen[bytes]":
@@ -110,17 +120,33 @@ class _Place:
                 start_new_session=True,
             )
 
+    def pause(self, seconds: float) -> None:
+        """Each step lasts so much longer from now on."""
+        new = self._pause.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._pause)
+
     def move(self) -> None:
         """The next launchers meet elsewhere: those before may still hold the port."""
         self._port = free_port()
 
     def lines(self) -> list[str]:
-        """What workers printed to their standard output so far, start by start, rank by rank."""
-        return list(_lines(self.work, "stdout.log"))
+        """What workers printed to their standard output so far, start by start, rank by rank.
+
+        torchrun writes over the logs of a world that grew; what was read of them stays.
+        """
+        now = _lines(self.work, "stdout.log")
+        for path, before in self._read.items():
+            if now.get(path, [])[: len(before) - 1] != before[:-1]:
+                self._overwritten += before
+        self._read = now
+        return [*self._overwritten, *(line for lines in now.values() for line in lines)]
 
     def errors(self) -> list[str]:
         """What workers printed to their standard error, each line once."""
-        return sorted(set(_lines(self.work, "stderr.log")))
+        return sorted(
+            {line for lines in _lines(self.work, "stderr.log").values() for line in lines}
+        )
 
     def pids(self) -> list[int]:
         return marked(self._mark)
@@ -149,7 +175,11 @@ def run(program: Program, launcher: str, event: str, programs: Path) -> Seen:
             losses={int(found[1]): found[2] for line in lines if (found := _STEP.match(line))},
             resumed=tuple(int(found[1]) for line in lines if (found := _RESUMED.match(line))),
             drawn=tuple(found[1] for line in lines if (found := _DRAWN.match(line))),
-            messages=tuple(stable(line) for line in messages if not _DRAWN.match(line)),
+            messages=tuple(
+                stable(line)
+                for line in messages
+                if not (_DRAWN.match(line) or _PROGRESS.search(line))
+            ),
             left=left,
             last_words=place.last_words(),
             seconds=time.monotonic() - began,
@@ -181,6 +211,7 @@ def _killed(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
     if worker is not None:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
+    place.pause(0)
     return (_ended(launcher),), came and worker is not None
 
 
@@ -191,9 +222,18 @@ def _resized(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
     second = place.start(*flags)
     grew = False
     while not grew and first.poll() is None:
-        grew = None not in (_worker(place, 1, 0), _worker(place, 2, 0))
+        grew = _has_grown(place, program)
         time.sleep(_POLL_SECONDS)
+    place.pause(0)
     return (_ended(first), _ended(second)), came and grew
+
+
+def _has_grown(place: _Place, program: Program) -> bool:
+    """Whether a world of two goes on. A worker that is there may still wait for the safe point, so
+    a program that resumes tells by doing so."""
+    if program.resumes:
+        return any(_RESUMED.match(line) for line in place.lines())
+    return None not in (_worker(place, 1, 0), _worker(place, 2, 0))
 
 
 def _stopped(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
@@ -202,6 +242,7 @@ def _stopped(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
     came = _moment(place, program, first)
     first.send_signal(signal.SIGTERM)
     code = _ended(first)
+    place.pause(0)
     place.move()
     return (code, _ended(place.start(*flags))), came
 
@@ -260,9 +301,9 @@ def _worker(place: _Place, launcher: int, rank: int) -> int | None:
     return None
 
 
-def _lines(work: Path, name: str) -> Iterator[str]:
-    for path in sorted(work.glob(f"logs/**/{name}"), key=lambda path: path.stat().st_ctime):
-        yield from path.read_text(errors="backslashreplace").splitlines()
+def _lines(work: Path, name: str) -> dict[Path, list[str]]:
+    paths = sorted(work.glob(f"logs/**/{name}"), key=lambda path: path.stat().st_ctime)
+    return {path: path.read_text(errors="backslashreplace").splitlines() for path in paths}
 
 
 def _environment(work: Path, programs: Path) -> dict[str, str]:

@@ -64,4 +64,6 @@ def test_a_run_that_was_not_disturbed_in_time_proves_nothing() -> None:
 
 def test_places_times_and_addresses_are_no_difference() -> None:
     assert stable("/tmp/corpus-a1/x at 0x7f00aa11bb") == stable("/tmp/corpus-b2/y at 0x7f00aa11cc")
+    speed = "{'loss': '0.5', 'train_runtime': '%s'}"
+    assert stable(speed % "1.5") == stable(speed % "2.25")
     assert stable("2026-01-01 10:00:00 warned") == stable("2026-01-02 11:00:00 warned")

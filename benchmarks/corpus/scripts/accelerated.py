@@ -1,12 +1,11 @@
 """accelerate with accumulated gradients, save_state and load_state."""
 
-import argparse
 import os
-import time
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from pieces import options, wait
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,10 +13,7 @@ BATCH, EPOCHS = 8, 4
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--pause", type=float, default=0.2)
-    args = parser.parse_args()
+    args = options().parse_args()
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     set_seed(11)
     made = torch.Generator().manual_seed(5)
@@ -41,7 +37,7 @@ def main():
                 optimizer.step()
                 optimizer.zero_grad()
             told = accelerator.reduce(loss.detach(), "mean")
-            time.sleep(args.pause)  # data take their time
+            wait(args.pause)
             accelerator.print(f"step {number} loss {told.item()!r}")
         accelerator.save_state(f"{args.checkpoint}/unfinished")
         accelerator.wait_for_everyone()

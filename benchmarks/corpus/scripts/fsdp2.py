@@ -1,12 +1,11 @@
 """FSDP2 with torch.distributed.checkpoint, by the official recipe; saves every fifth step."""
 
-import argparse
 import os
-import time
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from pieces import options, wait
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
@@ -44,9 +43,7 @@ def newest(directory):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--pause", type=float, default=0.2)
+    parser = options()
     parser.add_argument("--asynchronous", action="store_true")
     args = parser.parse_args()
     dist.init_process_group("cpu:gloo")
@@ -75,7 +72,7 @@ def main():
         optimizer.step()
         told = loss.detach().clone()
         dist.all_reduce(told)
-        time.sleep(args.pause)  # data take their time
+        wait(args.pause)
         if rank == 0:
             print(f"step {app.step} loss {told.item() / world!r}")
         if app.step % 5 == 0:

@@ -1,11 +1,10 @@
 """The loop of torchvision's and PyTorch's ImageNet examples, on random pictures."""
 
-import argparse
 import os
-import time
 
 import torch
 import torch.distributed as dist
+from pieces import options, wait
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -25,9 +24,7 @@ class Pictures(Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--pause", type=float, default=0.2)
+    parser = options()
     parser.add_argument("--loader", default="")
     parser.add_argument("--epochs", type=int, default=4)
     args = parser.parse_args()
@@ -60,7 +57,7 @@ def main():
             optimizer.step()
             told = loss.detach().clone()
             dist.all_reduce(told)
-            time.sleep(args.pause)  # a picture takes its time
+            wait(args.pause)
             if rank == 0:
                 print(f"step {number} loss {told.item() / world!r}")
         if rank == 0:

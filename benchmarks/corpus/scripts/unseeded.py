@@ -1,12 +1,11 @@
 """Nothing is seeded: every rank of every start draws for itself."""
 
-import argparse
 import random
-import time
 import uuid
 
 import torch
 import torch.distributed as dist
+from pieces import options, wait
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -22,10 +21,7 @@ class Noise(torch.utils.data.Dataset):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--pause", type=float, default=0.2)
-    args = parser.parse_args()
+    args = options().parse_args()
     dist.init_process_group("gloo")
     order = next(iter(DataLoader(range(1_000_000), batch_size=4, shuffle=True))).tolist()
     print(f"drawn seed {torch.initial_seed()}")
@@ -36,7 +32,7 @@ def main():
     print(f"drawn name {uuid.uuid4()}")
     for step in range(1, 21):
         dist.barrier()
-        time.sleep(args.pause)
+        wait(args.pause)
         if dist.get_rank() == 0:
             print(f"step {step} loss 0.0")
     dist.destroy_process_group()
