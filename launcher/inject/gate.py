@@ -245,8 +245,8 @@ class Gate:
 
     def _before(self, module: "ModuleType", name: str) -> None:
         original = getattr(module, name, None)
-        if original is None:
-            return
+        if original is None:  # this torch does it otherwise, and no other moment can be told
+            return self.wait()
 
         @functools.wraps(original)
         def first(*args: "Any", **kwargs: "Any") -> "Any":
@@ -265,7 +265,7 @@ class Gate:
 
     def _tensors(self, module: "ModuleType") -> None:
         for holder in ("safetensors", "safetensors.torch", "safetensors.numpy"):
-            if holder in sys.modules:
+            if hasattr(sys.modules.get(holder), "safe_open"):
                 self._before(sys.modules[holder], "safe_open")
 
     def _steps(self, module: "ModuleType") -> None:
@@ -273,8 +273,10 @@ class Gate:
             self.wait()
 
         brain_gate._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch's mark
-        handle = module.register_optimizer_step_pre_hook(brain_gate)
-        self.undo.append(handle.remove)
+        register = getattr(module, "register_optimizer_step_pre_hook", None)
+        if register is None:
+            return self.wait()
+        self.undo.append(register(brain_gate).remove)
 
 
 class _Finder:

@@ -85,6 +85,8 @@ class Server:
         self.failed: "dict[str, str]" = {}
         #: Why nothing may be forked here any more.
         self.spoiled: "dict[str, str] | None" = None
+        #: What torch does not have of the names in ``torch_names.py``.
+        self.lacks: "Any" = None
         self.preparing = False
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
@@ -144,6 +146,8 @@ class Server:
         # A world that has to start imports what else it needs; nobody shall do so beside it.
         self.todo = []
         if self.spoiled is not None:
+            if self.preparing:
+                self.prepare()  # the agent hears why before it hears of the refusal
             why = "%(module)s: %(why)s" % self.spoiled
             return self.answer(fds, {"say": "refused", "id": message["id"], "why": why})
         pid = self.fork()
@@ -171,10 +175,11 @@ class Server:
         own = shadows.modules_in(spec["first"]) if spec["first"] is not None else ()
         if message["modules"] and shadows.hidden(own, self.place.standing):
             os._exit(0)  # a worker that starts by itself finds the script's
+        lacks = load("torch_names").lacks() if "torch" in sys.modules else None
         if message.get("cuda") is not None:
             importlib.import_module("torch").zeros(1, device="cuda:%d" % message["cuda"])
         try:
-            send(waiting, {"say": "parked", "id": message["id"]})
+            send(waiting, {"say": "parked", "id": message["id"], "lacks": lacks})
             told, streams = receive(waiting)
         except (OSError, EOFError):
             os._exit(0)
@@ -239,7 +244,7 @@ class Server:
         for at in range(0, len(names), NAMES):
             send(self.connection, {"say": "known", "modules": names[at : at + NAMES]})
         said = {"modules": self.loaded[:NAMES], "failed": self.failed, "spoiled": self.spoiled}
-        send(self.connection, dict(said, say="ready", hidden=self.hidden))
+        send(self.connection, dict(said, say="ready", hidden=self.hidden, lacks=self.lacks))
 
     def bring(self, module: str) -> None:
         if sys.modules.get(module) is not None:
@@ -258,6 +263,9 @@ class Server:
         if module.split(".")[0] == "torch":  # known to be the same for all ranks
             self.generators.accept()
             self.traces.accept()
+            self.lacks = self.lacks or load("torch_names").lacks()
+            if self.lacks and self.lacks["plain"]:
+                why = self.lacks["why"]
         else:
             why = why or self.traces.found() or self.generators.trace()
         if why:

@@ -21,6 +21,20 @@ _NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lacks:
+    """Names that the installed torch does not have (``inject/torch_names.py``)."""
+
+    why: str
+    #: Workers have to start by themselves.
+    plain: bool
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any] | None) -> "Lacks | None":
+        """As a server or a parked process tells it."""
+        return None if said is None else cls(why=str(said["why"]), plain=bool(said["plain"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
     """What a fork server has imported."""
 
@@ -34,6 +48,7 @@ class Readiness:
     hidden: tuple[str, ...] = ()
     #: File of the library that spoiled it; empty where there is none.
     origin: str = ""
+    lacks: Lacks | None = None
 
 
 class Child:
@@ -238,6 +253,7 @@ class Channel:
                         spoiled=spoiled and (spoiled["module"], spoiled["why"]),
                         hidden=tuple(message["hidden"]),
                         origin=spoiled["origin"] if spoiled else "",
+                        lacks=Lacks.read(message["lacks"]),
                     )
                 )
             case "counted" if self._asked is not None:

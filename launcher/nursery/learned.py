@@ -31,6 +31,8 @@ class Learned:
     #: Why nothing is imported ahead, while the script's text has this digest; empty: it may be.
     plain: str = ""
     text: str = ""
+    #: It is plain for what torch lacks, of which everybody is told at each start.
+    lacks: bool = False
     #: Library -> why its import cannot be shared.
     unsafe: Mapping[str, str] = field(default_factory=dict)
     #: Library -> its file as it was then: another version has to prove itself anew.
@@ -156,6 +158,7 @@ class Memory:
                 exact=bool(content.get("exact")),
                 plain=str(content.get("plain", "")),
                 text=str(content.get("text", "")),
+                lacks=bool(content.get("lacks")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -176,6 +179,7 @@ class Memory:
             "exact": learned.exact,
             "plain": learned.plain,
             "text": learned.text,
+            "lacks": learned.lacks,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fd, half = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brain.errors import Unavailable
-from launcher.nursery.channel import MESSAGE_BYTES, Channel, Child
+from launcher.nursery.channel import MESSAGE_BYTES, Channel, Child, Lacks
 
 
 class Parked:
@@ -17,6 +17,8 @@ class Parked:
     def __init__(self, child: Child, ours: socket.socket) -> None:
         self.child = child
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        #: What the torch that it imported does not have.
+        self.lacks: Lacks | None = None
         self._socket = ours
         self._loop = asyncio.get_running_loop()
         ours.setblocking(False)
@@ -51,6 +53,8 @@ class Parked:
         except OSError:
             said = b""
         self._loop.remove_reader(self._socket.fileno())
+        if said:
+            self.lacks = Lacks.read(json.loads(said)["lacks"])
         if not self.ready.done():
             self.ready.set_result(bool(said))
         if not said:
@@ -76,10 +80,13 @@ class Parking:
         self._waiting: list[Parked] = []
         self._filling: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Park the first ones; returns when they have imported all they shall."""
+    async def open(self) -> Lacks | None:
+        """Park the first ones; returns when they have imported all they shall, with what their
+        torch does not have."""
         await self._fill()
-        await asyncio.wait([parked.ready for parked in self._waiting] or [_done()])
+        first = list(self._waiting)
+        await asyncio.wait([parked.ready for parked in first] or [_done()])
+        return next((parked.lacks for parked in first if parked.lacks is not None), None)
 
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
         """Make one of them a worker; the first that is ready, or gets ready.

@@ -14,9 +14,10 @@ from typing import Any
 
 from brain.errors import Unavailable
 from launcher.config import LaunchConfig
+from launcher.extras import console
 from launcher.nursery import command as commands
 from launcher.nursery import learned, starting
-from launcher.nursery.channel import Channel, Child, Readiness
+from launcher.nursery.channel import Channel, Child, Lacks, Readiness
 from launcher.nursery.learned import Learned
 from launcher.nursery.parking import Parking
 from launcher.processes import process
@@ -135,7 +136,8 @@ class Nursery:
             self._replace(None)
             raise Unavailable("the fork server hangs") from hangs
         except Unavailable as cannot:
-            self._once(f"a worker is started by itself, without the fork server: {cannot}")
+            if not self._learned.plain:
+                self._once(f"a worker is started by itself, without the fork server: {cannot}")
             raise
 
     def heard(self, event: ProbeEvent) -> bool:
@@ -168,8 +170,19 @@ class Nursery:
             self._stay_plain()
 
     def _stay_plain(self) -> None:
-        self._once(f"nothing is imported ahead of this script: {self._learned.plain}")
+        why = f"nothing is imported ahead of this script: {self._learned.plain}"
+        self._once(why, console.say if self._learned.lacks else None)
         self._replace(None)
+
+    def _told_to_stay_plain(self, lacks: Lacks) -> bool:
+        """Tell what torch lacks; whether workers have to start by themselves for it."""
+        if not lacks.plain:
+            self._once(lacks.why, console.say)
+            return False
+        self._learned = replace(self._learned, plain=lacks.why, text=self._text(), lacks=True)
+        self._keep()
+        self._stay_plain()
+        return True
 
     def _text(self) -> str:
         """Digest of the text of what runs; empty where it is not known."""
@@ -233,6 +246,8 @@ class Nursery:
             return await self._park()
         for _ in range(_TRIES):
             found = await _readiness(self._channel)
+            if found.lacks is not None and self._told_to_stay_plain(found.lacks):
+                return Readiness()
             if found.spoiled is None:
                 return found
             if found.hidden:
@@ -259,7 +274,9 @@ class Nursery:
         devices = self._config.processes if self._config.park_cuda else None
         parking = Parking(channel, modules, 2 * self._config.processes, devices, self._spec())
         self._parking = parking
-        await parking.open()
+        lacks = await parking.open()
+        if lacks is not None and self._told_to_stay_plain(lacks):
+            return Readiness()
         return Readiness(modules=modules)
 
     async def _improve(self, report: learned.Report) -> None:
@@ -281,7 +298,7 @@ class Nursery:
             except asyncio.CancelledError:  # the agent ends meanwhile
                 channel.close()
                 raise
-            if self._learned.plain:
+            if self._learned.plain or (found.lacks and self._told_to_stay_plain(found.lacks)):
                 channel.close()
                 return
             if found.spoiled is None and channel.alive:
@@ -326,10 +343,10 @@ class Nursery:
     def _gone(self) -> None:
         self._once("the fork server ended by itself; workers are started by themselves")
 
-    def _once(self, text: str) -> None:
+    def _once(self, text: str, say: Callable[[str], None] | None = None) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._say(text)
+            (say or self._say)(text)
 
 
 def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:

@@ -1,0 +1,125 @@
+"""The names of torch on which the launcher and the probe rely, and what happens without each.
+
+torch promises few of them. They are looked up once torch is imported, in the fork server or in a
+parked process, before any worker is made. A guest: standard library, CPython 3.8 on.
+
+Not listed, because they can be done without: attributes of instances, which are looked for where
+they are read (``GradScaler._scale``, ``DistributedDataParallel._comm_hooks``), and names that some
+builds lack by right (``_dump_fr_trace_json``, ``async_save``, ``get_default_mmap_options``).
+"""
+
+import importlib.util
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, NamedTuple
+
+    class Name(NamedTuple):
+        """One name that is needed."""
+
+        module: str
+        name: str
+        #: What we do with it.
+        part: str
+        #: What happens without it.
+        without: str
+        #: Workers start plain without it, since a fork would not be what a fresh worker is.
+        plain: bool
+
+else:
+    import collections
+
+    Name = collections.namedtuple("Name", "module name part without plain")
+
+_C10D, _OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
+_DATA, _STATE_DICT = "torch.utils.data.dataloader", "torch.distributed.checkpoint.state_dict"
+_EARLY = "a worker that is started ahead waits as it imports torch"
+_RANDOM = "forked workers would draw the same random numbers"
+_HANG = "a group that goes right after its last use may hang"
+_BLIND = "the probe sees no steps"
+_COPIES = "storage is waited for in each save"
+
+NAMES = (
+    Name("torch", "default_generator.seed", "random numbers", _RANDOM, True),
+    Name("torch", "Generator.initial_seed", "random numbers", _RANDOM, True),
+    Name(_C10D, "rendezvous", "gate, meeting of ranks", _EARLY, True),
+    Name(_C10D, "_new_process_group_helper", "gate", _EARLY, True),
+    Name("torch.cuda", "_lazy_init", "gate", _EARLY, True),
+    Name(_C10D, "_update_default_pg", "parting of ranks", _HANG, True),
+    Name(_C10D, "_unregister_process_group", "parting of ranks", _HANG, True),
+    Name(_C10D, "_world.pg_map", "parting of ranks", _HANG, True),
+    Name(_C10D, "_world.pg_backend_config", "parting of ranks", _HANG, True),
+    Name(_OPTIMIZER, "register_optimizer_step_pre_hook", "gate, probe", _EARLY, True),
+    Name(_OPTIMIZER, "register_optimizer_step_post_hook", "probe", _BLIND, True),
+    Name("torch.serialization", "save", "probe, memory checkpoint", _COPIES, True),
+    Name("torch.serialization", "load", "probe, memory checkpoint", _COPIES, True),
+    Name(_DATA, "_BaseDataLoaderIter.__next__", "probe", "waits for data are not seen", False),
+    Name(
+        "torch.nn.parallel.distributed",
+        "DistributedDataParallel.__init__",
+        *("probe", "gradient noise is not measured", False),
+    ),
+    Name(
+        "torch.amp.grad_scaler",
+        "GradScaler.__init__",
+        *("probe", "a loss scale stays in gradient norms", False),
+    ),
+    Name(
+        "torch.autograd",
+        "Variable._execution_engine.queue_callback",
+        *("probe", "gradient noise is not measured", False),
+    ),
+    Name(
+        "torch.distributed.rpc.api",
+        "_is_current_rpc_agent_set",
+        *("probe", "workers that meet by RPC alone seem to be copies", False),
+    ),
+    Name(
+        _STATE_DICT,
+        "_init_optim_state",
+        *("probe", "a state made by get_state_dict before a load counts as training", False),
+    ),
+)
+
+
+def lacking() -> "list[Name]":
+    """The names that the torch in this process does not have; of modules that it imports late, as
+    far as they are imported."""
+    return [each for each in NAMES if not _has(each)]
+
+
+def said(names: "list[Name]") -> str:
+    """What is missing, and what follows from it, for a line."""
+    torch = sys.modules.get("torch")
+    texts = ("%s.%s (%s: %s)" % each[:4] for each in names)
+    return "torch %s has no %s" % (getattr(torch, "__version__", "?"), ", no ".join(texts))
+
+
+def lacks() -> "Mapping[str, object] | None":
+    """The same as a message to the agent; None where nothing is missing."""
+    names = lacking()
+    if not names:
+        return None
+    return {"why": said(names), "plain": any(each.plain for each in names)}
+
+
+def _has(wanted: "Name") -> bool:
+    found = sys.modules.get(wanted.module)  # type: object
+    if found is None:
+        return _comes_late(wanted.module)
+    for name in wanted.name.split("."):
+        if not hasattr(found, name):
+            return False
+        found = getattr(found, name)
+    return True
+
+
+def _comes_late(module: str) -> bool:
+    """Whether a module that is not imported is there at all, or its parent not yet."""
+    if module.rpartition(".")[0] not in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
