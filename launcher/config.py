@@ -181,6 +181,8 @@ class WorldDocument:
     max_restarts: int = 0
     #: As far as whoever keeps this knows, all its workers can go over into another world.
     elastic: bool = False
+    #: A world of this script stepped without the checkpoint that was kept for it: ``Ledger``.
+    unchecked: bool = False
 
     @property
     def processes(self) -> int:

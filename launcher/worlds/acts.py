@@ -9,6 +9,7 @@ from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher import frames
 from launcher.config import WorldDocument
 from launcher.diagnosis.first import then
+from launcher.extras.console import say
 from launcher.membership import next_epoch
 from launcher.memory import parts
 from launcher.processes.values import Park as Mode
@@ -23,6 +24,13 @@ _BUILD_AGAIN_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 #: Seconds beyond their grace that the last workers of a job may take, and between looks at them.
 _LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.005
+#: Said once, by hand too: a person can change the script.
+_UNLOADED = (
+    "a change is taken back: the script stepped without loading %s, which it had just saved. "
+    "Further agents that come or go cost one start each, and nobody looks again whether it loads. "
+    "To have that back: load the newest checkpoint by its path before the first step, and start "
+    "the job again"
+)
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 
 
@@ -112,6 +120,8 @@ def hold(it: Standing, reason: str) -> None:
 async def swap(it: Standing, *, planned: bool) -> None:
     """At the safe point: keep the checkpoint, then stop the workers."""
     watch, wish = it.running, it.wish
+    if it.books.ledger.unchecked and not planned:
+        return stop(it, Cause.MEMBERSHIP, quietly=True)
     checkpoints = watch.checkpoints()
     it.books.note(folders=tuple(checkpoints) or it.books.ledger.folders)
     try:
@@ -218,6 +228,7 @@ def document_of(it: Standing, formed: sight.Form) -> WorldDocument:
         coordinator=terms.address,
         lease_seconds=terms.lease_seconds if terms.replaceable else 0.0,
         restart_count=ledger.failures,
+        unchecked=ledger.unchecked,
         max_restarts=it.wish.restart_limit if it.wish is not None else 0,
     )
 
@@ -266,6 +277,9 @@ def revert(it: Standing, reason: str) -> None:
     generation = watch.change.to_generation
     failed = watch.seen().failed is not None
     held = sight.Held(generation=generation, saves=0)
+    if watch.unloaded and not it.books.ledger.unchecked:
+        it.books.note(unchecked=True)
+        say(_UNLOADED % ", ".join(pin.path for pin in watch.pins))
     it.books.note(held=held, failures=it.books.ledger.failures + failed)
     it.books.tell(WorldEvent.CHANGE_FAILED, watch, generation=generation, detail=reason)
     stop(it, Cause.REVERT)

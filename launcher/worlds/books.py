@@ -60,7 +60,14 @@ class Books:
         """Go on from a world that another coordinator formed."""
         failures = max(self.ledger.failures, document.restart_count)
         goal = self.ledger.goal or len(document.members)
-        self.note(epoch=document.epoch, goal=goal, failures=failures, ended=False, formed=False)
+        self.note(
+            epoch=document.epoch,
+            goal=goal,
+            failures=failures,
+            unchecked=self.ledger.unchecked or document.unchecked,
+            ended=False,
+            formed=False,
+        )
         self.world(document)
 
     def note(self, *, durable: bool = True, **changes: Any) -> None:

@@ -47,6 +47,9 @@ class Ledger:
     #: Steps of the job when the present world was formed, as far as they are known.
     begun: int = 0
     held: Held | None = None
+    #: A change was taken back since its world stepped without the checkpoint kept for it. Another
+    #: one that nobody planned would end alike: it is made without that check, at one start.
+    unchecked: bool = False
     change: Change | None = None
     pins: tuple[Pin, ...] = ()
     #: World that wrote what is pinned; until another one forms, what it writes is good.

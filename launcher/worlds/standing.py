@@ -227,6 +227,8 @@ class Standing:
             books.tell(WorldEvent.FORMED, watch, detail=self._layout(watch))
         if watch.stepping and not books.ledger.stepped and not watch.unloaded:
             books.tell_stepping(watch)
+            if watch.pins:  # and it was loaded
+                books.note(unchecked=False)
             self.confirm()
 
     def fell(self, watch: Watch) -> None:
