@@ -70,7 +70,7 @@ class Sender:
             return
         probe = self.probe
         head = {"v": VERSION, "rank": probe.rank, "local_rank": probe.local_rank}
-        fields.update(head, epoch=probe.config["epoch"], event=event)
+        fields.update(head, epoch=probe.config["epoch"], event=event, met=probe.met)
         self.untold.append(json.dumps(fields).encode())
         with self.telling:
             self._drain(self.untold, self.agent)

@@ -45,6 +45,8 @@ class ProbeEvent:
     seconds: float | None = None
     bytes: int | None = None
     replaced: bool | None = None
+    #: It met another worker so far (``collectors/probe/peers.py``); None: an older probe.
+    met: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

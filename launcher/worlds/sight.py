@@ -214,6 +214,11 @@ class Rules:
     #: Agents beyond the wish wait as warm spares until the job ends; False: they are let go.
     spares: bool = False
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether nobody but a person at a terminal hears what is wrong."""
+        return self.free_seconds > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:

@@ -12,6 +12,7 @@ from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.config import WorldDocument
 from launcher.diagnosis.first import diagnose, first, then
 from launcher.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, occurrence
+from launcher.extras.console import say
 from launcher.hang.terms import HangTerms
 from launcher.network_check.rules import CheckTerms
 from launcher.topology import choose, layout
@@ -27,6 +28,13 @@ from launcher.worlds.watch import Watch
 _FALLEN_SECONDS = 2.0
 #: Seconds in which members of a world that was taken over find the one who did.
 _RETURN_SECONDS = 1.0
+_NOT_DISTRIBUTED = (
+    "not-distributed: the %d workers are copies of one program, since each has saved and none has "
+    "met another (no process group, no session, no data shard, no MPI or Horovod peer). Each does "
+    "all the work and writes the same files. Let the script join a process group "
+    "(torch.distributed, accelerate, Lightning …), or start one worker; where copies are meant, "
+    "there is nothing to do"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,7 @@ class Standing:
         self.fallen_until = math.inf
         #: When a world of another coordinator was taken over; None: the world is our own.
         self.recovered_at: float | None = None
+        self._told_copies = False
 
     @property
     def lease_until(self) -> float:
@@ -230,6 +239,9 @@ class Standing:
             if watch.pins:  # and it was loaded
                 books.note(unchecked=False)
             self.confirm()
+        if watch.copies and self.terms.rules.by_hand and not self._told_copies:
+            self._told_copies = True
+            say(_NOT_DISTRIBUTED % watch.processes)
 
     def fell(self, watch: Watch) -> None:
         """Others go on from a world that was lost; it is told once the ends of those that failed

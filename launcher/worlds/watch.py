@@ -15,6 +15,9 @@ from launcher.worlds.ledger import Past
 from launcher.worlds.pins import Pin, loads
 from launcher.worlds.sight import Change, Parking, Phase, Saves, WorldSeen
 
+#: Steps after which a worker that has met nobody is expected to meet nobody.
+_LEAST_STEPS = 10
+
 
 class Watch:
     """The facts of one world, gathered from frames. Instants are the coordinator's, seconds."""
@@ -84,6 +87,9 @@ class Watch:
         #: Savers that have not parked.
         self._unparked: set[int] = set()
         self._fresh: list[str] = []
+        #: A worker met another one; ranks that had not when they saved, and had made some steps.
+        self._met = False
+        self._alone: set[int] = set()
         #: How far each member's memory is ahead of storage, and what was told of it.
         self._memory: dict[int, MemoryCheckpoint] = {}
         self._memory_told: dict[int, MemoryCheckpoint] = {}
@@ -151,9 +157,12 @@ class Watch:
     def heard(self, event: ProbeEvent, now: float) -> bool:
         """A probe announced something; returns whether it may change what is decided."""
         path = links.real(event.path) if event.path else None
+        self._met |= bool(event.met)
         match event.event:
             case "saved" if path:
-                return self._save(event, path, now)
+                if event.met is False and (event.step or 0) >= _LEAST_STEPS:
+                    self._alone.add(event.rank)
+                return self._save(event, path, now) or self.copies
             case "loaded" if path and not self._stepping:
                 self.loaded.append(path)
                 self._pinned_loaded |= any(loads(pin, path, event.inode) for pin in self.pins)
@@ -168,6 +177,12 @@ class Watch:
                 self.first_step()
                 return True
         return False
+
+    @property
+    def copies(self) -> bool:
+        """Whether its workers are copies of one program: each of several has saved, and none had
+        met another by then."""
+        return self.processes > 1 and not self._met and len(self._alone) == self.processes
 
     def first_step(self) -> None:
         """Rank 0 completed a step."""
