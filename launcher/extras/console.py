@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 #: What is waited for longer than this is said by hand, too.
 PATIENCE_SECONDS = 10.0
@@ -27,7 +28,9 @@ def write(text: str) -> None:
 class Discreet:
     """By hand the console belongs to the script, unless somebody debugs us or waits for long.
 
-    What starts with ``waiting: `` is written once it has lasted; the next thing said ends it.
+    What starts with ``waiting: `` is written once it has lasted; the next thing said ends it. A
+    wait that comes again before as long has passed goes on: an agent that looks for others between
+    two looks at one obstacle waits for that obstacle all the time.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Discreet:
     ) -> None:
         self._write, self._patience_seconds = write, patience_seconds
         self._waiting: asyncio.TimerHandle | None = None
+        self._waits: dict[str, _Wait] = {}
 
     def __call__(self, text: str) -> None:
         if os.environ.get("BRAIN_DEBUG"):
@@ -44,5 +48,27 @@ class Discreet:
             self._waiting.cancel()
             self._waiting = None
         if text.startswith(_WAITING):
-            loop = asyncio.get_running_loop()
-            self._waiting = loop.call_later(self._patience_seconds, self._write, text)
+            self._wait(text, asyncio.get_running_loop())
+
+    def _wait(self, text: str, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        wait = self._waits.get(text)
+        if wait is None or now - wait.said_at >= self._patience_seconds:
+            wait = self._waits[text] = _Wait(began_at=now)
+        wait.said_at = now
+        if not wait.written:
+            due = wait.began_at + self._patience_seconds
+            self._waiting = loop.call_at(due, self._write_once, text, wait)
+
+    def _write_once(self, text: str, wait: "_Wait") -> None:
+        wait.written = True
+        self._write(text)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wait:
+    """One obstacle, however often it is named."""
+
+    began_at: float
+    said_at: float = 0.0
+    written: bool = False

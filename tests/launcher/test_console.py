@@ -36,6 +36,19 @@ def test_a_wait_that_is_over_is_not_told_of() -> None:
     assert told("waiting: 1 of 2 nodes", "world 1 begins") == []
 
 
+def test_a_wait_that_other_words_interrupt_again_and_again_is_said_once() -> None:
+    async def waits() -> list[str]:
+        written: list[str] = []
+        say = Discreet(written.append, 0.2)
+        for _ in range(10):
+            say("waiting: half of them are here")
+            await asyncio.sleep(0.05)
+            say("another agent coordinates")
+        return written
+
+    assert asyncio.run(waits()) == ["waiting: half of them are here"]
+
+
 def test_a_debugger_is_told_everything_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRAIN_DEBUG", "1")
 
