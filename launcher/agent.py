@@ -168,7 +168,14 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(terms, linger_seconds=600.0)
         return Coordinator(
-            terms, place=job, seat=seat, wishes=wishes, reports=reports, say=say, last=agent.last
+            terms,
+            place=job,
+            seat=seat,
+            wishes=wishes,
+            reports=reports,
+            say=say,
+            last=agent.last,
+            witness=agent.witness,
         )
 
     def status(address: str, phase: str) -> None:
@@ -313,6 +320,7 @@ def by_hand(
             reports=Reports(scratch / "reports", None),
             say=say,
             last=agent.last,
+            witness=agent.witness,
         )
 
     participant = Participant(

@@ -26,6 +26,8 @@ from launcher.worlds.link import Reports, WishSource
 from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.standing import Standing, Terms
 from launcher.worlds.watch import Watch
+from launcher.worlds.witness import Witness
+from launcher.worlds.witnessing import Witnessing
 
 #: Seconds between looks for proof about members that have not come back.
 _PROOF_SECONDS = 0.1
@@ -45,6 +47,7 @@ class Coordinator:
         say: Callable[[str], None],
         last: WorldDocument | None = None,
         clock: Callable[[], float] = time.monotonic,
+        witness: Witness | None = None,
     ) -> None:
         self._seat, self._wishes, self._reports, self._last = seat, wishes, reports, last
         self._books = Books(terms.job, place, reports, say)
@@ -57,7 +60,8 @@ class Coordinator:
             say=say,
             clock=clock,
         )
-        self._it = Standing(terms, self._books, self._peers, say, clock)
+        self._it = Standing(terms, self._books, self._peers, say, clock, witness)
+        self._witnessing = Witnessing(self._it, seat.near)
         self._heartbeats = Heartbeats(self._it)
         self._checking = Checking(terms.check, self._peers)
         self._counter = Counter(place, self._peers, say, clock)
@@ -68,6 +72,7 @@ class Coordinator:
         #: Since when there is nothing to wait for.
         self._stranded_at = math.inf
         self._changed = asyncio.Event()
+        self._it.witness.changed = self._changed.set
         self._ready = asyncio.Event()
         self._hanging = Hanging(terms.hang, self._it, self._changed.set)
 
@@ -105,10 +110,13 @@ class Coordinator:
             await self._finish()
         finally:
             self._retired = True
+            self._witnessing.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._peers.close()
+            if self.over or not (self._deposed or self._it.missing):
+                await self._it.witness.forget()
 
     async def accept(self, hello: frames.Hello, connection: Connection) -> None:
         """Serve an agent until its connection ends."""
@@ -136,6 +144,7 @@ class Coordinator:
             self._it.behind[peer.replica] = peer.hello.world_epoch
         else:
             self._compare(peer)
+            self._witnessing.came(peer)
 
     def _compare(self, peer: Peer) -> None:
         hello, watch = peer.hello, self._it.watch
@@ -174,6 +183,8 @@ class Coordinator:
                 self._answered(peer.replica, frame)
             case frames.Checked():
                 self._checking.heard(peer.replica, frame)
+            case frames.Witnessed():
+                self._witnessing.heard(peer, frame)
             case frames.Looked():
                 self._hanging.heard(peer.replica, frame)
             case frames.Asked() | frames.Shared():
@@ -302,6 +313,7 @@ class Coordinator:
         if not self._counter.settled and self._all_heard:
             self._counter.settle()
         it.observe()
+        self._witnessing.look()
         if it.watch is not None and it.watch.formed and it.watch.parting:
             in_process.part(it, it.watch.parting)
         action = decide(it.sight(), it.clock())

@@ -31,6 +31,7 @@ def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Ru
         program=config.entrypoint.name,
         grace_seconds=config.grace_seconds,
         declared=replace(config.checkpoint, memory=False, grace_seconds=None) != Checkpoint(),
+        checkpoint=_declared(config),
         blind=not (config.probe and config.entrypoint.python),
         check=_check_terms(config),
         hang=hang_terms(config, say),
@@ -41,6 +42,11 @@ def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Ru
             pipeline=config.parallel[1],
         ),
     )
+
+
+def _declared(config: LaunchConfig) -> str | None:
+    path = config.checkpoint.path
+    return None if path is None else str(Path(config.directory, path))
 
 
 def fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:

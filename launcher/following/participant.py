@@ -7,9 +7,8 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from brain.errors import BadInput
 from brain.types.resources import NodeName
@@ -23,10 +22,12 @@ from launcher.following.leading import Leading
 from launcher.following.search import Found, Search
 from launcher.following.seats import Seat
 from launcher.frames import Connection
+from launcher.frames.running import lasts
 from launcher.memory.part import MemoryPart
 from launcher.network_check.measuring import measure
 from launcher.processes.values import Park, WorkerExit
 from launcher.workers import free_port
+from launcher.worlds.witness import Witness
 
 #: Seconds between two looks for a coordinator, doubled from the first to the second.
 _SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
@@ -68,6 +69,7 @@ class Participant:
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
         self._connection: Connection | None = None
+        self.witness = Witness()
         #: When the coordinator was last heard, and what it said of its own clock.
         self._heard_at = self._answered_at = 0.0
         #: When one that had its world behind it was last heard; 0: never.
@@ -198,7 +200,7 @@ class Participant:
             try:
                 while (frame := await connection.receive(frames.Frame)) is not None:
                     self._heard_at = time.monotonic()
-                    if _lasts(frame):
+                    if lasts(frame):
                         self._followed_at = self._heard_at
                     if isinstance(frame, frames.Bye):
                         self._crew.let_go()
@@ -298,6 +300,7 @@ class Participant:
             epoch=crew.epoch,
             exits=crew.running_exits,
             elastic=crew.elastic,
+            witness=self.witness.seen,
             held=self._memory.held,
             ready=crew.ready,
             port=free_port(self.host),
@@ -309,6 +312,7 @@ class Participant:
             case frames.Run() | frames.Halt() | frames.Prepare() | frames.Discard():
                 if isinstance(frame, frames.Run):
                     self.say(f"world {frame.world.epoch} begins")
+                    self.witness.begin(frame.world.epoch)
                 self._crew.order(frame)
             case frames.Parked(epoch=epoch, mode=mode):
                 self._crew.park(epoch, Park(mode))
@@ -316,23 +320,23 @@ class Participant:
                 self._crew.door.heard(frame)
             case frames.Appoint() | frames.Agree() | frames.Post():
                 self._crew.asked(frame)
-            case frames.Check():
-                self._beside(self._answer(measure(self.config, frame)))
-            case frames.Look():
-                self._beside(self._answer(self._crew.look(frame)))
+            case frames.Check() | frames.Look() | frames.Witness():
+                task = asyncio.create_task(self._find_out(frame))
+                self._checks.add(task)
+                task.add_done_callback(self._checks.discard)
             case frames.Lease(epoch=epoch, at=at):
                 self._answered_at = at
                 self._crew.take_batch(frame.batch)
                 if frame.seconds:
                     self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-
-    async def _answer(self, answer: Awaitable[frames.Frame]) -> None:
-        self._tell(await answer)
+    async def _find_out(self, frame: frames.Check | frames.Look | frames.Witness) -> None:
+        if isinstance(frame, frames.Check):
+            self._tell(await measure(self.config, frame))
+        elif isinstance(frame, frames.Look):
+            self._tell(await self._crew.look(frame))
+        else:
+            self._tell(await self.witness.look(frame))
 
     def _enter(self, phase: str) -> None:
         self._status(self.address, phase)
@@ -393,8 +397,3 @@ class Participant:
 
     def _gone(self, why: str) -> Ended:
         return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
-
-
-def _lasts(frame: frames.Frame) -> bool:
-    """Whether workers may live on by it."""
-    return isinstance(frame, frames.Run) or (isinstance(frame, frames.Lease) and frame.seconds > 0)

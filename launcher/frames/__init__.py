@@ -8,6 +8,7 @@ The first one of a connection is ``Hello``; the answer to it is ``Welcome``, ``E
     in_process   workers go over into another world without being ended
     looking      nodes are tried; workers that nobody hears of are looked at
     memory       agents hand each other steps that are in memory
+    witness      the file that decides between two halves of a world
     data         workers ask for shards of data
     frame        what every frame is
     connection   the stream that they go over
@@ -65,6 +66,7 @@ from launcher.frames.running import (
     Unusable,
 )
 from launcher.frames.tokens import digest, same
+from launcher.frames.witness import Witness, Witnessed
 
 __all__ = [
     "ANY",
@@ -116,6 +118,8 @@ __all__ = [
     "Turned",
     "Unusable",
     "Welcome",
+    "Witness",
+    "Witnessed",
     "digest",
     "encoded",
     "same",

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from brain.errors import BadInput, Unavailable
-from launcher.frames import data, in_process, joining, looking, memory, running
+from launcher.frames import data, in_process, joining, looking, memory, running, witness
 from launcher.frames.frame import Frame
 
 #: A longer frame is not ours.
@@ -16,7 +16,7 @@ INTRODUCTION_SECONDS = 10.0
 #: Seconds that the other end may take to read what was sent before we let go.
 _CLOSE_SECONDS = 2.0
 
-ANY = joining.ANY | running.ANY | in_process.ANY | looking.ANY | memory.ANY | data.ANY
+ANY = joining.ANY | running.ANY | in_process.ANY | looking.ANY | memory.ANY | data.ANY | witness.ANY
 F = TypeVar("F", bound=Frame)
 
 _encoder = msgspec.msgpack.Encoder()

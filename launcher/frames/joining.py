@@ -6,6 +6,7 @@ from launcher.config import VERSION, WorldDocument
 from launcher.frames.frame import Frame
 from launcher.memory.parts import Part
 from launcher.processes.values import WorkerExit
+from launcher.worlds.witness_seen import NO_WITNESS, WitnessSeen
 
 
 class Hello(Frame, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class Hello(Frame, frozen=True, kw_only=True):
     unheard_seconds: float = 0.0
     #: Name of what it runs; two jobs that meet by mistake differ in it.
     program: str = ""
+    #: What it knows of the witness of its last world.
+    witness: WitnessSeen = NO_WITNESS
 
 
 class Ready(Frame, frozen=True):

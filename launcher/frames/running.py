@@ -132,6 +132,11 @@ class Stopped(Frame, frozen=True, kw_only=True):
     held: tuple[Part, ...] = ()
 
 
+def lasts(frame: Frame) -> bool:
+    """Whether workers may live on by it."""
+    return isinstance(frame, Run) or (isinstance(frame, Lease) and frame.seconds > 0)
+
+
 ANY = (
     Prepare | Prepared | Discard | Run | Started | Unusable | Heartbeat | Lease | Said
     | Exited | Parked | Halt | Stopped

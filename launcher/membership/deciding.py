@@ -6,6 +6,10 @@ from launcher.worlds.sight import STAY, Action, Phase, Sight, Wait
 
 def decide(sight: Sight, now: float) -> Action:
     """Return the one thing to do now."""
+    return forming.alone(sight, _decide(sight, now))
+
+
+def _decide(sight: Sight, now: float) -> Action:
     world = sight.world
     if sight.behind:
         return Wait("an agent has still to tell of a later world")

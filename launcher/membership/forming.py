@@ -1,15 +1,26 @@
 """The next world, once no worker runs."""
 
 import math
-from collections.abc import Sequence
 
 from brain.types.job import Intent
-from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+from brain.types.world import Cause, ReplicaExit, WorldWish
 from launcher.membership.facts import available, chosen, counted, goal_of, size_of, warming_until
 from launcher.membership.leaving import release
-from launcher.membership.taking_over import may_form
+from launcher.membership.taking_over import half_to_ask_for, may_form
 from launcher.topology import extent
-from launcher.worlds.sight import Action, End, Form, Preparing, Sight, Wait
+from launcher.worlds.sight import (
+    Action,
+    End,
+    Form,
+    Heal,
+    Preparing,
+    Sight,
+    Switch,
+    Take,
+    Wait,
+    WorldSeen,
+)
+from launcher.worlds.witness_seen import WitnessSeen
 
 
 def between(sight: Sight, now: float) -> Action:
@@ -31,8 +42,8 @@ def between(sight: Sight, now: float) -> Action:
         return waiting
     if size == 0:
         return _too_few(sight, wish, now)
-    if not _may_form(sight, before, now):
-        return Wait("members of the last world may still run", sight.lease_until)
+    if world is not None and not _may_form(sight, world, now):
+        return _silence(sight, world, now)
     if size < goal and now < (until := settled_at(sight)):
         return Wait("others may come or go as well", until)
     form = Form(members, _cause(sight), *_answers(sight, wish, size, goal))
@@ -55,16 +66,67 @@ def _too_few(sight: Sight, wish: WorldWish, now: float) -> Action:
     return End(ReplicaExit.FAILED, 1, f"{too_few} {waited}")
 
 
+def alone(sight: Sight, action: Action) -> Action:
+    """Take the witness of the last world before another one begins: no half that misses that can
+    then form one as well."""
+    world, witness = sight.world, sight.witness
+    if world is None or not witness.path or not isinstance(action, Form | Heal | Switch):
+        return action
+    known = {agent.replica for agent in sight.agents}
+    here = [member.replica for member in world.members if member.replica in known]
+    if not here or witness.lost or witness.holder in known:
+        return action
+    if not witness.asked:
+        return Take(here[0])
+    return Wait(f"no other world begins yet: {_unanswered(witness)}")
+
+
 def settled_at(sight: Sight) -> float:
     """When what happened to agents may be taken for one change: a rack goes down in pieces."""
     return sight.stirred_at + sight.rules.debounce_seconds
 
 
-def _may_form(sight: Sight, before: Sequence[Member], now: float) -> bool:
-    last = [member.replica for member in before]
-    known = {agent.replica for agent in sight.agents}
-    coordinated = None if sight.world is None else sight.world.coordinated
-    return may_form(last, known, sight.gone, now >= sight.lease_until, coordinated)
+def _may_form(sight: Sight, world: WorldSeen, now: float) -> bool:
+    last, known = _members_and_known(sight, world)
+    over = now >= sight.lease_until
+    return may_form(last, known, sight.gone, over, world.coordinated, sight.witness)
+
+
+def _silence(sight: Sight, world: WorldSeen, now: float) -> Take | Wait:
+    """Too few of the last world are here: the witness is asked, where one may decide."""
+    waits, witness = "members of the last world may still run", sight.witness
+    last, known = _members_and_known(sight, world)
+    here = sum(replica in known for replica in last)
+    silent = sum(replica not in known and replica not in sight.gone for replica in last)
+    if now < sight.lease_until or here != silent:
+        return Wait(waits, sight.lease_until)
+    half = half_to_ask_for(last, known, sight.gone, world.coordinated, witness)
+    if half is not None:
+        return Take(half)
+    return Wait(f"{waits}: {_undecided(witness)}", sight.lease_until)
+
+
+def _undecided(witness: WitnessSeen) -> str:
+    """Why a half waits, and what a person can do about it."""
+    if witness.asked:
+        return _unanswered(witness)
+    why = witness.trouble or (
+        "not all members said that they see one" if witness.path else "no checkpoint was seen"
+    )
+    return (
+        "half of them are here, without who coordinated, and no witness on the storage of the "
+        f"checkpoint decides ({why}); they go on once another one is heard. If the others are off "
+        "for good, end this agent and start the job again"
+    )
+
+
+def _unanswered(witness: WitnessSeen) -> str:
+    silent = f"the witness {witness.path} has not answered yet"
+    return witness.trouble or f"{silent}; see whether its storage is reached from here"
+
+
+def _members_and_known(sight: Sight, world: WorldSeen) -> tuple[list[int], set[int]]:
+    return [m.replica for m in world.members], {agent.replica for agent in sight.agents}
 
 
 def _holds(sight: Sight, preparing: Preparing, form: Form) -> bool:

@@ -80,7 +80,7 @@ def heal(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action | N
         return Wait(f"replicas {names(silent)} have not come back", sight.lease_until)
     if not here or any(agent.replica not in world.sessions for agent in here):
         return None
-    if not may_form(order, known, sight.gone, lease_over, world.coordinated):
+    if not may_form(order, known, sight.gone, lease_over, world.coordinated, sight.witness):
         return None
     goal, _ = goal_of(sight, wish)
     shape = sight.rules.shape

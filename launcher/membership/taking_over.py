@@ -3,6 +3,8 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from launcher.worlds.witness_seen import NO_WITNESS, WitnessSeen
+
 
 def may_form(
     last: Sequence[int],
@@ -10,21 +12,52 @@ def may_form(
     gone: Collection[int],
     lease_expired: bool,
     coordinated: int | None = None,
+    witness: WitnessSeen = NO_WITNESS,
 ) -> bool:
     """Whether a world may be formed although members of the last one are not heard of.
 
     With more than half of them; or with proof that all others are gone; or, once the lease of the
     silent ones ran out, with more than half of those that are not proved to be gone, or exactly
-    half and among them who ``coordinated`` (were that one gone, the lowest rank). So of the two
-    sides of a cut network one at most goes on, whatever either knows.
+    half and among them who decides between halves. So of the two sides of a cut network one at
+    most goes on, whatever either knows.
     """
     here = sum(replica in reachable for replica in last)
-    silent = sum(replica not in reachable and replica not in gone for replica in last)
+    silent = _silent(last, reachable, gone)
     if 2 * here > len(last) or silent == 0:
         return True
-    first = [coordinated, *last] if coordinated in last else last
-    decides = next(replica for replica in first if replica not in gone)
-    return lease_expired and (here > silent or (here == silent and decides in reachable))
+    if not lease_expired or here < silent:
+        return False
+    return here > silent or decides(last, gone, coordinated, witness) in reachable
+
+
+def decides(
+    last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessSeen
+) -> int | None:
+    """Return the member whose half goes on where only halves are left; None: nobody knows yet.
+
+    Who ``coordinated`` knows for sure whether the witness is in force, and everybody knows of one
+    that may be: once that member is gone, a witness that is known of counts. Without a witness it
+    is who coordinated, or were that one gone, the lowest rank.
+    """
+    there = coordinated in last and coordinated not in gone
+    if witness.in_force or (witness.path and not there):
+        return witness.holder
+    return coordinated if there else next((r for r in last if r not in gone), None)
+
+
+def half_to_ask_for(
+    last: Sequence[int],
+    reachable: Collection[int],
+    gone: Collection[int],
+    coordinated: int | None,
+    witness: WitnessSeen,
+) -> int | None:
+    """Return the member for whose half the witness is to be taken now; None: for none."""
+    here = [replica for replica in last if replica in reachable]
+    if not here or len(here) != _silent(last, reachable, gone) or witness.asked:
+        return None
+    by_witness = witness.path and decides(last, gone, coordinated, witness) is None
+    return here[0] if by_witness else None
 
 
 def quorum_at(
@@ -48,3 +81,7 @@ def quorum_at(
 def next_epoch(known: Iterable[int]) -> int:
     """Return the epoch after all that anybody has heard of."""
     return max(known, default=0) + 1
+
+
+def _silent(last: Sequence[int], reachable: Collection[int], gone: Collection[int]) -> int:
+    return sum(replica not in reachable and replica not in gone for replica in last)

@@ -53,6 +53,8 @@ async def carry_out(action: sight.Ordinary, it: Standing) -> None:  # noqa: C901
             await swap(it, planned=planned)
         case sight.Stop(cause=cause):
             stop(it, cause)
+        case sight.Take(replica=replica):
+            it.witness.take(it.witness_seen, replica)
         case sight.Form():
             await form(it, action)
         case sight.Relabel(generation=generation, goal=goal):

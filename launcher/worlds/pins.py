@@ -161,12 +161,18 @@ def _renamed_over(kept: Pin) -> bool:
     return os.path.isfile(kept.path) and links.inode(kept.path) != kept.inode
 
 
-def _place(path: str, job: str) -> str:
+def directory_of(path: str) -> Path:
+    """Where files of ours belong that go with the checkpoint at ``path``."""
     clean = Path(os.path.abspath(path))
     beside, above = clean.parent, clean.parent.parent
-    if clean.is_dir() and above != beside and _may_rename(beside, above):
-        return str(above / f".brain-pin-{job}-{beside.name}-{clean.name}.pin")
-    return str(beside / f".brain-pin-{job}-{clean.name}.pin")
+    higher = clean.is_dir() and above != beside and _may_rename(beside, above)
+    return above if higher else beside
+
+
+def _place(path: str, job: str) -> str:
+    clean, directory = Path(os.path.abspath(path)), directory_of(path)
+    inside = "" if directory == clean.parent else f"{clean.parent.name}-"
+    return str(directory / f".brain-pin-{job}-{inside}{clean.name}.pin")
 
 
 def _may_rename(source: Path, target: Path) -> bool:

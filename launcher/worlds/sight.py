@@ -10,6 +10,7 @@ from enum import StrEnum
 from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+from launcher.worlds.witness_seen import NO_WITNESS, WitnessSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +236,8 @@ class Sight:
     stirred_at: float = -math.inf
     #: By when every worker that was not heard of has ended itself.
     lease_until: float = 0.0
+    #: Of the latest world.
+    witness: WitnessSeen = NO_WITNESS
     #: An agent that is here knows of a later world; what is known of the last one may be old.
     behind: bool = False
     failures: int = 0
@@ -317,6 +320,13 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class Take:
+    """Take the witness for the half of the last world that ``replica`` is in."""
+
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """All are ready to go over at one step: the next world is decided."""
 
@@ -371,7 +381,7 @@ class End:
 #: What is carried out by ``launcher.worlds.acts``; the rest by ``launcher.worlds.in_process``.
 Ordinary = (
     Stay | Wait | Prepare | Discard | Park | Unpark | Swap | Stop
-    | Form | Relabel | Release | Hold | Revert | End
+    | Take | Form | Relabel | Release | Hold | Revert | End
 )  # fmt: skip
 Action = Ordinary | Switch | Heal
 STAY = Stay()

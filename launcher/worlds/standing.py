@@ -23,6 +23,8 @@ from launcher.worlds.peers import Peer, Peers
 from launcher.worlds.preparation import Preparation
 from launcher.worlds.sight import Phase, Rules, Sight, WorldSeen
 from launcher.worlds.watch import Watch
+from launcher.worlds.witness import Witness
+from launcher.worlds.witness_seen import WitnessSeen
 
 #: Seconds that the end of a worker which failed may take to be heard, before its loss is told.
 _FALLEN_SECONDS = 2.0
@@ -59,6 +61,8 @@ class Terms:
     #: Name of what is run.
     program: str = ""
     declared: bool = False
+    #: Where it is, absolute; None: that was not said.
+    checkpoint: str | None = None
     blind: bool = False
     rules: Rules = field(default_factory=Rules)
     #: Seconds to go on telling Brain of the end while it is away.
@@ -79,8 +83,11 @@ class Standing:
         peers: Peers,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        witness: Witness | None = None,
     ) -> None:
         self.terms, self.books, self.peers = terms, books, peers
+        #: The agent's own; it outlives this time as coordinator.
+        self.witness = witness or Witness()
         self.say, self.clock = say, clock
         self.wish: WorldWish | None = None
         self.wished_since = clock()
@@ -151,6 +158,20 @@ class Standing:
         here, gone = self.peers.replicas, self.gone
         members = watch.document.members
         return [m for m in members if m.replica not in here and m.replica not in gone]
+
+    @property
+    def witness_seen(self) -> WitnessSeen:
+        """What anybody here knows of the witness of the latest world."""
+        epoch = 0 if self.watch is None else self.watch.document.epoch
+        told = [self.witness.seen, *(peer.hello.witness for peer in self.peers)]
+        known = [each for each in told if each.path and each.epoch == epoch]
+        if not known:
+            return WitnessSeen(epoch=epoch)
+        best = max(known, key=lambda each: each.in_force)
+        holders = [each.holder for each in known if each.path == best.path]
+        held = next((holder for holder in holders if holder is not None), None)
+        best = told[0] if told[0].path == best.path and told[0].epoch == epoch else best
+        return replace(best, holder=held, in_force=any(each.in_force for each in known))
 
     def wished(self, wish: WorldWish) -> None:
         """Take a new wish."""
@@ -302,6 +323,7 @@ class Standing:
             gone=frozenset(self.gone),
             stirred_at=self.stirred_at,
             lease_until=self.lease_until,
+            witness=self.witness_seen,
             behind=bool(self.behind),
             # One that is being looked at counts already.
             failures=self.books.ledger.failures + 1,

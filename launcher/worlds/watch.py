@@ -109,6 +109,11 @@ class Watch:
         """Its members."""
         return self._members
 
+    @property
+    def saved(self) -> list[str]:
+        """Checkpoints that were seen."""
+        return list(self._saved)
+
     def follow(self, before: "Watch") -> None:
         """Its workers are those of the world before, went over, and have saved what they saved."""
         self.in_process, self.elastic = True, set(self._members)

@@ -44,6 +44,10 @@ class HandJob:
     pace_seconds: float = 0.02
     #: The script and its arguments; None: ``beating.py``.
     script: Sequence[str] | None = None
+    #: Directory of the checkpoint inside ``work``; empty: that itself.
+    storage: str = ""
+    #: Agents say everything; else what they say to anybody.
+    debug: bool = True
     agents: dict[str, list[Program]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +63,7 @@ class HandJob:
     @property
     def checkpoint(self) -> Path:
         """The file that worlds go on from."""
-        return self.work / "step.txt"
+        return self.work / self.storage / "step.txt"
 
     def start(self, *which: Host) -> None:
         """Start an agent on each of these hosts."""
@@ -78,7 +82,8 @@ class HandJob:
                 *self.flags,
                 *(self.script or self._beating()),
             ]
-            made = host.start(command, directory=self.work, environment={"BRAIN_DEBUG": "1"})
+            told = {"BRAIN_DEBUG": "1" if self.debug else ""}
+            made = host.start(command, directory=self.work, environment=told)
             self.agents.setdefault(host.name, []).append(made)
 
     def agent(self, host: Host) -> Program:

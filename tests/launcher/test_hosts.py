@@ -24,6 +24,11 @@ needs_network = pytest.mark.skipif(
 )
 
 
+def witnesses(it: HandJob) -> list[Path]:
+    """Files of ours beside the checkpoint."""
+    return list(it.work.glob(".brain-witness-*"))
+
+
 @contextmanager
 def job(directory: Path, count: int, nnodes: str) -> Iterator[tuple[HandJob, Hosts]]:
     """A running job on so many hosts; at the end there never were two worlds, and nothing stays."""
@@ -36,6 +41,7 @@ def job(directory: Path, count: int, nnodes: str) -> Iterator[tuple[HandJob, Hos
         if them.network:
             them.heal()
         everybody_leaves(it, them)
+        assert witnesses(it) == [], it.logs()
 
 
 def everybody_leaves(it: HandJob, them: Hosts) -> None:
@@ -228,3 +234,74 @@ def test_agents_killed_at_any_moment_leave_nothing(seed: int, tmp_path: Path) ->
             time.sleep(rng.uniform(0.0, 0.2))
         for host in them:
             nothing_left(host)
+
+
+# --- two hosts, and what decides between them --------------------------------------------------
+
+
+def in_force(it: HandJob) -> None:
+    """Wait until the witness is there, and all agents have heard that it counts."""
+    eventually(lambda: witnesses(it), "a witness", 60, it.logs)
+    time.sleep(1.0)  # no file says that it is in force
+
+
+def alone(it: HandJob, before: int) -> str:
+    """Wait until one host has a world of its own after an epoch; its name."""
+
+    def look() -> str | None:
+        fresh = time.monotonic() - 0.5
+        found = {life.host for life in it.lives() if life.epoch > before and life.last > fresh}
+        assert len(found) <= 1, it.logs()
+        return next(iter(found), None)
+
+    return eventually(look, "a world of one half", 60, it.logs)
+
+
+@needs_network
+def test_of_two_hosts_the_member_goes_on_when_the_coordinators_host_is_lost(tmp_path: Path) -> None:
+    with job(tmp_path, 2, "1:2") as (it, them):
+        before = epoch(it.running(*them))
+        in_force(it)
+        them[0].kill()
+
+        assert epoch(it.running(them[1])) > before
+
+
+@needs_network
+@pytest.mark.parametrize("way", ["cut", "coordinator unheard", "member unheard"])
+def test_of_two_hosts_that_lose_each_other_one_goes_on(way: str, tmp_path: Path) -> None:
+    with job(tmp_path, 2, "1:2") as (it, them):
+        before = epoch(it.running(*them))
+        in_force(it)
+        silent, deaf = (them[1], them[0]) if way == "member unheard" else (them[0], them[1])
+        them.cut([silent], [deaf], both=way == "cut")
+        goes_on = alone(it, before)
+        began = time.monotonic()
+        while time.monotonic() < began + 3 * BUDGET:
+            assert alone(it, before) == goes_on
+            time.sleep(0.1)
+        waits = next(host for host in them if host.name != goes_on)
+
+        assert "the other half took the witness" in it.agent(waits).text(), it.logs()
+        them.heal()
+        assert epoch(it.running(*them)) > before
+
+
+@needs_network
+def test_without_one_storage_the_host_without_the_coordinator_waits_and_says_so(
+    tmp_path: Path,
+) -> None:
+    with hosts(tmp_path, 2) as them:
+        it = HandJob(hosts=them, work=tmp_path / "work", nnodes="1:2", flags=(CONF,), storage="own")
+        it.checkpoint.parent.mkdir()
+        for host in them:
+            mount = ["mount", "-t", "tmpfs", "tmpfs", str(it.checkpoint.parent)]
+            assert host.start(mount, directory=it.work).wait() == 0
+        it.start()
+        before = epoch(it.running(*them))
+        time.sleep(1.0)  # as long as a witness takes where there is one
+        them[0].kill()
+        says = "no witness on the storage of the checkpoint decides (this host does not see"
+        eventually(lambda: says in it.agent(them[1]).text(), says, 60, it.logs)
+
+        assert max(life.epoch for life in it.lives()) == before, it.logs()

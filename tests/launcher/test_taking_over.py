@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from brain.types.world import Cause
 from launcher.following.seats import EndpointSeat, LocalSeat
 from launcher.membership import decide, may_form, quorum_at
 from launcher.replica import Coordinating, JobPlace, read, started_ticks
-from launcher.worlds.sight import Form, Stop, Wait
+from launcher.worlds.sight import Form, Stop, Take, Wait
+from launcher.worlds.witness_seen import WitnessSeen
 from tests.disks import full_disk
 from tests.launcher.sights import ended, members, sight, world
 
@@ -62,6 +64,97 @@ def test_half_of_a_world_goes_on_with_proof_that_the_rest_is_gone() -> None:
     assert may_form((0, 1), (1,), (0,), False, 0)
 
 
+# --- a witness ---------------------------------------------------------------------------------
+
+PATH = "/storage/.brain-witness-job-1-ab"
+IN_FORCE = WitnessSeen(epoch=1, path=PATH, in_force=True)
+OFFERED = WitnessSeen(epoch=1, path=PATH)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_with_a_witness_one_side_at_most_goes_on_whoever_holds_it(size: int) -> None:
+    last = tuple(range(size))
+    for marks in itertools.product("abx", repeat=size):
+        one, other, dead = (tuple(r for r in last if marks[r] == mark) for mark in "abx")
+        for holder, proved in itertools.product((None, *last), (dead, ())):
+            held = replace(IN_FORCE, holder=holder)
+            first = bool(one) and may_form(last, one, dead, True, 0, held)
+            # A side that does not know who holds it is not the holder's.
+            known = held if holder in other else IN_FORCE
+            second = bool(other) and may_form(last, other, proved, True, 0, known)
+
+            assert not (first and second)
+
+
+@pytest.mark.parametrize("size", [2, 4, 6])
+def test_of_two_halves_one_at_most_goes_on_while_a_witness_comes_into_force(size: int) -> None:
+    """Who coordinated knows first; a member may have heard that it counts, only of it, or both."""
+    last = tuple(range(size))
+    for ours in itertools.combinations(last[1:], size // 2 - 1):
+        one = (0, *ours)
+        other = tuple(replica for replica in last if replica not in one)
+        for knows, told in ((OFFERED, OFFERED), (IN_FORCE, OFFERED), (IN_FORCE, IN_FORCE)):
+            for takes in (one, other):
+                first = replace(knows, holder=one[0] if takes is one else None)
+                second = replace(told, holder=other[0] if takes is other else None)
+                go_on = [
+                    may_form(last, one, (), True, 0, first),
+                    may_form(last, other, (), True, 0, second),
+                ]
+
+                assert sum(go_on) <= 1
+
+
+def test_half_of_a_world_goes_on_with_the_witness_and_not_with_who_coordinated() -> None:
+    assert may_form((0, 1), (1,), (), True, 0, replace(IN_FORCE, holder=1))
+    assert not may_form((0, 1), (0,), (), True, 0, IN_FORCE)
+    assert not may_form((0, 1), (1,), (), False, 0, replace(IN_FORCE, holder=1))
+
+
+def test_a_witness_that_not_all_have_seen_leaves_the_decision_to_who_coordinated() -> None:
+    assert may_form((0, 1), (0,), (), True, 0, OFFERED)
+    assert not may_form((0, 1), (1,), (), True, 0, replace(OFFERED, holder=1))
+
+
+def test_a_half_asks_for_the_witness_once_its_lease_is_over_and_goes_on_with_it() -> None:
+    lost = ended(0, 1, by=Cause.MEMBERSHIP, coordinated=0)
+    seen = sight(2, 1, world=lost, lease_until=NOW, witness=IN_FORCE)
+    mine = replace(seen, witness=replace(IN_FORCE, asked=True, holder=1))
+
+    assert isinstance(decide(seen, NOW - 1), Wait)
+    assert decide(seen, NOW) == Take(1)
+    assert decide(mine, NOW) == Form(members([1]), Cause.MEMBERSHIP, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("witness", "says"),
+    [
+        (WitnessSeen(), "no checkpoint was seen"),
+        (OFFERED, "not all members said that they see one"),
+        (replace(OFFERED, trouble="this host does not see it"), "this host does not see it"),
+        (replace(IN_FORCE, asked=True), "has not answered yet"),
+        (replace(IN_FORCE, asked=True, lost=True, trouble="the other half"), "the other half"),
+    ],
+)
+def test_a_half_that_waits_says_why(witness: WitnessSeen, says: str) -> None:
+    lost = ended(0, 1, by=Cause.MEMBERSHIP, coordinated=0)
+    action = decide(sight(2, 1, world=lost, lease_until=NOW, witness=witness), NOW)
+
+    assert isinstance(action, Wait)
+    assert says in action.reason
+
+
+def test_before_another_world_begins_the_witness_of_the_last_one_is_taken() -> None:
+    lost = ended(0, 1, by=Cause.FAILURE, coordinated=0)
+    seen = sight(2, 0, 1, world=lost, witness=IN_FORCE)
+    asked = replace(IN_FORCE, asked=True)
+
+    assert decide(seen, NOW) == Take(0)
+    assert isinstance(decide(replace(seen, witness=asked), NOW), Wait)
+    for answer in (replace(asked, holder=0), replace(asked, lost=True)):
+        assert isinstance(decide(replace(seen, witness=answer), NOW), Form)
+
+
 # --- leases ------------------------------------------------------------------------------------
 
 
@@ -85,7 +178,7 @@ def test_no_lease_outlasts_what_a_successor_waits_for(size: int) -> None:
         heard = {0: 4.0} | dict(zip(last[1:], until, strict=True))
         for n in range(1, size):
             for side in itertools.combinations(last[1:], n):
-                if 2 * len(side) > size:
+                if 2 * len(side) >= size:
                     assert quorum_at(last, heard, ()) <= max(heard[each] for each in side)
 
 
