@@ -38,7 +38,7 @@ def main() -> None:
             visible = [plan_latency_seconds(brain, turn) for turn in range(ROUNDS)]
         with running(Path(place) / "b", "--slots=4") as brain:
             changed, down = world_latencies_seconds(brain)
-    rows = [Row(**row) for row in probe_cost.rows()]
+    rows = probe_cost.rows()
     rows += [
         Row(
             metric="sample committed → plan visible, median",

@@ -343,13 +343,6 @@ def _steady(launcher: Launcher, kind: str) -> float:
         return max(job.until("steps", 120, look))
 
 
-def probe(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """Our time in each step."""
-    from benchmarks import probe_cost  # late: it watches the process that imports torch next
-
-    return [Row(**row) for row in probe_cost.rows()]
-
-
 def _single(outcomes: Sequence[Outcome], event: str) -> float | None:
     """The median gap of one such event alone, where it was measured."""
     seen = [change.gap_seconds for change in table.changes(outcomes, OURS, event)]
@@ -366,5 +359,4 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "slow-end": ending.slow_end,
     "kills": kills,
     "session": session,
-    "probe": probe,
 }

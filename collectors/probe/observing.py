@@ -254,7 +254,7 @@ class Probe:
     def after_next(self, iterator: Any, data: Any, began: int) -> None:
         """Count a batch that a loader gave; without gradients it is one of an evaluation."""
         try:
-            self.control[fields.LIFE] = time.monotonic_ns()
+            self.control[fields.LIFE] = now = time.monotonic_ns()
             if not sys.modules["torch"].is_grad_enabled():
                 self.evaluating = True
                 self.control[fields.DOING] = 2
@@ -272,7 +272,7 @@ class Probe:
             read[0] += 1
             # A thread that reads ahead waits for data, training does not.
             if not self.thread or threading.get_ident() == self.thread:
-                read[1] += time.monotonic_ns() - began
+                read[1] += now - began
             read[2] += batch or 0
             read[3] = batch
         except Exception as error:  # noqa: BLE001 - never into training
@@ -396,5 +396,8 @@ def _batch_size(data: Any, depth: int = 0) -> int | None:
         data = data.values()
     elif not isinstance(data, (tuple, list)):
         return None
-    sizes = (_batch_size(part, depth + 1) for part in data)
-    return next((size for size in sizes if size is not None), None)
+    for part in data:  # a generator would cost as much as all the rest
+        size = _batch_size(part, depth + 1)
+        if size is not None:
+            return size
+    return None
