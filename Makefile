@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -16,9 +16,10 @@ help:
 	@echo "make corpus  training programs by others, run, killed, resized and stopped beside torchrun (40 minutes; FULL=1 ONLY=accelerate)"
 	@echo "make chaos   20 of each fault at random moments (SEED=$(SEED))"
 	@echo "make soak    a storm over several hosts, then 200 changes under DDP, 200 in process, and 500 fresh starts (SECONDS=$(SECONDS) SEED=$(SEED) STARTS=500)"
-	@echo "make bench-loop  the probe's cost and the loop's latency"
+	@echo "make bench-loop  the probe's cost and the loop's latency (4 minutes)"
 	@echo "make bench-turn  what one turn costs: of one job, and of a pool of 2,000"
-	@echo "make bench-elastic  what a change of the world costs, beside torchrun (30 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
+	@echo "make bench-elastic  what a change of the world costs, beside torchrun (35 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
+	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
@@ -81,6 +82,9 @@ bench-turn: $(READY)
 
 bench-elastic: $(READY)
 	$(BIN)/python -m benchmarks.elastic $(if $(ONLY),--only '$(ONLY)')
+
+bench-heavy-start: $(READY)
+	$(BIN)/python -m benchmarks.heavy_start $(BASE)
 
 bench-models: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models
