@@ -38,7 +38,11 @@ ROUNDS = 5
 #: Of launchers that take 10 to 50 s a change.
 SLOW_ROUNDS = 1
 QUICK = ("torchrun tuned", "brain-run", "brain-run memory", "brain-run in process")
-GUESTS = {"dlrover-run 0.6.1": guests.dlrover, "torchft 0.2, script rewritten": guests.torchft}
+GUESTS = {
+    "dlrover-run 0.6.1": guests.dlrover,
+    "torchft 0.2, script rewritten": guests.torchft,
+    "ft_launcher 0.4.1": guests.ft_launcher,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,11 @@ def _candidates(home: Path, given: argparse.Namespace) -> list[Launcher]:
     """All launchers; those that need an environment of their own only where they are wanted."""
     known = list(launchers.known(home).values())
     quick = given.quick or (given.names and not given.names & set(GUESTS))
-    return known if quick else [*known, *(make() for make in GUESTS.values())]
+    return (
+        known
+        if quick
+        else [*known, *(make() for name, make in GUESTS.items() if _chosen(name, given))]
+    )
 
 
 def _chosen(launcher: str, given: argparse.Namespace) -> bool:

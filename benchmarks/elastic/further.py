@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.elastic import ending, launchers, table
+from benchmarks.elastic import ending, launchers, saving, table
 from benchmarks.elastic.events import KILL, Outcome, begun, stage
 from benchmarks.elastic.job import Job, Stuck, running
 from benchmarks.elastic.launchers import Launcher, environment
@@ -357,6 +357,8 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "many-agents": many_agents,
     "messages": messages,
     "slow-end": ending.slow_end,
+    "async-save": saving.async_save,
+    "save-intervals": saving.save_intervals,
     "kills": kills,
     "session": session,
 }

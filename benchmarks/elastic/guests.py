@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.elastic.launchers import TORCHFT, Launcher, absent
+from benchmarks.elastic.launchers import NO_SHARING, TORCHFT, TUNED, Launcher, absent
 
 _INSTALL_SECONDS = 900
 _TORCH = "torch==2.13.0"
@@ -15,6 +15,7 @@ _MASTER = "-m dlrover.python.master.main --platform local --node_num 1 --job_nam
 
 
 _TORCHFT = (_TORCH, "torchft==0.2.0", "numpy")
+_RESILIENCY = (_TORCH, "nvidia-resiliency-ext==0.4.1", "numpy")
 #: Its time-outs as short as torchrun's are in the tuned rows.
 _LIGHTHOUSE = (
     "--bind 127.0.0.1:{port} --min_replicas 1 --quorum_tick_ms 100 "
@@ -62,6 +63,22 @@ def torchft() -> Launcher:
             "NUM_REPLICA_GROUPS": "3",
         },
         restarts=False,
+        slow=True,
+    )
+
+
+def ft_launcher() -> Launcher:
+    """NVIDIA's resiliency extension: torchrun's agent with a monitor beside each rank."""
+    name = "ft_launcher 0.4.1"
+    place, why = _installed("nvidia-resiliency-ext-0.4.1", _RESILIENCY)
+    if why:
+        return absent(name, why)
+    return Launcher(
+        name=name,
+        program=str(place / "bin" / "ft_launcher"),
+        flags=(TUNED, "--ignore-missing-fault-tol-cfg"),
+        environment=NO_SHARING,
+        patience_seconds=90.0,
         slow=True,
     )
 

@@ -14,12 +14,12 @@ TRAIN = str(SCRIPTS / "train.py")
 HEAVY = str(SCRIPTS / "train_heavy.py")
 
 #: The smallest whole numbers with which torchrun holds together; 1 × 2 split its brain under load.
-_TUNED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+TUNED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
 #: What is written anew for a library, and told how to find its peers by the environment.
 TORCHFT = str(SCRIPTS / "train_torchft.py")
 IN_PROCESS = str(SCRIPTS / "train_in_process.py")
 #: Without it no join succeeds: torch 2.13 dies of `wait timeout … MASTER_ADDR` after 60 s.
-_NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ def known(home: Path) -> dict[str, Launcher]:
         Launcher(
             name="torchrun tuned",
             program=torchrun,
-            flags=(_TUNED,),
-            environment=_NO_SHARING,
+            flags=(TUNED,),
+            environment=NO_SHARING,
         ),
         Launcher(
             name="torchrun default",
             program=torchrun,
-            environment=_NO_SHARING,
+            environment=NO_SHARING,
             patience_seconds=120.0,
             slow=True,
         ),
@@ -117,8 +117,8 @@ def known(home: Path) -> dict[str, Launcher]:
         Launcher(
             name="torchrun tuned, heavy imports",
             program=torchrun,
-            flags=(_TUNED,),
-            environment=_NO_SHARING,
+            flags=(TUNED,),
+            environment=NO_SHARING,
             script=HEAVY,
         ),
         Launcher(name="brain-run, heavy imports", program=brain, environment=ours, script=HEAVY),
