@@ -55,13 +55,14 @@ def publish_results(results: Sequence[Result]) -> None:
     """Print, store and show them; end the process with 1 where a run differed."""
     ran = [each for each in results if not each.needs]
     others = {each.program for each in ran if each.origin != "here"}
+    runnable = sum(not each.needs for each in PROGRAMS)
     calls = len({each.began for each in ran})
     rows = [
         report.Row(
             metric="programs that ran",
             value=len({each.program for each in ran}),
             unit="programs",
-            note=f"{len(others)} by others",
+            note=f"{len(others)} by others; {runnable} are listed for a CPU",
         ),
         report.Row(
             metric="programs that a CPU could not run",
@@ -78,7 +79,7 @@ def publish_results(results: Sequence[Result]) -> None:
             metric="time of all runs",
             value=sum(each.seconds for each in ran) / 60,
             unit="min",
-            bar=40,
+            bar=40 if calls == 1 else None,
             note="one call" if calls == 1 else f"{calls} calls of `make corpus ONLY=…`",
         ),
     ]
