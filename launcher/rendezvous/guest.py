@@ -98,6 +98,10 @@ class Turn:
         """They are torchrun's to look after."""
         return ()
 
+    def catching(self, signum: signal.Signals) -> tuple[int, ...]:
+        """Nothing is known of their handlers."""
+        return ()
+
     def progress(self) -> tuple[Progress, ...]:
         """Nothing is known of their steps."""
         return ()
