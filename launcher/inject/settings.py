@@ -14,6 +14,8 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
+from operator import is_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,49 +78,71 @@ class Comparison:
         #: The script's own at its first import; None until then.
         self.own: "dict[str, str] | None" = None
         self.pid, self.over = os.getpid(), False
+        #: Why it cannot start again, in words that follow "since".
         self.noticed = ""
+        self.specs: "dict[str, Any]" = {}
+        self.hook: "Any" = None
         self.hidden = {n: m for n, m in list(sys.modules.items()) if _installed(n, m, known)}
         if not READERS & self.hidden.keys():
             self.hidden = {}
 
-    def begin(self, again: "Callable[[], Any]", report: "Callable[[dict[str, Any]], bool]") -> None:
+    def begin(
+        self,
+        again: "Callable[[], Any]",
+        report: "Callable[[dict[str, Any]], bool]",
+        *,
+        known: bool,
+    ) -> None:
         """Wait for the first import. ``again`` starts the worker anew; ``report`` tells the agent
-        what was found, and whether this worker is to say it."""
+        what was found, and whether this worker is to say it. ``known``: an earlier run made no
+        settings, so nobody listens for what makes another start impossible."""
         if not self.hidden:
             return
         self.again, self.report = again, report
+        if known:
+            self.noticed = "an earlier run of it made no settings"
+        else:
+            self._listen()
+        for name in self.hidden:
+            del sys.modules[name]
+        sys.meta_path.insert(0, self)
+
+    def _listen(self) -> None:
         self.ignored = _ignored()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self.umask = os.umask(0o22)
         os.umask(self.umask)
+        self.cores, self.lasting = _cores(), _lasting()
         self.cached, self.written, self.read = 0, _written(), _read()
-        sys.addaudithook(self.heard)
-        for name in self.hidden:
-            del sys.modules[name]
-        sys.meta_path.insert(0, self)
+        # An audit hook stays for ever: this one becomes a comparison in C, for Python itself calls
+        # it at every id().
+        self.hook = partial(self.heard)
+        sys.addaudithook(self.hook)
 
     def end(self) -> None:
         """Everything that was imported ahead is there again."""
         if self.over or not self.hidden:
             return
         self.over = True
+        if self.hook is not None:
+            self.hook.__setstate__((is_, (), {}, None))
         for name, module in self.hidden.items():
             sys.modules.setdefault(name, module)
         sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
 
     def heard(self, event: str, args: "tuple[Any, ...]") -> None:
-        """An audit hook: it cannot be removed, so it is quick once all is over."""
+        """An audit hook."""
         if self.over or self.noticed:
             return
         if event == "open":
             path, _, flags = args
             if not isinstance(path, int) and (flags or 0) & _WRITES and _CACHE not in _text(path):
-                self.noticed = "opened %s to write" % _text(path)
+                self.noticed = "it opened %s to write before that" % _text(path)
         elif event.startswith(_NOTICED):
             if args and _CACHE in _text(args[0]):
                 self._compiled(event, args[0])
             else:
-                self.noticed = "called %s" % event
+                self.noticed = "it called %s before that" % event
 
     def _compiled(self, event: str, path: "Any") -> None:
         if event == "os.rename":
@@ -143,12 +167,12 @@ class Comparison:
     def create_module(self, spec: "Any") -> "ModuleType":
         """The module that is there already."""
         module = self.hidden[spec.name]
-        self.spec = module.__spec__
+        self.specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: "ModuleType") -> None:
         """The script imports its first library now."""
-        module.__spec__ = self.spec
+        module.__spec__ = self.specs[module.__name__]
         try:
             self.compare(module.__name__)
         except Exception as failed:  # noqa: BLE001 - an import must not fail through us
@@ -180,12 +204,16 @@ class Comparison:
     def _noticed_without_events(self) -> str:
         written, read = _written(), _read()
         if self.written is None or written is None or written != self.written + self.cached:
-            return "has written"
-        return "" if read == self.read else "has read its input"
+            return "it has written before that"
+        if self.lasting != _lasting():
+            return "it changed its priority or set a timer before that"
+        return "" if read == self.read else "it has read its input before that"
 
     def _restore(self) -> None:
         """What an interpreter inherits is as this worker found it."""
         os.umask(self.umask)
+        if self.cores is not None:
+            os.sched_setaffinity(0, self.cores)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
         for number in _ignored() - self.ignored:
             try:
@@ -210,8 +238,20 @@ def begin(
         os.execvpe(spec["argv"][0], spec["argv"], spec["environment"])
 
     if config:
-        current.begin(again, reporter(config))
+        current.begin(again, reporter(config), known=bool(spec.get("sets_nothing")))
     return current
+
+
+def _cores() -> "set[int] | None":
+    """Processors that this process may run on; None where the system does not tell."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+
+
+def _lasting() -> "tuple[object, ...]":
+    """What a new program in this process inherits, and nobody can take back."""
+    timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    set_ones = [timer for timer in timers if signal.getitimer(timer) != (0.0, 0.0)]
+    return os.getpriority(os.PRIO_PROCESS, 0), *set_ones
 
 
 def _ignored() -> "set[int]":
@@ -256,11 +296,13 @@ def _text(path: "Any") -> str:
 
 
 def _say(name: str, library: str, ahead: "str | None", own: "str | None", noticed: str) -> None:
+    with_ours = "without it" if ahead is None else "with %s" % ahead
+    its = "%s=%s was set" % (name, own) if own is not None else "%s was removed" % name
     said = (
-        "brain: the script has %s=%s before it imports %s, which was imported ahead with %s; since "
-        "it %s before, this run goes on so, and its next start imports nothing ahead\n"
+        "brain: %s before the script imports %s, which was imported ahead %s; since %s, this run "
+        "goes on so, and its next start imports nothing ahead\n"
     )
-    _tell(said % (name, own, library, ahead, noticed))
+    _tell(said % (its, library, with_ours, noticed))
 
 
 def _tell(text: str) -> None:

@@ -28,8 +28,9 @@ class Learned:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: They were read as the script imported its first library; else at its first step.
     exact: bool = False
-    #: Why nothing is imported ahead, while the script's text has this digest; empty: it may be.
+    #: Why nothing is imported ahead; empty: it may be.
     plain: str = ""
+    #: Digest of the script's text of which ``exact`` and ``plain`` hold.
     text: str = ""
     #: It is plain for what torch lacks, of which everybody is told at each start.
     lacks: bool = False
@@ -58,12 +59,21 @@ class Learned:
         }
         return replace(self, unsafe=kept)
 
-    def taught(self, report: "Report") -> "Learned":
-        """After a script's first step."""
+    def taught(self, report: "Report", text: str) -> "Learned":
+        """After the first step of a script whose text has this digest."""
         kept = self.exact and not report.exact
         settings = self.environment if kept else report.environment
-        exact = self.exact or report.exact
-        return replace(self, modules=report.modules, environment=settings, exact=exact)
+        return replace(
+            self,
+            modules=report.modules,
+            environment=settings,
+            exact=self.exact or report.exact,
+            text=text if report.exact else self.text,
+        )
+
+    def sets_nothing(self, text: str) -> bool:
+        """Whether a script of this text was seen to make no settings before its imports."""
+        return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "Settings", text: str) -> "Learned":
         """After a script had other settings at its first import than the server before it.

@@ -69,8 +69,11 @@ def spec_of(
     command: Command | None,
     argv: "list[str]",
     environment: Mapping[str, str],
+    *,
+    sets_nothing: bool = False,
 ) -> dict[str, Any]:
-    """What the server is told of one worker; ``command`` is what it was started for."""
+    """What the server is told of one worker; ``command`` is what it was started for.
+    ``sets_nothing``: an earlier run of this text made no settings before its imports."""
     # Only arguments differ between workers (``${local_rank}``), so this reads as that did.
     own = None if command is None else commands.read(argv)
     return {
@@ -81,4 +84,5 @@ def spec_of(
         "first": own and commands.first_path(own, config.directory, config.environment),
         "environment": dict(environment),
         "directory": config.directory,
+        "sets_nothing": sets_nothing,
     }

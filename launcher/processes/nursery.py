@@ -124,7 +124,10 @@ class Nursery:
         """
         if self._channel is None:
             raise Unavailable("there is no fork server")
-        spec = starting.spec_of(self._config, self._command, list(argv), environment)
+        known = self._learned.sets_nothing(self._text())
+        spec = starting.spec_of(
+            self._config, self._command, list(argv), environment, sets_nothing=known
+        )
         try:
             # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the fork.
             async with asyncio.timeout(self._patience_seconds):
@@ -282,7 +285,7 @@ class Nursery:
     async def _improve(self, report: learned.Report) -> None:
         """Remember what a script imports, and make a server that has imported it."""
         before = await self.ready()
-        self._learned = self._learned.taught(report)
+        self._learned = self._learned.taught(report, self._text())
         self._keep()
         if self._learned.plain:
             return

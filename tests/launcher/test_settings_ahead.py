@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,20 @@ from tests.launcher.nurturing import a_script, printed, run_to_end
 #: Says how many threads torch has, and whether the worker was forked with torch in it.
 SAYS = "import torch\nprint(torch.get_num_threads(), '_brain_settings' in sys.modules)\n"
 SETS = "os.environ['OMP' + '_NUM_THREADS'] = os.environ.get('CHOSEN', '2')\n"
+
+#: Makes that setting if it is told to, and takes three steps.
+TRAINS = """
+import os, sys
+if "CHOSEN" in os.environ:
+    os.environ["OMP" + "_NUM_THREADS"] = os.environ["CHOSEN"]
+import time, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad(); model(torch.ones(1, 2)).sum().backward(); optimizer.step()
+    time.sleep(1)  # the agent learns of the imports meanwhile
+print(torch.get_num_threads(), "_brain_settings" in sys.modules)
+"""
 
 
 def a_run(directory: Path, lines: str, **environment: str) -> LaunchConfig:
@@ -59,13 +75,16 @@ def test_one_that_varies_is_imported_by_the_script_itself(tmp_path: Path) -> Non
         "import socket; socket.socket().close()",
         "import subprocess; subprocess.run(['true'], check=True)",
         "os.makedirs('made', exist_ok=True)",
+        "os.nice(1)",
+        "import signal; signal.setitimer(signal.ITIMER_REAL, 600)",
     ],
 )
 def test_a_script_that_was_noticed_goes_on_is_told_and_starts_plain_the_next_time(
     noticed: str, tmp_path: Path
 ) -> None:
     first = runs(tmp_path, f"{noticed}\n" + SETS + SAYS)
-    assert "OMP_NUM_THREADS=2 before it imports torch, which was imported ahead with 1" in first[0]
+    assert "OMP_NUM_THREADS=2 was set before the script imports torch" in first[0]
+    assert "imported ahead with 1; since it " in first[0]
     assert first[-1] == "1 True"
     assert runs(tmp_path, f"{noticed}\n" + SETS + SAYS)[-1] == "2 False"
 
@@ -94,10 +113,37 @@ def test_it_starts_again_as_it_began(tmp_path: Path) -> None:
     begins = (
         "import signal\n"
         "began = [os.getcwd(), os.umask(0o77), not signal.getsignal(signal.SIGUSR2)]\n"
+        "began.append(len(os.sched_getaffinity(0)))\n"
         "os.chdir('/'); signal.signal(signal.SIGUSR2, signal.SIG_IGN)\n"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
     )
     (said,) = runs(tmp_path, begins + SETS + "import torch\nprint(began)\n")
-    assert said == str([str(tmp_path), 0o22, True])
+    assert said == str([str(tmp_path), 0o22, True, len(os.sched_getaffinity(0))])
+
+
+def test_a_script_that_never_made_settings_is_not_listened_to(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINS)
+    command = [str(Path(sys.executable).with_name("brain-run")), "train.py"]
+    own = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+    def ran(**environment: str) -> tuple[str, str]:
+        named = os.environ | own | environment
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=named,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        )
+        return done.stdout, done.stderr
+
+    assert ran() == ("1 True\n", "")
+    said, told = ran(CHOSEN="2")
+    assert said == "1 True\n"
+    assert "since an earlier run of it made no settings, this run goes on so" in told
+    assert ran(CHOSEN="2")[0] == "2 False\n"
 
 
 def test_nothing_changes_for_a_script_that_sets_nothing(tmp_path: Path) -> None:
