@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal n ended it); 2 where the command line cannot be used; 128 + n where signal n ended the
     agent itself.
     """
+    _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     called = os.path.basename(sys.argv[0])
     prog = called if called in LAUNCHERS else "brain-run"
@@ -30,6 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     except SystemExit as helped:  # argparse has printed the help and leaves
         return int(helped.code or 0)
+
+
+def _open_streams() -> None:
+    """Where a standard stream is closed, the next file of ours would be in its place, and workers
+    would write to that."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest one that is free
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as we run
 
 
 def _run(arguments: list[str], prog: str) -> int:

@@ -20,7 +20,7 @@ _TRACEBACK_CHARACTERS = 4096
 #: What is said of each kind, behind what the rank said itself.
 MEANING = {
     FailureKind.CODE: "an error in the script",
-    FailureKind.EXIT: "the script ended itself and said nothing",
+    FailureKind.EXIT: "the script ended itself, without an error that left it",
     FailureKind.MEMORY: "the machine or its control group ran out of memory",
     FailureKind.DEVICE_MEMORY: "the accelerator ran out of memory",
     FailureKind.DEVICE: "an accelerator failed",

@@ -63,7 +63,10 @@ def written_by(value: "Any") -> str:
     """Absolute path of a file that is open for writing, or was; empty where it is no such file."""
     if not isinstance(value, io.IOBase):
         return ""
-    name, mode = getattr(value, "name", None), getattr(value, "mode", "")
+    try:
+        name, mode = getattr(value, "name", None), getattr(value, "mode", "")
+    except ValueError:  # its buffer was detached
+        return ""
     if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) & set("wax+"):
         return ""
     return os.path.abspath(name) if os.path.exists(name) else ""

@@ -51,7 +51,8 @@ def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
             return archive.namelist()
     except OSError:
         return ()
-    packages = (os.path.join(name, "__init__") for name in entries if "." not in name)
+    # Data beside a script may be many files, whose names no import asks for.
+    packages = (os.path.join(name, "__init__") for name in entries if name.isidentifier())
     inside = (package + suffix for package in packages for suffix in suffixes)
     return [*entries, *(each for each in inside if os.path.isfile(os.path.join(directory, each)))]
 

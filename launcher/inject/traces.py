@@ -1,13 +1,15 @@
 """Traces that an import leaves in a process, and that all forks of it would share.
 
 ``Traces.found`` compares the process before and after an import: descriptors, shared memory,
-processes, temporary files, the environment, the directory and this process's id. A library that
-leaves one is imported by each worker itself. ``Printed`` keeps what imports print, so that every
-worker prints it. A guest: standard library, CPython 3.8 on.
+processes, temporary files, the environment, the directory, this process's id, and what a script
+may set up before it imports. A library that leaves one is imported by each worker itself.
+``Printed`` keeps what imports print, so that every worker prints it. A guest: standard
+library, CPython 3.8 on.
 """
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 
@@ -110,6 +112,9 @@ class Traces:
                 "%s %d" % (name, id(getattr(sys, name))) for name in ("stdin", "stdout", "stderr")
             ),
             "changes sys.argv": frozenset(map(repr, sys.argv)),
+            "sets up logging": frozenset(_logging()),
+            "handles signals": frozenset(_signal_handlers()),
+            "changes the interpreter": frozenset(_interpreter()),
         }
 
     def _process_id(self) -> "str | None":
@@ -178,6 +183,28 @@ def _shared_memory() -> "Iterator[str]":
             _, flags, _, _, _, *name = line.split(None, 5)
             if flags.startswith(b"rw-s"):
                 yield os.fsdecode(b"".join(name).strip())
+
+
+def _logging() -> "Iterator[str]":
+    """``logging.basicConfig`` of a script does nothing once the root logger has a handler."""
+    root = getattr(sys.modules.get("logging"), "root", None)
+    if root is not None:
+        if root.level != 30:  # WARNING, as logging itself has it
+            yield "level %d" % root.level
+        yield from ("%s %d" % (type(each).__name__, id(each)) for each in root.handlers)
+
+
+def _signal_handlers() -> "Iterator[str]":
+    for number in signal.valid_signals():
+        yield "%d: %r" % (number, signal.getsignal(number))
+
+
+def _interpreter() -> "Iterator[str]":
+    yield "recursion limit %d" % sys.getrecursionlimit()
+    yield "excepthook %d" % id(sys.excepthook)
+    umask = os.umask(0o22)
+    os.umask(umask)
+    yield "umask %o" % umask
 
 
 def _children() -> "Iterator[str]":

@@ -48,6 +48,13 @@ resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
 torch.ones(1 << 32)
 """
 
+DETACHED = """
+import io, sys
+old = sys.stdout
+sys.stdout = io.TextIOWrapper(old.detach())
+raise OSError(28, "No space left on device")
+"""
+
 
 def last_line(tmp_path: Path, script: str, *arguments: str, workers: int = 1) -> str:
     """What ``brain-run`` says last of a script that fails."""
@@ -105,6 +112,10 @@ def test_a_save_on_a_full_disk_names_the_path_and_the_line_of_the_script(
     said = last_line(tmp_path, script, str(path))
     assert f"no space left to save {path} (train.py:{line})" in said
     assert "the disk is full" in said
+
+
+def test_a_stream_that_was_taken_apart_does_not_hide_the_cause(tmp_path: Path) -> None:
+    assert "OSError: [Errno 28] No space left on device" in last_line(tmp_path, DETACHED)
 
 
 def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:

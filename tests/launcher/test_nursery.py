@@ -528,6 +528,10 @@ def test_a_library_that_would_find_a_module_of_the_scripts_own_is_not_imported_a
         ("import os\nos.chdir('/')", "it goes to another directory as it is imported"),
         ("import io, sys\nsys.stdout = io.StringIO()",
          "it replaces a standard stream as it is imported"),
+        ("import logging\nlogging.info('here')", "it sets up logging as it is imported"),
+        ("import signal\nsignal.signal(signal.SIGUSR2, lambda *_: None)",
+         "it handles signals as it is imported"),
+        ("import sys\nsys.setrecursionlimit(5000)", "it changes the interpreter as it is imported"),
     ],
 )  # fmt: skip
 def test_a_library_that_would_share_something_between_ranks_is_not_imported_ahead(
