@@ -94,6 +94,8 @@ class Server:
         self.printed: "Any" = None
         #: Modules in the script's own directory, and those of them that something stands for here.
         self.own: "frozenset[str]" = frozenset()
+        #: Variables that differ between ranks here.
+        self.of_ranks = PER_RANK
         self.hidden: "list[str]" = []
 
     def serve(self) -> "Any":
@@ -127,6 +129,7 @@ class Server:
                 sys.modules.pop("_brain_probe", None)
         if spec:
             self.become.pose(self.place, spec)
+            self.of_ranks = PER_RANK.union(map(os.fsencode, spec["of_ranks"]))
         if message.get("pace"):
             sys.meta_path.insert(0, Pacer(message["pace"]))
         if spec.get("first") is not None and self.todo:
@@ -276,7 +279,7 @@ class Server:
         """Before the first import: see and keep what it leaves."""
         traces = load("traces")
         content = os.environ._data  # type: ignore[attr-defined]
-        os.environ._data = traces.Environment(content, PER_RANK)  # type: ignore[attr-defined]
+        os.environ._data = traces.Environment(content, self.of_ranks)  # type: ignore[attr-defined]
         self.generators = load("generators").Generators()
         self.printed = traces.Printed()
         self.traces = traces.Traces()

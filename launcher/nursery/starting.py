@@ -85,4 +85,5 @@ def spec_of(
         "environment": dict(environment),
         "directory": config.directory,
         "sets_nothing": sets_nothing,
+        "of_ranks": ["CUDA_VISIBLE_DEVICES"] if config.virtual_local_rank else [],
     }

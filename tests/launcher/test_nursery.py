@@ -543,6 +543,31 @@ def test_a_library_that_would_share_something_between_ranks_is_not_imported_ahea
     assert said.startswith("library is not imported ahead: " + why)
 
 
+def test_a_library_that_reads_its_device_is_not_shared_where_ranks_have_one_each(
+    tmp_path: Path,
+) -> None:
+    reads = "import os\ndevice = os.environ.get('CUDA_VISIBLE_DEVICES')"
+    environment = a_library(tmp_path, "library", reads)
+    (tmp_path / "train.py").write_text(
+        "import os, library, torch\n"
+        "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
+        "import time; time.sleep(1)  # the agent learns of the imports meanwhile\n"
+        "os.write(1, f'{library.device}\\n'.encode())\n"
+    )
+    command = [str(Path(sys.executable).with_name("brain-run")), "--nproc-per-node=2"]
+    for _ in range(2):
+        ran = subprocess.run(
+            [*command, "--virtual-local-rank", "train.py"],
+            cwd=tmp_path,
+            env=environment | {"HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert sorted(ran.stdout.split()) == ["0", "1"], ran.stderr
+
+
 def test_a_library_proves_itself_anew_in_another_version(tmp_path: Path) -> None:
     environment = a_library(tmp_path, "library", "import os\nrank = os.environ.get('RANK')")
     told = learned(tmp_path, "import library\n" + STEP, environment)
