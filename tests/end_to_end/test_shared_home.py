@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brain import calls
 from tests.harness import running
 from tests.network_files import mounted
 
@@ -14,10 +15,11 @@ from tests.network_files import mounted
 @pytest.mark.timeout(240)
 def test_a_home_on_a_network_file_system_serves_as_any_other(tmp_path: Path) -> None:
     with mounted(tmp_path) as home, running(home / "state", "--slots=2") as brain:
-        job = brain.submit("counted.py", "--steps=200")
-        brain.until("samples", 100, job, lambda detail: detail.job.throughput is not None)
-        brain.finished(job)
+        job = brain.submit("counted.py", "--steps=1000000")
+        brain.until("samples", 150, job, lambda detail: detail.job.throughput is not None)
         assert (brain.home / "collector" / "probe.sock").is_symlink()
+        brain.send(calls.cancel(job))
+        brain.finished(job)
 
 
 def test_a_home_without_locks_is_refused_with_the_remedy(tmp_path: Path) -> None:
