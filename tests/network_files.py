@@ -1,8 +1,10 @@
 """A mounted directory with the ways of a network file system."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +16,11 @@ from tests.harness import SCRIPTS
 
 
 @contextmanager
-def mounted(place: Path, *flags: str) -> Iterator[Path]:
-    """A mounted directory beside its backing one, both in ``place``."""
+def mounted(*flags: str) -> Iterator[Path]:
+    """A mounted directory, whose path is short enough for sockets."""
     if os.geteuid() or not os.path.exists("/dev/fuse"):
         pytest.skip("a file system of our own needs FUSE and the right to mount")
+    place = Path(tempfile.mkdtemp(prefix="network-"))
     backing, mountpoint = place / "backing", place / "mounted"
     backing.mkdir()
     mountpoint.mkdir()
@@ -38,3 +41,4 @@ def mounted(place: Path, *flags: str) -> Iterator[Path]:
         serving.terminate()
         serving.communicate(timeout=60)
         subprocess.run(["umount", "--lazy", str(mountpoint)], capture_output=True)
+        shutil.rmtree(place, ignore_errors=True)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from tests.network_files import mounted
 
 
 @pytest.mark.timeout(240)
-def test_a_home_on_a_network_file_system_serves_as_any_other(tmp_path: Path) -> None:
-    with mounted(tmp_path) as home, running(home / "state", "--slots=2") as brain:
+def test_a_home_on_a_network_file_system_serves_as_any_other() -> None:
+    with mounted() as home, running(home / "state", "--slots=2") as brain:
         job = brain.submit("counted.py", "--steps=1000000")
         brain.until("samples", 150, job, lambda detail: detail.job.throughput is not None)
         assert (brain.home / "collector" / "probe.sock").is_symlink()
@@ -22,9 +21,9 @@ def test_a_home_on_a_network_file_system_serves_as_any_other(tmp_path: Path) -> 
         brain.finished(job)
 
 
-def test_a_home_without_locks_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_home_without_locks_is_refused_with_the_remedy() -> None:
     up = [sys.executable, "-m", "brain.cli", "up", "--port=0"]
-    with mounted(tmp_path, "--no-locks") as home:
+    with mounted("--no-locks") as home:
         named = os.environ | {"BRAIN_HOME": str(home / "state")}
         ran = subprocess.run(up, env=named, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 1
