@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 
-from . import fields, files, measures, peers
+from . import fields, files, measures, peers, sizes
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
@@ -179,7 +179,8 @@ class Probe:
         key = id(optimizer)
         stepped = self.others.get(key)
         gone = self.main_alive is not None and self.main_alive() is None
-        size = _parameters(optimizer) if stepped is None or stepped >= SWITCH_STEPS or gone else 0
+        counts = stepped is None or stepped >= SWITCH_STEPS or gone
+        size = sizes.parameters(optimizer) if counts else 0
         larger = stepped is None and size > self.main_size
         idle = stepped is not None and stepped >= SWITCH_STEPS
         if not (larger or idle or gone):
@@ -262,7 +263,7 @@ class Probe:
             if not self.since:
                 self.since = began
             sampler = iterator._index_sampler
-            batch = _batch_size(data)
+            batch = sizes.batch(data)
             if batch is None:
                 batch = getattr(sampler, "batch_size", None)
             key = self.newest_loader = id(sampler)
@@ -379,25 +380,3 @@ class Probe:
             )
         self.saves.extend(waiting)
         return told
-
-
-def _parameters(optimizer: Any) -> int:
-    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-
-
-def _batch_size(data: Any, depth: int = 0) -> int | None:
-    """Examples in what a loader gave: the first dimension of the first tensor in it."""
-    shape = getattr(data, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    if depth == 3 or isinstance(data, (str, bytes)):
-        return None
-    if hasattr(data, "values"):
-        data = data.values()
-    elif not isinstance(data, (tuple, list)):
-        return None
-    for part in data:  # a generator would cost as much as all the rest
-        size = _batch_size(part, depth + 1)
-        if size is not None:
-            return size
-    return None

@@ -268,7 +268,8 @@ class Crew:
     async def _prepare(self, world: WorldDocument) -> None:
         await self._discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
-        if not room.enough(room.available_bytes(), room.held_bytes(self._pids)):
+        pids = () if self._workers is None else self._workers.pids
+        if not room.enough(room.available_bytes(), room.held_bytes(pids)):
             short = "memory is too short for workers beside those that train"
             self._telling.refused(world.epoch, short)
             return
@@ -391,10 +392,6 @@ class Crew:
     def tell_progress(self, heard: float = 0.0) -> None:
         """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
         self._telling.beat(self.epoch, self.progress, heard)
-
-    @property
-    def _pids(self) -> tuple[int, ...]:
-        return () if self._workers is None else self._workers.pids
 
     def _rank_in(self, world: WorldDocument) -> int:
         replica = self.config.replica
