@@ -55,6 +55,8 @@ class Program:
     quick: bool = False
     #: Only with ``FULL=1``.
     slow: bool = False
+    #: Events that it ends too early for, and nothing can make it last longer.
+    too_short_for: tuple[str, ...] = ()
     #: Why a CPU cannot run it; empty: it can.
     needs: str = ""
 
@@ -140,7 +142,7 @@ PROGRAMS = (
     _accelerate("test_script", r"Training integration test"),
     _accelerate("test_sync", r"Test Distributed"),
     _accelerate("test_distributed_data_loop", r"Test DataLoader with shuffle=False"),
-    _accelerate("test_ops", r"testing gather$"),
+    _accelerate("test_ops", r"testing gather$", too_short_for=("resized",)),
     _accelerate("test_ddp_comm_hook", r"Test DDP comm hook"),
     _trl("sft", "model", "text", "--max_length=32"),
     _trl("dpo", "model", "preferences"),

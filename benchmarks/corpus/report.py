@@ -93,7 +93,7 @@ def table(results: Sequence[Result]) -> str:
     Rows stand in the order of ``results``, in which a program's events follow each other.
     """
     lines = ["| program | from | " + " | ".join(EVENTS) + " |", "|---" * (2 + len(EVENTS)) + "|"]
-    told = []
+    told, short = [], False
     for _, group in groupby(results, key=lambda each: each.program):
         of_one = list(group)
         first = of_one[0]
@@ -101,6 +101,7 @@ def table(results: Sequence[Result]) -> str:
             lines.append(f"| {first.program} | {first.origin} | {first.needs} |" + " |" * 3)
             continue
         by_event = {each.event: each for each in of_one}
+        short |= len(by_event) < len(EVENTS)
         words = [
             "—" if event not in by_event else "differs" if by_event[event].differences else "same"
             for event in EVENTS
@@ -111,4 +112,6 @@ def table(results: Sequence[Result]) -> str:
             for each in of_one
             for difference in each.differences
         ]
+    if short:
+        lines += ["", "—: the program ends before that could happen to it."]
     return "\n".join([*lines, *(["", "What differs:", "", *told] if told else ())])

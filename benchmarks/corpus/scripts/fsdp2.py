@@ -60,6 +60,8 @@ def main():
         dcp.load({"app": app}, checkpoint_id=found)
         if rank == 0:
             print(f"resumed at {app.step}")
+    # Its collectives run beside those of the training: it needs a group of its own.
+    group = dist.new_group(backend="gloo") if args.asynchronous else None
     saving = None
     while app.step < 20:
         app.step += 1
@@ -80,7 +82,7 @@ def main():
             if saving is not None:
                 saving.result()
             if args.asynchronous:
-                saving = dcp.async_save({"app": app}, checkpoint_id=place)
+                saving = dcp.async_save({"app": app}, checkpoint_id=place, process_group=group)
             else:
                 dcp.save({"app": app}, checkpoint_id=place)
     if saving is not None:
