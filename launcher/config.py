@@ -4,6 +4,7 @@ Values only: ``launcher.cli`` (a command line) and ``launcher.agent`` (a replica
 ``LaunchConfig`` each; the coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -185,6 +186,11 @@ class WorldDocument:
     unchecked: bool = False
 
     @property
+    def near(self) -> bool:
+        """Whether no network comes between its members: they meet over loopback."""
+        return all(on_loopback(member.address) for member in self.members)
+
+    @property
     def processes(self) -> int:
         """WORLD_SIZE: the sum over members, which may differ."""
         return sum(member.processes for member in self.members)
@@ -203,3 +209,15 @@ class WorldDocument:
             if member.group_rank == group_rank:
                 return member
         raise KeyError(group_rank)
+
+
+def on_loopback(address: str) -> bool:
+    """Whether an address with its port is reached without any network.
+
+    >>> on_loopback("127.0.0.1:9"), on_loopback("[::1]:9"), on_loopback("10.0.0.1:9")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        return False

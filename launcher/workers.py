@@ -253,6 +253,24 @@ class Workers:
         """
         for worker in () if self._closed else self._started:
             worker.control.lease(until_ns)
+        self.resume_held()
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Pids of those that stand still, for their lease had run out."""
+        return () if self._closed else tuple(w.process.pid for w in self._alive() if w.control.held)
+
+    def resume_held(self) -> None:
+        """Have those go on whose lease was renewed. One may say that it is held a moment before it
+        is, and misses the signal: this is to be repeated."""
+        for worker in () if self._closed else self._alive():
+            if worker.control.held and not worker.control.over:
+                os.kill(worker.process.pid, signal.SIGCONT)
+
+    def end_held(self) -> None:
+        """End those that are held: they have no part in what comes, and save nothing more."""
+        for pid in self.held:
+            os.kill(pid, signal.SIGKILL)
 
     def progress(self) -> tuple[Progress, ...]:
         """How far each worker is, by local rank; after ``stop`` as it was at the end."""

@@ -15,6 +15,7 @@ LAYOUT = 2
 # 8-byte fields.
 VERSION, PARK, LEASE, STEPS, LAST, SAVED, PARKED, FIRST = range(8)
 LIFE, DOING, WAITED, WAITS = range(10, 14)
+HELD = 15
 COUNT = 16
 
 

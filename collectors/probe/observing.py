@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import collections
 import os
+import signal
 import sys
 import threading
 import time
@@ -131,11 +132,14 @@ class Probe:
             self.armed = False
 
     def check_lease(self) -> None:
-        """End this process if its lease is over: one that was stopped and goes on must neither
-        step nor save beside its successors until the watch gets its turn."""
-        lease = self.control[fields.LEASE]
-        if lease and time.monotonic_ns() > lease:
-            os._exit(LEASE_OVER)
+        """End or hold this process if its lease is over: one that was stopped and goes on must
+        neither step nor save beside its successors until the watch gets its turn."""
+        while 0 < self.control[fields.LEASE] < time.monotonic_ns():
+            if not self.config.get("hold"):
+                os._exit(LEASE_OVER)
+            self.control[fields.HELD] = 1
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            self.control[fields.HELD] = 0
 
     # -- optimizer steps ----------------------------------------------------------------------
 

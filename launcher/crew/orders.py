@@ -119,7 +119,9 @@ class Crew:
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:
-        """Queue an order."""
+        """Queue an order; none that ends or replaces workers leaves one held, to go on later."""
+        if self._workers is not None and isinstance(order, frames.Run | frames.Halt):
+            self._workers.end_held()
         self._orders.put_nowait(order)
 
     def park(self, epoch: int, mode: Park) -> None:

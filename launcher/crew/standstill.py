@@ -7,37 +7,49 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher import frames
+from launcher.processes.leash import Lasting
 from launcher.workers import Workers
+
+#: Leases that a worker is held for before it is ended and its world begins again.
+_HELD_LEASES = 2
+_HELD = "the lease of process {} ran out: it is held until its coordinator renews the lease"
 
 
 class Standstill:
-    """Remembers since when workers are seen stopped. Instants are CLOCK_MONOTONIC seconds."""
+    """Remembers for how long workers are seen stopped. A pause of this agent hardly counts."""
 
     def __init__(self) -> None:
-        self._since: dict[int, float] = {}
-
-    def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Those that were stopped at every look for so long; ``states`` are by process id.
-
-        >>> seen = Standstill()
-        >>> seen.overdue({7: "T", 8: "S"}, 0.0, 2.0), seen.overdue({7: "T", 8: "T"}, 2.0, 2.0)
-        ((), (7,))
-        """
-        stopped = [pid for pid, state in states.items() if state == "T"]
-        self._since = {pid: self._since.get(pid, now) for pid in stopped}
-        return tuple(pid for pid, since in self._since.items() if now - since >= seconds)
+        self._stopped = Lasting(frames.HEARTBEAT_SECONDS)
+        #: Those that stand still by themselves, for their lease ran out.
+        self._held = Lasting(frames.HEARTBEAT_SECONDS)
 
     def end_stopped(self, workers: Workers, say: Callable[[str], None]) -> None:
         """Give up workers that somebody stopped, when a silent host would be: their peers wait for
         them. Without leases nobody could go on, and they are waited for."""
         if not (lease := workers.world.lease_seconds):
             return
-        seconds = max(lease - frames.HEARTBEAT_SECONDS, 0.0)
-        ended = {exit.pid for exit in workers.exits}
-        running = [pid for pid in workers.pids if pid not in ended]
-        for pid in self.overdue(states(running), time.monotonic(), seconds):
-            say(f"process {pid} was stopped for {seconds:g} s and is ended; its world waits")
+        workers.resume_held()
+        now = time.monotonic()
+        held = self._held.seen(workers.held, now)
+        for pid, seconds in held.items():
+            if not seconds:
+                say(_HELD.format(pid))
+            elif seconds >= _HELD_LEASES * lease:
+                say(f"nobody renewed the lease of process {pid} that is held; it is ended")
+                os.kill(pid, signal.SIGKILL)
+        others = held.keys() | {exit.pid for exit in workers.exits}
+        running = [pid for pid in workers.pids if pid not in others]
+        stopped_seconds = max(lease - frames.HEARTBEAT_SECONDS, 0.0)
+        for pid in self.overdue(states(running), now, stopped_seconds):
+            say(
+                f"process {pid} was stopped for {stopped_seconds:g} s and is ended; its world waits"
+            )
             os.kill(pid, signal.SIGKILL)
+
+    def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
+        """Those that were stopped at every look for so long; ``states`` are by process id."""
+        stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)
+        return tuple(pid for pid, lasted in stopped.items() if lasted >= seconds)
 
 
 def states(pids: Iterable[int]) -> dict[int, str]:

@@ -7,7 +7,6 @@ world.
 
 import asyncio
 import contextlib
-import ipaddress
 import math
 import os
 import socket
@@ -19,7 +18,7 @@ from typing import Protocol
 
 from brain.errors import Unavailable
 from brain.types.world import Member
-from launcher.config import WorldDocument
+from launcher.config import WorldDocument, on_loopback
 from launcher.replica import Coordinating, JobPlace, Lock, started_ticks
 
 #: How many members are asked whom they follow by one that was away.
@@ -287,10 +286,7 @@ class EndpointSeat:
 
     def near(self, address: str) -> bool:
         """Where it is reached without any network."""
-        try:
-            return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return on_loopback(address)
 
     def settle(self) -> None:
         """We listen at the endpoint from here on."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # typing itself stays unimported: the script may have a modul
 LEASE_OVER = 83
 CONTROL_BYTES = 128
 _LEASE, _FIRST_STEP, _ASKED = slice(16, 24), slice(56, 64), slice(112, 120)
+_HELD = 120
 _WATCH_SECONDS = 0.25
 #: The real-time signal upon which a worker writes its stacks; the agent looks whether it is caught.
 STACKS_SIGNAL_BELOW_MAX = 3
@@ -198,24 +199,38 @@ def start_probe(config: "dict[str, Any]") -> None:
 
 
 def watch(config: "dict[str, Any]") -> None:
-    """End this process when the agent has not renewed the lease in time; after the first step
-    tell the agent once what the script has imported."""
+    """End or hold this process when the agent has not renewed the lease in time; after the first
+    step tell the agent once what the script has imported."""
     import _thread
     import mmap
+    import signal
     import time
 
-    with open(config["control"], "rb") as file:
-        control = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with open(config["control"], "r+b") as file:
+        control = mmap.mmap(file.fileno(), 0)
     before = dict(os.environ)
     # Kept apart from the modules, whose names a script may give other meanings.
     clock, sleep, leave = time.monotonic_ns, time.sleep, os._exit
+    send, own, stop = signal.pthread_kill, _thread.get_ident, signal.SIGSTOP
+    hold = config.get("hold")
+
+    def hold_still() -> None:
+        # The interpreter's lock is not let go of in between, and the signal goes to this very
+        # thread: no line of the script runs from the look at the lease until the agent has us go
+        # on. One sent to the process may be taken by another thread, later.
+        control[_HELD] = 1
+        send(own(), stop)
+        control[_HELD] = 0
 
     def watching() -> None:
         learn, recorded = config.get("learn"), False
         while True:
             until = int.from_bytes(control[_LEASE], "little")
             if until and clock() > until:
-                leave(LEASE_OVER)
+                if not hold:
+                    leave(LEASE_OVER)
+                hold_still()
+                continue
             if learn and any(control[_FIRST_STEP]):
                 learn = None
                 quietly(tell_imports, config, before)

@@ -19,6 +19,6 @@ question is answered in O(n log n) for n agents, and none is asked for a heartbe
 """
 
 from launcher.membership.deciding import decide
-from launcher.membership.taking_over import may_form, next_epoch, quorum_at
+from launcher.membership.taking_over import may_form, may_renew, next_epoch, quorum_at
 
-__all__ = ["decide", "may_form", "next_epoch", "quorum_at"]
+__all__ = ["decide", "may_form", "may_renew", "next_epoch", "quorum_at"]

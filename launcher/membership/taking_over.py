@@ -78,6 +78,22 @@ def quorum_at(
     return max(majority, everybody)
 
 
+def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
+    """Whether leases that ran out while everything stood still may be given once more, where no
+    network lies between the members.
+
+    Only with proof that no successor was begun: the coordinator ``holds`` its seat, and every agent
+    that followed it then does so still, on the connection that it had (nobody was ``lost``), and
+    has ``heard`` it since.
+
+    >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
+    True
+    >>> may_renew([12.0, 10.0], 11.0, lost=False, holds=True)
+    False
+    """
+    return holds and not lost and all(at > lapsed_at for at in heard)
+
+
 def next_epoch(known: Iterable[int]) -> int:
     """Return the epoch after all that anybody has heard of."""
     return max(known, default=0) + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 SIZE_BYTES = 128
 LAYOUT = 2
 _PARK, _LEASE, _STEPS, _LAST, _SAVED, _PARKED, _FIRST, _GATE, _WAITING = range(8, 80, 8)
-_LIFE, _DOING, _WAITED, _WAITS, _ASK = range(80, 120, 8)
+_LIFE, _DOING, _WAITED, _WAITS, _ASK, _HELD = range(80, 128, 8)
 _U64 = struct.Struct("<Q")
 
 
@@ -35,7 +35,17 @@ class Control:
     @property
     def lapsed(self) -> bool:
         """Whether the lease has run out, renewed later or not."""
-        return self._lapsed or 0 < self._read(_LEASE) < time.monotonic_ns()
+        return self._lapsed or self.over
+
+    @property
+    def over(self) -> bool:
+        """Whether the lease has run out, and was not renewed."""
+        return 0 < self._read(_LEASE) < time.monotonic_ns()
+
+    @property
+    def held(self) -> bool:
+        """Whether the worker stands still by itself, for its lease had run out."""
+        return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
         """Let the worker wait at the gate, or go on."""

@@ -8,7 +8,8 @@ leash.py guard
     workers that belong to one (``add``, with process id and error file) and of those that are
     settled (``done``); words end with NUL, lines with a line feed. When it ends, every session of
     what is not settled is ended and its directory removed; until then a directory's sessions are
-    ended when the lease in its control files is well past.
+    ended when the lease in a control file was well past at every look, and its worker neither ended
+    nor stands still by itself.
 """
 
 import os
@@ -17,12 +18,19 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # typing itself stays unimported: this starts beside every worker
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
 PR_SET_PDEATHSIG = 1
-LEASE_OFFSET = 16
+LEASE_OFFSET, HELD_OFFSET = 16, 120
 #: Seconds between two looks at the lease.
 WATCH_SECONDS = 0.25
-#: Workers end themselves when the lease is past; the guard gives them this long to do so.
-SLACK_NS = 1_000_000_000
+#: Workers end or hold themselves when the lease is past; the guard gives them this long to do so.
+SLACK_SECONDS = 1.0
 
 
 def become(parent: int, argv: list[str]) -> None:
@@ -55,7 +63,7 @@ def guard() -> None:
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     watched: dict[bytes, list[tuple[int, bytes]]] = {}
-    told = b""
+    past, told = Lasting(WATCH_SECONDS), b""
     while True:
         # With nothing to watch there is nothing to wake up for.
         readable, _, _ = select.select([0], [], [], WATCH_SECONDS if watched else None)
@@ -66,9 +74,10 @@ def guard() -> None:
             *lines, told = (told + more).split(b"\n")
             for line in lines:
                 hear(watched, line.split(b"\0"))
-        for directory, workers in watched.items():
-            if lease_over(os.fsdecode(directory)):
-                end(workers)
+        over = [each for each in watched if lease_over(os.fsdecode(each))]
+        for directory, seconds in past.seen(over, time.monotonic()).items():
+            if seconds >= SLACK_SECONDS:
+                end(watched[directory])
     end([worker for workers in watched.values() for worker in workers])
     for directory in watched:
         import shutil  # late: the programs that become workers must not pay for it
@@ -86,23 +95,49 @@ def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") 
         watched.pop(words[1], None)
 
 
+class Lasting:
+    """For how long each of some things lasts, as far as it was looked. Instants are
+    CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, look_seconds: float) -> None:
+        """``look_seconds``: between two looks, unless this process is late."""
+        self._look_seconds, self._looked_at = look_seconds, 0.0
+        self._seconds: dict[Any, float] = {}
+
+    def seen(self, there: "Iterable[T]", now: float) -> "dict[T, float]":
+        """Seconds that each of those that are ``there`` has lasted. A pause of this process counts
+        as two looks: what was paused with it has had no time to change either.
+
+        >>> lasting = Lasting(0.5)
+        >>> [lasting.seen("a", now) for now in (9.0, 9.5, 10.0, 70.0)]
+        [{'a': 0.0}, {'a': 0.5}, {'a': 1.0}, {'a': 2.0}]
+        >>> lasting.seen("b", 70.5)
+        {'b': 0.0}
+        """
+        late = min(now - self._looked_at, 2 * self._look_seconds)
+        self._looked_at, before = now, self._seconds
+        found = {each: before[each] + late if each in before else 0.0 for each in there}
+        self._seconds = found
+        return found
+
+
 def lease_over(directory: str) -> bool:
-    """Whether a control file in ``directory`` has a lease that is past, slack included."""
+    """Whether a control file in ``directory`` has a lease that is past."""
     names = os.listdir(directory) if os.path.isdir(directory) else ()
-    controls = (os.path.join(directory, name) for name in names if name.startswith("control-"))
-    leases = [lease_in(path) for path in controls]
-    now = time.monotonic_ns()
-    return any(lease and now > lease + SLACK_NS for lease in leases)
+    controls = [os.path.join(directory, name) for name in names if name.startswith("control-")]
+    return any(0 < lease_in(path) < time.monotonic_ns() for path in controls)
 
 
 def lease_in(path: str) -> int:
-    """The lease of a control file; 0 where it has none, or is not there completely."""
+    """The lease of a control file; 0 where it has none, is not there completely, or where the
+    worker is held."""
     try:
         with open(path, "rb") as control:
-            content = control.read(LEASE_OFFSET + 8)
+            content = control.read(HELD_OFFSET + 8)
     except OSError:
         return 0
-    return int.from_bytes(content[LEASE_OFFSET:], "little") if len(content) > LEASE_OFFSET else 0
+    held = any(content[HELD_OFFSET:])
+    return 0 if held else int.from_bytes(content[LEASE_OFFSET : LEASE_OFFSET + 8], "little")
 
 
 def end(workers: "list[tuple[int, bytes]]") -> None:

@@ -109,7 +109,7 @@ class Worker:
             at_ns=now_ns,
             stopped=stopped,
             # A script may end with that code, too.
-            lapsed=code == LEASE_EXIT and self.control.lapsed,
+            lapsed=self.control.held or (code == LEASE_EXIT and self.control.lapsed),
             failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
             message=message or failures.message_for(code, self.process.pid) or words,
             error=error if len(error) <= failures.CARRIED_BYTES else b"",

@@ -85,7 +85,7 @@ class WorkerExit:
     at_ns: int
     #: True where we asked it to end, so that its code says nothing about the script.
     stopped: bool
-    #: True where its lease ran out, so that it ended itself.
+    #: True where its lease ran out, so that it ended itself or was held until its end.
     lapsed: bool = False
     #: When it failed, by its error file where it left one, else when it was seen; local time.
     failed_at: datetime

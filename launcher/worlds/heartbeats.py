@@ -1,11 +1,12 @@
 """What agents' heartbeats tell a coordinator, and the leases that answer them."""
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher import frames
-from launcher.membership import quorum_at
+from launcher.membership import may_renew, quorum_at
 from launcher.worlds.peers import Peer
 from launcher.worlds.standing import Standing
 from launcher.worlds.watch import Watch
@@ -18,10 +19,13 @@ _QUORUM_SECONDS_PER_MEMBER = 1e-5
 class Heartbeats:
     """Those of one coordinator's agents. Nothing that a heartbeat says is decided upon."""
 
-    def __init__(self, it: Standing) -> None:
-        self._it = it
+    def __init__(self, it: Standing, holds: Callable[[], bool]) -> None:
+        """``holds``: whether the seat is still the coordinator's."""
+        self._it, self._holds = it, holds
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
+        #: Until when the last lease of which epoch was given, and how many agents were lost before.
+        self._given = math.inf, 0, 0
 
     def answer(self, peer: Peer, beat: frames.Heartbeat) -> frames.Lease:
         """Note how far the workers are; how long they may live on."""
@@ -34,7 +38,7 @@ class Heartbeats:
         if watch is not None and beat.epoch == watch.document.epoch:
             watch.went(beat.progress, self.offset(peer, beat.now_ns))
             if it.terms.replaceable:
-                seconds = max(0.0, self._quorum_at(watch, now) + it.terms.lease_seconds - now)
+                seconds = self._lease(watch, now)
             # Before its first step was told, the past is still that of the world before.
             if it.books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
                 it.books.note(durable=False, past=watch.past)
@@ -43,6 +47,25 @@ class Heartbeats:
         return frames.Lease(
             epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
         )
+
+    def _lease(self, watch: Watch, now: float) -> float:
+        """Seconds that workers may live on; 0.0: those whose lease ran out may not."""
+        it, epoch = self._it, watch.document.epoch
+        until, given_epoch, lost = self._given
+        # Elsewhere those whose lease ran out have ended.
+        held = watch.document.near and epoch == given_epoch and now > until
+        if held and not may_renew(
+            (peer.confirmed_at for peer in it.peers),
+            until,
+            lost=it.peers.lost != lost or bool(it.behind),
+            holds=self._holds(),
+        ):
+            return 0.0
+        end = self._quorum_at(watch, now) + it.terms.lease_seconds
+        if end <= now:
+            return 0.0
+        self._given = end, epoch, it.peers.lost
+        return end - now
 
     def offset(self, peer: Peer, now_ns: int) -> float:
         """Seconds between an agent's clock and this one; one machine has one clock."""

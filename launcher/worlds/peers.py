@@ -93,6 +93,8 @@ class Peers:
         self._say, self._clock = say, clock
         self._here: dict[int, Peer] = {}
         self._numbers = 0
+        #: How many connections ended that nobody was let go of by.
+        self.lost = 0
 
     def __iter__(self) -> Iterator[Peer]:
         return iter([self._here[replica] for replica in sorted(self._here)])
@@ -162,6 +164,7 @@ class Peers:
     def _end(self, peer: Peer, *, proved: bool) -> None:
         if self._here.get(peer.replica) is peer:
             del self._here[peer.replica]
+            self.lost += 1
             self._listener.left(peer, proved)
 
     def _refusal(self, hello: frames.Hello) -> frames.Refused | None:

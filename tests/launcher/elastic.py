@@ -201,6 +201,19 @@ class ElasticJob:
         self.brain.told(WorldEvent.FORMED, epoch=1)
         return replica
 
+    def pause(self) -> None:
+        """SIGSTOP to every process of the job, as when the machine under it stands still."""
+        stopped: set[int] = set()
+        while more := {pid for pid, _ in self._processes()} - stopped:
+            for pid in more:
+                os.kill(pid, signal.SIGSTOP)
+            stopped |= more
+
+    def go_on(self) -> None:
+        """The end of ``pause``."""
+        for pid, _ in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
     def kill(self, replica: int) -> None:
         """kill -9 of an agent."""
         self.agents[replica].kill()

@@ -8,24 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from brain.types.world import WorldEvent
 from tests.hosts.machines import Hosts
 from tests.hosts.worlds import HandJob, Life, eventually, overlaps
+from tests.launcher import elastic
 
 #: What a lease lasts in these jobs, and a pause that no lease survives, seconds.
-LEASE = 2.0
-CONF = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+LEASE = 4.0
+CONF = "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=2"
 PAUSE = LEASE + 2.0
+#: What a lease lasts under a scaler, seconds.
+SCALED_LEASE = 3.0
 
 
 @contextmanager
-def job(directory: Path, agents: int) -> Iterator[tuple[HandJob, Hosts]]:
+def job(directory: Path, agents: int, *, nnodes: str = "") -> Iterator[tuple[HandJob, Hosts]]:
     """A job of so many agents on this machine; there never were two worlds of it."""
     them = Hosts(directory, network=False)
     try:
         for _ in range(agents):
             them.add()
         flags = (CONF, "--nproc-per-node=2")
-        it = HandJob(hosts=them, work=directory / "work", nnodes=str(agents), flags=flags)
+        it = HandJob(hosts=them, work=directory / "work", nnodes=nnodes or str(agents), flags=flags)
         it.start()
         it.running(*them)
         yield it, them
@@ -53,7 +57,7 @@ def same_workers(it: HandJob, before: list[Life]) -> bool:
     )
 
 
-@pytest.mark.parametrize("agents", [1])
+@pytest.mark.parametrize("agents", [1, 2])
 def test_after_a_pause_of_everything_the_same_workers_go_on(agents: int, tmp_path: Path) -> None:
     with job(tmp_path, agents) as (it, them):
         stop(them)
@@ -76,3 +80,34 @@ def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path
 
         assert all(life.last > time.monotonic() - LEASE for life in during), it.logs()
         eventually(lambda: same_workers(it, during), "further steps", 30, it.logs)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_under_a_scaler_a_paused_world_goes_on_that_nobody_succeeded(
+    replicas: int, tmp_path: Path
+) -> None:
+    first = elastic.wish(replicas)
+    with elastic.job(tmp_path, "--steps", "100000", first=first) as it:
+        it.begin(replicas)
+        before = sorted(it.workers())
+        it.pause()
+        time.sleep(SCALED_LEASE + 2)
+        it.go_on()
+        time.sleep(SCALED_LEASE)  # nothing was only put off
+        it.saved()
+
+        assert sorted(it.workers()) == before
+        assert not [each for each in it.brain.reports() if each.event is WorldEvent.LOST]
+
+
+def test_a_paused_half_never_steps_beside_the_world_that_went_on_without_it(
+    tmp_path: Path,
+) -> None:
+    with job(tmp_path, 2, nnodes="1:2") as (it, them):
+        paused = them[1]
+        paused.stop()
+        it.running(them[0])
+        time.sleep(LEASE)
+        paused.go_on()
+
+        it.running(*them)

@@ -10,17 +10,24 @@ from launcher.crew.standstill import Standstill, states
 def test_one_that_is_stopped_at_every_look_for_long_enough_is_overdue() -> None:
     seen = Standstill()
 
-    looks = [seen.overdue({7: "T", 8: "S"}, now, 2.0) for now in (0.0, 1.0, 2.0)]
+    looks = [seen.overdue({7: "T", 8: "S"}, now, 2.0) for now in (0.0, 0.5, 1.0, 1.5, 2.0)]
 
-    assert looks == [(), (), (7,)]
+    assert looks == [(), (), (), (), (7,)]
 
 
 def test_one_that_went_on_meanwhile_is_given_its_time_anew() -> None:
     seen = Standstill()
-    for now, state in ((0.0, "T"), (1.0, "S"), (1.5, "T")):
+    for now, state in ((0.0, "T"), (0.5, "T"), (1.0, "S"), (1.5, "T")):
         seen.overdue({7: state}, now, 2.0)
 
     assert seen.overdue({7: "T"}, 2.0, 2.0) == ()
+
+
+def test_a_pause_of_the_agent_itself_hardly_counts() -> None:
+    seen = Standstill()
+    looks = [seen.overdue({7: "T"}, now, 2.0) for now in (0.0, 0.5, 60.0, 60.5)]
+
+    assert looks == [(), (), (), (7,)]
 
 
 def test_a_debugger_stops_nobody_for_us() -> None:
