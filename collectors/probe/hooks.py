@@ -11,9 +11,27 @@ from .files import Call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, TypeVar
 
     from .observing import Probe
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+#: The interpreter leaves frames of files with these words in their names out where a warning counts
+#: frames (``stacklevel``), as it does its own of an import: the warning names the script's line.
+_UNCOUNTED = __file__ + " (importlib._bootstrap)"
+
+
+def _instead_of(original: Any) -> Callable[[_F], _F]:
+    """As ``functools.wraps``, for a function that is called in its place and calls it."""
+
+    def wrap(function: _F) -> _F:
+        function.__code__ = function.__code__.replace(co_filename=_UNCOUNTED)
+        functools.update_wrapper(function, original)
+        return function
+
+    return wrap
 
 
 class Finder:
@@ -99,7 +117,7 @@ def _hook_loaders(probe: Probe, module: Any) -> None:
     base = module._BaseDataLoaderIter
     original = base.__next__
 
-    @functools.wraps(original)
+    @_instead_of(original)
     def __next__(self: Any) -> Any:
         began = time.monotonic_ns()
         data = original(self)
@@ -118,7 +136,7 @@ def _remember(name: str, into: str) -> Any:
         kind = getattr(module, name)
         original = kind.__init__
 
-        @functools.wraps(original)
+        @_instead_of(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             try:
@@ -150,7 +168,7 @@ def _hook_state_dicts(probe: Probe, module: Any) -> None:
     if original is None:  # before torch 2.2, or renamed
         return
 
-    @functools.wraps(original)
+    @_instead_of(original)
     def _init_optim_state(*args: Any, **kwargs: Any) -> Any:
         before = getattr(probe.nested, "initialising", False)
         probe.nested.initialising = True
@@ -183,7 +201,7 @@ def _wrap(probe: Probe, module: Any, name: str, around: Any, file_of: Any) -> No
 
 
 def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
-    @functools.wraps(original)
+    @_instead_of(original)
     def save(*args: Any, **kwargs: Any) -> Any:
         # A checkpoint of many parts is one save: parts are written within its call.
         if not probe.armed or getattr(probe.nested, "saving", False):
@@ -213,7 +231,7 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
 def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
     """The state is that of the call; the checkpoint is complete when the future is done."""
 
-    @functools.wraps(original)
+    @_instead_of(original)
     def async_save(*args: Any, **kwargs: Any) -> Any:
         if not probe.armed:
             return original(*args, **kwargs)
@@ -234,7 +252,7 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
 def _saving_in_executor(probe: Probe, original: Any, file_of: Any) -> Any:
     """The plugin's executor has one thread: what it is given next runs once the save is over."""
 
-    @functools.wraps(original)
+    @_instead_of(original)
     def save_checkpoint(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not probe.armed:
             return original(self, *args, **kwargs)
@@ -261,7 +279,7 @@ def _raise_error_of(plugin: Any) -> None:
 
 
 def _loading(probe: Probe, original: Any, file_of: Any) -> Any:
-    @functools.wraps(original)
+    @_instead_of(original)
     def load(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         probe.read(Call(file_of, args, kwargs))

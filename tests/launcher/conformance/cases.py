@@ -1,7 +1,7 @@
 """Invocations that torchrun and brain-run are compared by.
 
-Each is run inside ``scripts/``; ``{work}`` stands for a fresh directory, ``{port}`` for a free port
-and ``{python}`` for the interpreter.
+Each is run inside ``scripts/``; ``{work}`` stands for a fresh directory, ``{port}`` a free port,
+``{python}`` for the interpreter and ``{installed}`` for its libraries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +39,8 @@ class Case:
     #: Each worker's lines are compared in their order. torchrun's tee starts a piece with a prefix
     #: wherever it read, be it in the middle of a line, so nothing more is promised by both.
     by_worker: bool = False
+    #: The very same was run before, so the launcher knows what the script imports.
+    again: bool = False
     #: Scripts that are copied into ``{work}``.
     copies: Sequence[str] = ()
     #: Words that have to stand in what the launcher prints.
@@ -132,6 +134,8 @@ WORDS = {
     "help": Case(["--help"], names=["--nproc-per-node", "--rdzv-backend", "training_script"]),
 }
 
+_INSTALLED = {"PYTHONPATH": "{installed}"}
+
 #: How a process of Python is made, and what it may rely on.
 PROCESSES = {
     "interpreter": _behave("interpreter", "a"),
@@ -154,6 +158,9 @@ PROCESSES = {
     "standard input": _behave("reads", stdin=b"first\nsecond\n"),
     "group of processes": Case([*TWO, "collective.py"]),
     "settings before the import": Case([*TWO, "chosen.py"]),
+    "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
+    "libraries with a past, known": Case([*TWO, "libraries.py", "a"], _INSTALLED, again=True),
+    "warnings": Case(["warned.py"]),
 }
 
 #: How workers end, and what the launcher makes of it.

@@ -41,6 +41,10 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
     """Run a case with ``launcher`` and return what its workers saw and left."""
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as seen:
         words = {"work": work, "port": str(_free_port()), "python": f"{sys.prefix}/bin/python"}
+        words["installed"] = str(Path(__file__).parent / "site-packages")
+        if case.again:
+            before = _start(launcher, case, case.arguments, seen, words)
+            before.communicate(timeout=deadline_seconds)
         for name in case.copies:
             copied = Path(work, name)
             copied.write_bytes((SCRIPTS / name).read_bytes())

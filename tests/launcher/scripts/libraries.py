@@ -1,0 +1,26 @@
+"""What its libraries made as they were imported is this worker's, also where they are known."""
+
+import os
+import sys
+import time
+
+import torch
+from keepsakes import draws, knows, opens, prints, reads, sets
+
+network = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+network(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+told = [
+    f"rank {reads.settings['RANK']} of {reads.settings['WORLD_SIZE']}",
+    f"{knows.program} is {knows.main} with {knows.arguments}",
+    f"own process: {knows.process == os.getpid()}",
+    f"first record: {opens.records.readline().strip()}",
+    f"seeded: {draws.seeded}",
+    f"directory: {os.path.basename(sets.directory)} {os.getcwd() == sets.directory}",
+    f"said: {prints.said}",
+]
+for each in told:  # one write: ranks print into one stream
+    sys.stdout.write(f"{os.environ['RANK']}: {each}\n")
+    sys.stdout.flush()
+time.sleep(1.5)  # by then the launcher knows what was imported
