@@ -6,13 +6,15 @@ python -m benchmarks.corpus --only TEXT   programs with TEXT in their name; thei
 """
 
 import argparse
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from benchmarks.corpus.comparing import between_launchers, with_undisturbed
+from benchmarks.corpus.comparing import between_launchers, torchrun_failed, with_undisturbed
 from benchmarks.corpus.environments import installed
 from benchmarks.corpus.programs import GROUPS, PROGRAMS, Program
 from benchmarks.corpus.report import Result, keep, publish_results
@@ -50,21 +52,37 @@ def _results(program: Program, events: Sequence[str]) -> list[Result]:
     for event in (each for each in events if each not in program.too_short_for):
         # Both at once: a run mostly waits, and what is compared depends on no clock.
         with ThreadPoolExecutor() as pool:
-            runs = [pool.submit(run, program, each, event, place) for each in LAUNCHERS]
+            runs = [
+                pool.submit(_torchrun, program, event, place),
+                pool.submit(run, program, LAUNCHERS[1], event, place),
+            ]
         for launcher, future in zip(LAUNCHERS, runs, strict=True):
             seen[launcher, event] = future.result()
         results.append(_result(program, event, seen))
     return results
 
 
+def _torchrun(program: Program, event: str, place: Path) -> Seen:
+    """A run under torchrun. Undisturbed, where it has to be comparable, once more if it hung."""
+    seen = run(program, LAUNCHERS[0], event, place)
+    if event == "plain" and -signal.SIGKILL in seen.exit_codes:
+        return replace(run(program, LAUNCHERS[0], event, place), hung=True)
+    return seen
+
+
 def _result(program: Program, event: str, seen: dict[tuple[str, str], Seen]) -> Result:
     theirs, ours = (seen[launcher, event] for launcher in LAUNCHERS)
-    found = between_launchers(program, event, theirs, ours)
+    peer = torchrun_failed(event, theirs, ours)
+    found = [] if peer else between_launchers(program, event, theirs, ours)
     for launcher in LAUNCHERS if event != "plain" and (LAUNCHERS[0], "plain") in seen else ():
+        if peer and launcher == LAUNCHERS[0]:
+            continue
         odd = with_undisturbed(program, event, seen[launcher, "plain"], seen[launcher, event])
         found += [f"{launcher}: {each}" for each in odd]
     seconds = max(theirs.seconds, ours.seconds)
     print(f"{program.name:<45} {event:<8} {seconds:5.0f} s  {'DIFFERS' if found else 'same'}")
+    if peer := peer or ("it did not end, and was run again" if theirs.hung else ""):
+        print(f"    torchrun alone failed: {peer}")
     for each in found:
         print(f"    {each}")
     if found:
@@ -76,6 +94,7 @@ def _result(program: Program, event: str, seen: dict[tuple[str, str], Seen]) -> 
         origin=program.origin,
         event=event,
         differences=tuple(found),
+        torchrun_failed=peer,
         seconds=round(seconds, 1),
     )
 

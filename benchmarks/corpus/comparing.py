@@ -23,6 +23,21 @@ def between_launchers(program: Program, event: str, theirs: Seen, ours: Seen) ->
     ]
 
 
+def torchrun_failed(event: str, theirs: Seen, ours: Seen) -> str:
+    """How torchrun's disturbed run ended badly where brain-run's ended well; empty: it did not.
+
+    Then there is nothing to compare brain-run's with but its own undisturbed run.
+    """
+    if event == "plain" or _ended_well(event, theirs) or not _ended_well(event, ours):
+        return ""
+    last = [line.strip(" |") for line in theirs.last_words.splitlines() if "Error" in line]
+    return f"exit codes {theirs.exit_codes}{': ' + last[-1][:200] if last else ''}"
+
+
+def _ended_well(event: str, seen: Seen) -> bool:
+    return not any(seen.exit_codes[1:] if event == "stopped" else seen.exit_codes)
+
+
 def with_undisturbed(program: Program, event: str, plain: Seen, disturbed: Seen) -> list[str]:
     """In what a disturbed run differs from the same launcher's undisturbed one."""
     if not disturbed.disturbed:

@@ -51,6 +51,8 @@ class Program:
     unseeded: bool = False
     #: The largest relative difference of a loss after the world's size changed.
     tolerance: float = 1e-4
+    #: How long a step lasts until another launcher, which imports as much, has joined.
+    step_seconds: float = 2.0
     #: Part of ``make test``.
     quick: bool = False
     #: Only with ``FULL=1``.
@@ -103,6 +105,7 @@ def _trl(name: str, model: str, data: str, *arguments: str, **more: object) -> P
             *arguments,
         ),
         moment=r"^\{'loss'",
+        too_short_for=("resized",),
         **more,  # type: ignore[arg-type]
     )
 
@@ -114,13 +117,13 @@ PROGRAMS = (
     _here("DDP, loader workers by forkserver", "imagenet.py", "--loader=forkserver", slow=True),
     _here("FSDP2 and DCP", "fsdp2.py", slow=True),
     _here("FSDP2 and asynchronous DCP", "fsdp2.py", "--asynchronous"),
-    _here("accelerate, accumulation", "accelerated.py"),
+    _here("accelerate, accumulation", "accelerated.py", quick=True),
     _here("EMA, activation checkpointing, two groups", "averaged.py"),
     _here("torch.compile", "compiled.py"),
     _here("dropout and shuffling without a seed", "unseeded.py", resumes=False, unseeded=True),
-    _here("transformers' Trainer", "hf_trainer.py"),
-    _here("transformers' Trainer, PEFT", "hf_trainer.py", "--peft", slow=True),
-    _here("sentence-transformers", "embeddings.py"),
+    _here("transformers' Trainer", "hf_trainer.py", step_seconds=4.0),
+    _here("transformers' Trainer, PEFT", "hf_trainer.py", "--peft", slow=True, step_seconds=4.0),
+    _here("sentence-transformers", "embeddings.py", step_seconds=4.0),
     _framework("Lightning, DDP", "lightning_module.py", slow=True),
     _framework("Lightning, DDP and AsyncCheckpointIO", "lightning_module.py", "--asynchronous"),
     _framework(
@@ -143,7 +146,11 @@ PROGRAMS = (
     _accelerate("test_sync", r"Test Distributed"),
     _accelerate("test_distributed_data_loop", r"Test DataLoader with shuffle=False"),
     _accelerate("test_ops", r"testing gather$", too_short_for=("resized",)),
-    _accelerate("test_ddp_comm_hook", r"Test DDP comm hook"),
+    _accelerate(
+        "test_ddp_comm_hook",
+        r"Test DDP comm hook",
+        needs="a card: it gives DDP a device of the model, which fails with ValueError on a CPU",
+    ),
     _trl("sft", "model", "text", "--max_length=32"),
     _trl("dpo", "model", "preferences"),
     _trl("reward", "judge", "preferences"),

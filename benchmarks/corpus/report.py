@@ -25,6 +25,8 @@ class Result:
     origin: str
     event: str
     differences: tuple[str, ...] = ()
+    #: How torchrun's run ended badly where brain-run's ended well.
+    torchrun_failed: str = ""
     seconds: float = 0.0
     #: Why a CPU cannot run it; empty: it ran.
     needs: str = ""
@@ -76,6 +78,11 @@ def publish_results(results: Sequence[Result]) -> None:
             bar=0,
         ),
         report.Row(
+            metric="runs in which torchrun alone failed",
+            value=sum(bool(each.torchrun_failed) for each in ran),
+            unit=f"of {len(ran)}",
+        ),
+        report.Row(
             metric="time of all runs",
             value=sum(each.seconds for each in ran) / 60,
             unit="min",
@@ -93,7 +100,7 @@ def table(results: Sequence[Result]) -> str:
     Rows stand in the order of ``results``, in which a program's events follow each other.
     """
     lines = ["| program | from | " + " | ".join(EVENTS) + " |", "|---" * (2 + len(EVENTS)) + "|"]
-    told, short = [], False
+    told, failed, short = [], [], False
     for _, group in groupby(results, key=lambda each: each.program):
         of_one = list(group)
         first = of_one[0]
@@ -107,6 +114,11 @@ def table(results: Sequence[Result]) -> str:
             for event in EVENTS
         ]
         lines.append(f"| {first.program} | {first.origin} | " + " | ".join(words) + " |")
+        failed += [
+            f"- {each.program}, {each.event}: {each.torchrun_failed}"
+            for each in of_one
+            if each.torchrun_failed
+        ]
         told += [
             f"- {each.program}, {each.event}: {difference}"
             for each in of_one
@@ -114,4 +126,6 @@ def table(results: Sequence[Result]) -> str:
         ]
     if short:
         lines += ["", "—: the program ends before that could happen to it."]
+    if failed:
+        lines += ["", "Where torchrun failed and brain-run did not:", "", *failed]
     return "\n".join([*lines, *(["", "What differs:", "", *told] if told else ())])

@@ -17,9 +17,9 @@ from benchmarks.elastic.launchers import free_port
 
 EVENTS = ("plain", "killed", "resized", "stopped")
 #: A run that takes longer is ended and told so.
-_RUN_SECONDS = 300.0
-#: How long a step lasts until the run is disturbed; another launcher has to start meanwhile.
-_PAUSE_SECONDS: Mapping[str, float] = {"plain": 0.0, "killed": 0.2, "stopped": 0.2, "resized": 2.0}
+_RUN_SECONDS = 180.0
+#: How long a step lasts until the run is disturbed; where it is resized, as the program says.
+_PAUSE_SECONDS: Mapping[str, float] = {"plain": 0.0, "killed": 0.2, "stopped": 0.2}
 #: What a launcher left may end by itself for so long.
 _TIDY_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -30,6 +30,7 @@ _DRAWN = re.compile(r"^drawn (.+)$")
 _PASSING = (
     (r"/[\w./-]*corpus-[\w./-]+", "<work>"),
     (r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(,\d+)?|\d\d:\d\d:\d\d(\.\d+)?", "<time>"),
+    (r"(?<=<time> )\d+(?= torch/)", "<pid>"),
     (r"0x[0-9a-f]{6,}", "<address>"),
     (r"(?i)(?<=pid[: =])( ?)\d+", "<pid>"),
     (r"(localhost|127\.0\.0\.1):\d+", r"\1:<port>"),
@@ -60,6 +61,8 @@ class Seen:
     seconds: float = 0.0
     #: It was killed, grew, or was stopped while it ran.
     disturbed: bool = True
+    #: The run before this one did not end.
+    hung: bool = False
 
     @property
     def final_step(self) -> int:
@@ -75,7 +78,7 @@ class _Place:
     ) -> None:
         self.work = work
         self._pause = work / "pause"
-        self.pause(_PAUSE_SECONDS[event])
+        self.pause(_PAUSE_SECONDS.get(event, program.step_seconds))
         words = {
             "{work}": str(work),
             "{pause}": str(self._pause),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks.corpus.comparing import between_launchers, with_undisturbed
+from benchmarks.corpus.comparing import between_launchers, torchrun_failed, with_undisturbed
 from benchmarks.corpus.programs import Program
 from benchmarks.corpus.runs import Seen, stable
 
@@ -39,6 +39,16 @@ def test_a_launcher_that_was_signalled_ends_in_its_own_way() -> None:
     ours = replace(theirs, exit_codes=(143, 0))
     assert between_launchers(TRAINS, "stopped", theirs, ours) == []
     assert between_launchers(TRAINS, "stopped", theirs, replace(ours, exit_codes=(143, 1))) != []
+
+
+def test_a_run_that_torchrun_alone_did_not_end_well_is_told_apart() -> None:
+    ours = replace(WHOLE, exit_codes=(143, 0))
+    hung = replace(WHOLE, exit_codes=(1, -9), last_words="RendezvousConnectionError: gone")
+    told = torchrun_failed("stopped", hung, ours)
+    assert told == "exit codes (1, -9): RendezvousConnectionError: gone"
+    assert torchrun_failed("stopped", replace(WHOLE, exit_codes=(1, 0)), ours) == ""
+    assert torchrun_failed("stopped", hung, replace(WHOLE, exit_codes=(143, 1))) == ""
+    assert torchrun_failed("plain", replace(WHOLE, exit_codes=(1,)), WHOLE) == ""
 
 
 def test_ranks_that_draw_the_same_without_a_seed_are_told() -> None:
