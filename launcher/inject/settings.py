@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 current: "Comparison | None" = None
 #: Begin the names of such settings.
 NAMES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
+#: torch reads it at every call, so it may be made at any time; Lightning makes it at its import.
+_READ_LATE = "PYTORCH_NVML_BASED_CUDA_CHECK"
 #: Libraries that read them; without any of these nothing has to be compared.
 READERS = frozenset(("torch", "numpy", "numexpr", "mkl"))
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -41,8 +43,14 @@ _CACHE = os.sep + "__pycache__"
 
 
 def chosen(environ: "Any") -> "dict[str, str]":
-    """The settings among the variables of an environment."""
-    return {name: value for name, value in environ.items() if name.startswith(NAMES)}
+    """The settings among the variables of an environment.
+
+    >>> chosen({"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/"})
+    {'OMP_NUM_THREADS': '1'}
+    """
+    named = {name: value for name, value in environ.items() if name.startswith(NAMES)}
+    named.pop(_READ_LATE, None)
+    return named
 
 
 def replace_environment(
