@@ -36,7 +36,7 @@ _PASSING = (
     (r"(localhost|127\.0\.0\.1):\d+", r"\1:<port>"),
     (r"(_runtime|_per_second)': '[^']*'", r"\1': <speed>"),
 )
-#: What tells a person how fast it goes, or what else to buy.
+#: What tells a person how fast it goes, or what else to buy; bars leave lines of blanks, too.
 _PROGRESS = re.compile(r"\d(\.\d+)? ?(it|s|examples|B)/(s|it)\]?|[?]it/s|% ?\||^💡")
 
 
@@ -181,7 +181,7 @@ def run(program: Program, launcher: str, event: str, programs: Path) -> Seen:
             messages=tuple(
                 stable(line)
                 for line in messages
-                if not (_DRAWN.match(line) or _PROGRESS.search(line))
+                if line.strip() and not (_DRAWN.match(line) or _PROGRESS.search(line))
             ),
             left=left,
             last_words=place.last_words(),
