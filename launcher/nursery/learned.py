@@ -1,8 +1,8 @@
-"""What is remembered of a script between its runs: which libraries it imports, and which of them no
-fork server may import.
+"""What is remembered between runs: which libraries a script imports, and which libraries of its
+environment no fork server may import.
 
-One JSON file per interpreter, torch and script in the user's cache. Without it, or with a damaged
-one, a run begins as the first one did.
+Two JSON files in the user's cache: one per interpreter, torch and script, and one per interpreter
+and torch. Without them, or with damaged ones, a run begins as the first one did.
 """
 
 import contextlib
@@ -145,25 +145,28 @@ def stamp(path: str) -> str:
 
 
 class Memory:
-    """The file of one script."""
+    """The files of one script and of its environment."""
 
-    def __init__(self, environment: Mapping[str, str], *key: str) -> None:
-        """``key`` is what tells it from others; ``environment`` says where the cache is."""
+    def __init__(
+        self, environment: Mapping[str, str], python: str, version: str, *about: str
+    ) -> None:
+        """``environment`` says where the cache is; ``python`` and torch's ``version`` tell one
+        environment of libraries from others, ``about`` the script from others there."""
         root = environment.get("XDG_CACHE_HOME") or os.path.join(
             environment.get("HOME") or os.path.expanduser("~"), ".cache"
         )
-        name = hashlib.sha256("\0".join(key).encode(errors="replace")).hexdigest()[:32]
-        self._path = Path(root, "elastic-brain", f"preload-{name}.json")
+        self._script = _place(root, "preload", python, version, *about)
+        self._libraries = _place(root, "libraries", python, version)
 
-    def recall(self) -> Learned | None:
-        """What was remembered; None where that is nothing, or damaged."""
+    def recall(self) -> Learned:
+        """What was remembered."""
+        learned = self._verdicts()
         try:
-            content = json.loads(self._path.read_bytes())
-            learned = Learned(
+            content = json.loads(self._script.read_bytes())
+            return replace(
+                learned,
                 modules=tuple(str(name) for name in content["modules"]),
                 environment={str(k): str(v) for k, v in content["environment"].items()},
-                unsafe={str(k): str(v) for k, v in content["unsafe"].items()},
-                stamps={str(k): str(v) for k, v in content.get("stamps", {}).items()},
                 hidden=tuple(str(name) for name in content.get("hidden", ())),
                 exact=bool(content.get("exact")),
                 plain=str(content.get("plain", "")),
@@ -171,11 +174,19 @@ class Memory:
                 lacks=bool(content.get("lacks")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return learned
+            return learned
+
+    def _verdicts(self) -> Learned:
+        try:
+            content = json.loads(self._libraries.read_bytes())
+            unsafe = {str(k): str(v) for k, v in content["unsafe"].items()}
+            stamps = {str(k): str(v) for k, v in content["stamps"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return Learned()
+        return Learned(unsafe=unsafe, stamps=stamps).current()
 
     def keep(self, learned: Learned) -> None:
-        """Remember it, whole or not at all.
+        """Remember it, each file whole or not at all.
 
         Raises:
             OSError: the cache cannot be written.
@@ -183,24 +194,35 @@ class Memory:
         said = {
             "modules": learned.modules,
             "environment": learned.environment,
-            "unsafe": learned.unsafe,
-            "stamps": learned.stamps,
             "hidden": learned.hidden,
             "exact": learned.exact,
             "plain": learned.plain,
             "text": learned.text,
             "lacks": learned.lacks,
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd, half = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(fd, "w") as file:
-                json.dump(said, file)
-            os.replace(half, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(half)
-            raise
+        _write(self._script, said)
+        known = self._verdicts()  # those of another script's agent, too
+        unsafe, stamps = {**known.unsafe, **learned.unsafe}, {**known.stamps, **learned.stamps}
+        if unsafe != known.unsafe or stamps != known.stamps:
+            _write(self._libraries, {"unsafe": unsafe, "stamps": stamps})
+
+
+def _place(root: str, kind: str, *key: str) -> Path:
+    name = hashlib.sha256("\0".join(key).encode(errors="replace")).hexdigest()[:32]
+    return Path(root, "elastic-brain", f"{kind}-{name}.json")
+
+
+def _write(path: Path, said: Mapping[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w") as file:
+            json.dump(said, file)
+        os.replace(half, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(half)
+        raise
 
 
 def read_report(path: str) -> Report:

@@ -6,6 +6,7 @@ caller starts workers as ever, slower and as correct; the reason is said once.
 
 import asyncio
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,8 @@ class Nursery:
         version = "" if torch is None else torch.version + torch.digest
         self._memory = learned.Memory(config.environment, python, version, *about)
         self._learned = Learned()
+        #: What a server may import so that nobody waits for another one; None: everything.
+        self._proven: frozenset[str] | None = None
         self._first: str | None = None
         if self._command is not None:
             places = config.directory, config.environment
@@ -210,10 +213,13 @@ class Nursery:
     # --- what is imported ahead ------------------------------------------------------------
 
     def _recalled(self) -> Learned:
-        known = self._memory.recall() if self.learns else None
-        return Learned() if known is None else known.current().for_text(self._text())
+        return self._memory.recall().for_text(self._text()) if self.learns else Learned()
 
     def _modules(self) -> tuple[str, ...]:
+        wanted = self._wanted()
+        return tuple(m for m in wanted if self._proven is None or m in self._proven)
+
+    def _wanted(self) -> tuple[str, ...]:
         if self._command is None or self._config.preload == "none":
             return ()
         if commands.has_modules(self._first, self._learned.hidden):
@@ -244,7 +250,11 @@ class Nursery:
         return channel
 
     async def _tend(self) -> Readiness:
-        """Bring the first server up, without what turns out to be unsafe; what it has imported."""
+        """Bring the first server up, without what turns out to be unsafe; what it has imported.
+
+        A world may wait for it: once a library was unsafe, only what came before that is imported
+        here. The rest has to prove itself while the world trains.
+        """
         if self._config.preload == "parked" and self._command is not None:
             return await self._park()
         for _ in range(_TRIES):
@@ -257,6 +267,8 @@ class Nursery:
                 self._hide(found)
                 self._replace(self._start(empty=True))
                 return Readiness()
+            before = itertools.takewhile(found.spoiled[0].__ne__, self._modules())
+            self._proven = frozenset(before)
             self._exclude(*found.spoiled, found.origin)
             if found.spoiled[0] == "torch":
                 return await self._park()
@@ -285,6 +297,7 @@ class Nursery:
     async def _improve(self, report: learned.Report) -> None:
         """Remember what a script imports, and make a server that has imported it."""
         before = await self.ready()
+        self._proven = None
         self._learned = self._learned.taught(report, self._text())
         self._keep()
         if self._learned.plain:

@@ -568,6 +568,37 @@ def test_a_library_that_reads_its_device_is_not_shared_where_ranks_have_one_each
         assert sorted(ran.stdout.split()) == ["0", "1"], ran.stderr
 
 
+def test_nobody_waits_for_more_than_one_unsafe_library_and_other_scripts_for_none(
+    tmp_path: Path,
+) -> None:
+    a_library(tmp_path, "library_a", "")
+    a_library(tmp_path, "library_b", "import os\nrank = os.environ.get('RANK')")
+    environment = a_library(tmp_path, "library_c", "import os\nrank = os.environ.get('LOCAL_RANK')")
+    script = "import library_a, library_b, library_c\n" + STEP
+    reads = "library_%s is not imported ahead: it reads %s as it is imported"
+
+    told = learned(tmp_path, script, environment)
+    found = asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS))
+    assert found == [reads % ("b", "RANK"), "library_a"]
+
+    (tmp_path / "elsewhere").rmdir()
+    other = tmp_path / "other"
+    other.mkdir()
+    config = a_script(other, script, environment=environment, probe=True)
+
+    async def story() -> tuple[list[str], tuple[str, ...]]:
+        known = set((tmp_path / "cache").rglob("preload-*.json"))
+        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+            while not set((tmp_path / "cache").rglob("preload-*.json")) - known:
+                await asyncio.sleep(0.02)
+        async with a_nursery(config) as (nursery, said):
+            return said, (await nursery.ready()).modules
+
+    said, modules = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
+    assert said == [reads % ("c", "LOCAL_RANK")]
+    assert [name for name in modules if name.startswith("library")] == ["library_a"]
+
+
 def test_a_library_proves_itself_anew_in_another_version(tmp_path: Path) -> None:
     environment = a_library(tmp_path, "library", "import os\nrank = os.environ.get('RANK')")
     told = learned(tmp_path, "import library\n" + STEP, environment)
@@ -616,7 +647,8 @@ def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
         config = a_script(tmp_path, "print('here')")
         (tmp_path / "cache" / "elastic-brain").mkdir(parents=True)
         nursery = await Nursery.open(config, lambda text: None)
-        nursery._memory._path.write_text(content)
+        nursery._memory._script.write_text(content)
+        nursery._memory._libraries.write_text(content)
         await nursery.close()
         assert await run_to_end(config) == [0]
 
