@@ -28,7 +28,7 @@ class Result:
     #: How torchrun's run ended badly where brain-run's ended well.
     torchrun_failed: str = ""
     seconds: float = 0.0
-    #: Why a CPU cannot run it; empty: it ran.
+    #: Why it cannot be compared on a CPU; empty: it ran.
     needs: str = ""
     #: When ``make corpus`` was called that ran it.
     began: str = ""
@@ -67,7 +67,7 @@ def publish_results(results: Sequence[Result]) -> None:
             note=f"{len(others)} by others; {runnable} are listed for a CPU",
         ),
         report.Row(
-            metric="programs that a CPU could not run",
+            metric="programs that could not be compared here",
             value=sum(bool(each.needs) for each in results),
             unit="programs",
         ),

@@ -34,7 +34,7 @@ _PASSING = (
     (r"0x[0-9a-f]{6,}", "<address>"),
     (r"(?i)(?<=pid[: =])( ?)\d+", "<pid>"),
     (r"(localhost|127\.0\.0\.1):\d+", r"\1:<port>"),
-    (r"(_runtime|_per_second)': '[^']*'", r"\1': <speed>"),
+    (r"(_runtime|_per_second|step_time)': '[^']*'", r"\1': <speed>"),
 )
 #: What tells a person how fast it goes, or what else to buy; bars leave lines of blanks, too.
 _PROGRESS = re.compile(r"\d(\.\d+)? ?(it|s|examples|B)/(s|it)\]?|[?]it/s|% ?\||^💡")
