@@ -357,9 +357,10 @@ class Workers:
         channels = {each.channel for each in made if isinstance(each, Child)}
         forked = channels if all(isinstance(each, Child) for each in made) else None
         strays = stopping.Strays(self._started, self._making.marks, forked)
-        stopping.ask(self._alive(), signum)
+        others, asked_at = stopping.ask(self._alive(), signum), self._loop.time()
         if self.running:
             await stopping.wait_at_most(self._ended, grace_seconds)
+        await stopping.wait_for(others, asked_at + grace_seconds - self._loop.time())
         await strays.end(self._alive, self._ended, self._well)
         streams = [stream for worker in self._started for stream in worker.streams]
         if any(stream.flows for stream in streams):

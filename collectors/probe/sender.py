@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -57,7 +58,10 @@ class Sender:
 
     def start(self) -> None:
         """Begin to send; called at the first step, so that scripts without steps get no thread."""
+        # No signal comes to it: a script may block one in all of its own threads and wait for it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         threading.Thread(target=self._run, name="brain-probe", daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def hand(self, measured: tuple[Any, ...]) -> None:
         """Take something measured, on a thread of the script: one append."""

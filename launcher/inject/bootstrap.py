@@ -239,8 +239,11 @@ def watch(config: "dict[str, Any]") -> None:
                 quietly(write_flight, config)
             sleep(_WATCH_SECONDS)
 
+    # No signal comes to this thread: a script may block one in all of its own and wait for it.
+    before_it = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     # Not ``threading``: the script shall find its own threads only.
     _thread.start_new_thread(watching, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, before_it)
 
 
 def write_flight(config: "dict[str, Any]") -> None:

@@ -137,13 +137,14 @@ def bind(pid: int, cpus: Sequence[int]) -> None:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether the process has a handler for the signal (SigCgt in ``/proc/<pid>/status``)."""
+    """Whether the process listens to the signal: it has a handler (SigCgt in
+    ``/proc/<pid>/status``), or blocks it (SigBlk) and may take it by ``sigwait``."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return False
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
+    masks = (line.split()[1] for line in status.splitlines() if line[:7] in ("SigCgt:", "SigBlk:"))
+    return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
 
 
 def probe_path() -> str | None:

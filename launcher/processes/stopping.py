@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from launcher.nursery.channel import Channel
@@ -14,20 +14,36 @@ from launcher.processes.values import Park
 #: Seconds that the kernel may take to end what was killed; a process in the kernel's own wait can
 #: be longer, then the agent goes on without it.
 KILL_SECONDS = 10.0
+#: Between two looks at processes that are not ours to wait for.
+_LOOK_SECONDS = 0.02
 
 
-def ask(workers: Iterable[process.Worker], signum: signal.Signals) -> None:
-    """Send ``signum`` to those that catch it, and end the others."""
+def ask(workers: Sequence[process.Worker], signum: signal.Signals) -> dict[int, int]:
+    """Send ``signum`` to workers and what is in their groups; who has no handler dies of it.
+
+    Returns:
+        Processes (id -> start ticks) that listen to it beside a worker which does not: a script
+        behind a shell, a child that saves.
+    """
+    deaf = {each.process.pid for each in workers if not process.catches(each.process.pid, signum)}
+    inside = leash.members(deaf, set()) if deaf else {}
+    others = {pid: ticks for pid, ticks in inside.items() if process.catches(pid, signum)}
     for worker in workers:
         pid = worker.process.pid
-        catches = process.catches(pid, signum)
         _signal(pid, signum)
-        if catches:
+        if pid not in deaf:
             # Its handler runs while it is parked; one that only sets a flag has to step on to
             # see it. Whoever does not catch it would make a step that is lost.
             worker.control.park(Park.RUN)
-        # One that does not catch it has died of it already, unless it is stopped or blocks it.
-        _signal(pid, signal.SIGCONT if catches else signal.SIGKILL)
+        _signal(pid, signal.SIGCONT)  # one that is stopped has its handler, or dies, as it goes on
+    return others
+
+
+async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
+    """Wait until processes (id -> start ticks) have ended, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(_lives(*each) for each in processes.items()):
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 class Strays:
@@ -93,6 +109,11 @@ async def wait_at_most(ended: asyncio.Event, seconds: float) -> None:
             await ended.wait()
     except TimeoutError:
         return
+
+
+def _lives(pid: int, ticks: int) -> bool:
+    stat = leash.read_stat(pid)
+    return stat is not None and stat[2] == ticks
 
 
 def _signal(pid: int, signum: signal.Signals) -> None:

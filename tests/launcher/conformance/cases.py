@@ -205,6 +205,12 @@ ENDS = {
     "launcher terminated twice, workers save for 6 s": _behave(
         "saves", "6", flags=TWO, signal="SIGTERM", ready=2, twice=True
     ),
+    "launcher terminated, a script behind a shell saves for 4 s": Case(
+        ["--no-python", "./behind.sh", "saves", "4"], signal="SIGTERM"
+    ),
+    "launcher terminated, a thread takes the signal": _behave(
+        "takes its signal", "4", signal="SIGTERM"
+    ),
     "an upload is left": _behave("uploads", "{work}", left="uploaded"),
     "launcher terminated, an upload is left": _behave(
         "uploads", "{work}", "stopped", signal="SIGTERM", left="uploaded"

@@ -181,6 +181,20 @@ def saves(seconds: str = "0") -> None:
     time.sleep(60)
 
 
+def takes_its_signal(seconds: str) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        time.sleep(float(seconds))
+        say("saved")
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+    ready()
+    time.sleep(60)
+
+
 def uploads(directory: str, when: str = "at its end") -> None:
     def upload(*_: object) -> None:
         command = f"sleep 1; echo yes > {directory}/half; mv {directory}/half {directory}/uploaded"
@@ -273,6 +287,7 @@ ACTS = {
     "waits": waits,
     "lasts": lasts,
     "saves": saves,
+    "takes its signal": takes_its_signal,
     "uploads": uploads,
     "prints": prints,
 }
