@@ -279,7 +279,7 @@ class Server:
         """Before the first import: see and keep what it leaves."""
         traces = load("traces")
         content = os.environ._data  # type: ignore[attr-defined]
-        os.environ._data = traces.Environment(content, self.of_ranks)  # type: ignore[attr-defined]
+        traces.replace_content(traces.Environment(content, self.of_ranks))
         self.generators = load("generators").Generators()
         self.printed = traces.Printed()
         self.traces = traces.Traces()

@@ -41,6 +41,13 @@ class Environment(dict):  # type: ignore[type-arg]
         return {name: value for name, value in self.items() if name != CANARY}
 
 
+def replace_content(content: "Any") -> None:
+    """Let ``os.environ`` and ``os.environb`` have this content: always one for both."""
+    os.environ._data = content  # type: ignore[attr-defined]
+    if os.supports_bytes_environ:
+        os.environb._data = content  # type: ignore[attr-defined]
+
+
 class Traces:
     """What imports have left so far; make it before the first one, on ``Environment``."""
 
@@ -48,8 +55,10 @@ class Traces:
         self._known = self._seen()
         self._modules = set(sys.modules)
         self._names = 0
-        self._canary = CANARY.decode() + " "  # an object that nothing else refers to
+        # Objects that nothing else refers to, as the canary's text and as its bytes.
+        self._canary, self._bytes = CANARY.decode() + " ", CANARY + b" "
         self._decode: "Any" = os.environ.decodevalue
+        self._decodeb: "Any" = getattr(getattr(os, "environb", None), "decodevalue", None)
         self._sequence: "Any" = vars(tempfile)["_RandomNameSequence"]
         self._next = self._sequence.__next__
         self._watch()
@@ -63,7 +72,7 @@ class Traces:
         """The trace that the modules imported since the last call have left, in words."""
         asked = os.environ._data.asked  # type: ignore[attr-defined]
         before, names = self._known, self._names
-        copied = sys.getrefcount(self._canary) > 2
+        copied = max(sys.getrefcount(self._canary), sys.getrefcount(self._bytes)) > 2
         process = self._process_id()
         self.accept()
         if asked:
@@ -82,15 +91,21 @@ class Traces:
     def end(self) -> None:
         """In a worker: be in nobody's way."""
         os.environ.decodevalue = self._decode
+        if self._decodeb is not None:
+            os.environb.decodevalue = self._decodeb
         self._sequence.__next__ = self._next
-        os.environ._data = os.environ._data.for_worker()  # type: ignore[attr-defined]
+        replace_content(os.environ._data.for_worker())  # type: ignore[attr-defined]
 
     def _watch(self) -> None:
-        decode, following = self._decode, self._next
+        decode, decodeb, following = self._decode, self._decodeb, self._next
 
         def decodevalue(value: "Any") -> str:
             text: str = self._canary if value is CANARY else decode(value)
             return text
+
+        def decodebytes(value: "Any") -> bytes:
+            content: bytes = self._bytes if value is CANARY else decodeb(value)
+            return content
 
         def noting(names: "Any") -> str:
             # The directory of temporary files is tried with one; a semaphore is shared memory.
@@ -100,6 +115,8 @@ class Traces:
             return name
 
         os.environ.decodevalue = decodevalue
+        if decodeb is not None:
+            os.environb.decodevalue = decodebytes
         self._sequence.__next__ = noting
 
     def _seen(self) -> "dict[str, frozenset[str]]":

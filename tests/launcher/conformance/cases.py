@@ -160,6 +160,7 @@ PROCESSES = {
     "settings before the import": Case([*TWO, "chosen.py"]),
     "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
     "libraries with a past, known": Case([*TWO, "libraries.py", "a"], _INSTALLED, again=True),
+    "environment as bytes, known": Case([*TWO, "environment.py"], _INSTALLED, again=True),
     "warnings": Case(["warned.py"]),
 }
 
