@@ -27,9 +27,9 @@ from typing import NamedTuple
 from benchmarks.report import Row, publish
 from brain import cycle, lifecycle
 from brain.db import SqlStores, prepare
+from brain.pool.rounds import Memo
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
-from brain.sharing import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import Checkpoint, JobDocument, JobId, JobState, OptimizeMode
 from brain.types.resources import Node, NodeName, PoolName, Resources

@@ -5,7 +5,7 @@
     admit what waits -> follow its plan -> measure its world -> fit, choose -> store plan or hold
 
 Jobs that share their pool (``optimizeMode: cluster``) are measured one by one and decided about
-all together, in one round at the end (``brain.sharing``); every other job is a pool of its own.
+all together, in one round at the end (``brain.pool.rounds``); every other job is a pool of its own.
 
 It reads stores and a clock that are given to it, and changes nothing but the stores: worlds
 change because a coordinator reads the wish that follows from the plans (``lifecycle.wish``).
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from brain import estimates, lifecycle, sharing
+from brain import estimates, lifecycle
 from brain.errors import Conflict, Unavailable, Undetermined
 from brain.lifecycle.distribution import Evidence, distribution, revert
 from brain.lifecycle.scores import score
@@ -29,9 +29,10 @@ from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
 from brain.optimizer import recommend
 from brain.optimizer.sharing import shares
+from brain.pool import rounds
+from brain.pool.rounds import Looked, Memo
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
-from brain.sharing import Looked, Memo
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
@@ -122,7 +123,7 @@ def turn(
         except Exception as bug:  # noqa: BLE001 - a bug with one job must not end deciding for others
             memo.undone(job)
             made.undecided[job] = bug
-            sharing.undecided(stores, job, bug, now)
+            rounds.undecided(stores, job, bug, now)
             continue
         made.plans += moved
         if decision is not None:
@@ -169,8 +170,8 @@ def _admitted(
             [tx.jobs.get(id) for id in ids],
             now=now,
             room=memo.room,
-            barred=sharing.Limits(tx, memo).take,
-            first=sharing.Starts(len(ids), settings).first,
+            barred=rounds.Limits(tx, memo).take,
+            first=rounds.Starts(len(ids), settings).first,
             begun=memo.wrote,
         )
         return tuple(job.id for job in started)
@@ -181,7 +182,7 @@ def divide(
 ) -> PoolRound | None:
     """Decide about those that share the pool, where somebody does and it is time to."""
     try:
-        shared = sharing.share(stores, memo, settings, now, observe=observe)
+        shared = rounds.share(stores, memo, settings, now, observe=observe)
     except Conflict:
         memo.undone()
         return None
@@ -218,7 +219,7 @@ def attend(
     job, decision, member = tx.jobs.get(job.id), None, None
     if job.state in _DECIDED and shares(job):
         uses = estimates.uses_of(tx, job)
-        member = sharing.joined(tx, job, sight, memo, settings, now, uses=uses)
+        member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
         if member.situation and lifecycle.tune(tx, job, member.situation, now):
             memo.wrote(tx, [job.id])
     elif job.state in _DECIDED:

@@ -13,9 +13,9 @@ from brain import cycle
 from brain.api.events import Bell, last_event_id
 from brain.api.metrics import Condition, Metrics
 from brain.errors import Unavailable
+from brain.pool.rounds import Memo
 from brain.ports import Clock, Stores
 from brain.settings import Settings
-from brain.sharing import Memo
 from brain.types.job import JobId
 from brain.types.resources import PoolName
 

@@ -14,9 +14,9 @@ import numpy as np
 from brain import cycle, lifecycle
 from brain.memory import MemoryStores
 from brain.models.efficiency import efficiency
+from brain.pool.rounds import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.sharing import Memo
 from brain.simulator.placing import Placement, of_kind, place
 from brain.simulator.spec import Spec
 from brain.simulator.telling import Telling, ended, members, running

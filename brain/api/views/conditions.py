@@ -5,9 +5,9 @@ from datetime import datetime
 
 from brain import lifecycle
 from brain.api.views.seen import Seen
+from brain.pool.rounds.findings import CODE as UNDECIDED
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.sharing.findings import CODE as UNDECIDED
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, ObjectCondition
 from brain.types.world import UNFIT, Replica, World, unfit_nodes

@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from brain.lifecycle.capacity import Holding, Ledger
-from brain.sharing import Memo
+from brain.pool.rounds import Memo
 from brain.types.job import JobId
 from brain.types.resources import Resources
 from tests.builders import job, node
-from tests.sharing.fleet import POOL, Fleet, scaling_by
+from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
 def test_a_silent_job_is_looked_at_again_before_its_telemetry_is_stale():

@@ -5,15 +5,15 @@ and keeps the plans of a round in one transaction. Spine: no I/O of its own, no 
     limits    what projects may have, for jobs that begin
     findings  what is said of a job that a bug keeps from being decided about
     starts    with how many replicas jobs begin whose owners left that open
-    rounds    one round: members from the stores, a division, its plans
+    plans     one round: members from the stores, a division, its plans
 
 ``brain.cycle.turn`` is the only caller.
 """
 
-from brain.sharing.findings import undecided
-from brain.sharing.limits import Limits
-from brain.sharing.memo import Looked, Memo
-from brain.sharing.rounds import joined, share
-from brain.sharing.starts import Starts
+from brain.pool.rounds.findings import undecided
+from brain.pool.rounds.limits import Limits
+from brain.pool.rounds.memo import Looked, Memo
+from brain.pool.rounds.plans import joined, share
+from brain.pool.rounds.starts import Starts
 
 __all__ = ["Limits", "Looked", "Memo", "Starts", "joined", "share", "undecided"]

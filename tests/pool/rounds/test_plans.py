@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from brain import lifecycle
 from brain.errors import Conflict
-from brain.sharing import Memo
+from brain.pool.rounds import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import JobState, Policy
 from brain.types.plan import PlanState
 from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
-from tests.sharing.fleet import POOL, QUICK, Fleet, scaling_by
+from tests.pool.rounds.fleet import POOL, QUICK, Fleet, scaling_by
 
 
 def two(*, mode: str = "auto", **changed: Any) -> Fleet:

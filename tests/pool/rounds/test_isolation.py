@@ -6,11 +6,11 @@ import pytest
 
 from brain.errors import BadInput
 from brain.lifecycle.sight import KIND
+from brain.pool.rounds import Memo, share
 from brain.ports import StoredFit
-from brain.sharing import Memo, share
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
-from tests.sharing.fleet import POOL, Fleet, scaling_by
+from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
 def poisoned(**document: object) -> Fleet:

@@ -5,7 +5,7 @@ from brain.types.allocation import Bounds
 from brain.types.job import JobState
 from brain.types.resources import Resources
 from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
-from tests.sharing.fleet import POOL, Fleet, scaling_by
+from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
 def limited(limit: int) -> Fleet:

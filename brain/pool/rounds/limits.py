@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from brain.pool.rounds.memo import Memo
 from brain.ports import Transaction
-from brain.sharing.memo import Memo
 from brain.types.job import Job
 from brain.types.resources import Resources
 from brain.types.sharing import PoolPolicy

@@ -9,9 +9,9 @@ from typing import Any
 
 from brain import cycle, lifecycle
 from brain.memory import MemoryStores
+from brain.pool.rounds import Memo
 from brain.ports import Stores
 from brain.settings import Settings
-from brain.sharing import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import Checkpoint, Job, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.plan import ScalePlan

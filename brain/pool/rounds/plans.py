@@ -1,4 +1,4 @@
-"""One round of a pool: its members from the stores, a division, its plans."""
+"""The plans of one round: the members from the stores, a division, what is proposed of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +14,10 @@ from brain.optimizer.guards import Hold
 from brain.optimizer.sharing import Division, Member, advise, divide, facts, member, shares, waiting
 from brain.optimizer.sharing.market import Floor, giving_way, kind_of, kinds_of
 from brain.optimizer.sharing.members import beside_slow
+from brain.pool.rounds.findings import undecided
+from brain.pool.rounds.memo import Memo
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
-from brain.sharing.findings import undecided
-from brain.sharing.memo import Memo
 from brain.types.job import Intent, Job, JobId
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation

@@ -6,7 +6,7 @@ from typing import Any
 from brain import lifecycle
 from brain.types.allocation import Bounds
 from brain.types.job import Intent, JobState
-from tests.sharing.fleet import QUICK, Fleet, scaling_by
+from tests.pool.rounds.fleet import QUICK, Fleet, scaling_by
 
 
 def crowded(*, size: int = 2, **low: Any) -> Fleet:

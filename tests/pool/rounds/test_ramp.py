@@ -6,7 +6,7 @@ from typing import Any
 from brain.types.allocation import Bounds
 from brain.types.plan import Verdict
 from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
-from tests.sharing.fleet import POOL, QUICK, Fleet, scaling_by
+from tests.pool.rounds.fleet import POOL, QUICK, Fleet, scaling_by
 
 
 def pool(**changed: Any) -> Fleet:
