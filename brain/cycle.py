@@ -28,8 +28,8 @@ from brain.lifecycle.sight import Sight, look, remember
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
 from brain.optimizer import recommend
-from brain.optimizer.sharing import shares
 from brain.pool import rounds
+from brain.pool.division import shares
 from brain.pool.rounds import Looked, Memo
 from brain.ports import Stores, Transaction
 from brain.settings import Settings

@@ -1,4 +1,4 @@
-"""Deciding about many jobs of a pool at once: reads the stores, lets ``optimizer.sharing`` divide,
+"""Deciding about many jobs of a pool at once: reads the stores, lets ``pool.division`` divide,
 and keeps the plans of a round in one transaction. Spine: no I/O of its own, no clock.
 
     memo      what turns of one pool keep in mind

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle.capacity import Holding, Ledger, holding
-from brain.optimizer.sharing import Member
+from brain.pool.division import Member
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation

@@ -11,9 +11,9 @@ from brain.lifecycle.surroundings import situate
 from brain.models.estimate.past import WorldUse
 from brain.optimizer.cluster import Placement, Prices
 from brain.optimizer.guards import Hold
-from brain.optimizer.sharing import Division, Member, advise, divide, facts, member, shares, waiting
-from brain.optimizer.sharing.market import Floor, giving_way, kind_of, kinds_of
-from brain.optimizer.sharing.members import beside_slow
+from brain.pool.division import Division, Member, advise, divide, facts, member, shares, waiting
+from brain.pool.division.market import Floor, giving_way, kind_of, kinds_of
+from brain.pool.division.members import beside_slow
 from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.memo import Memo
 from brain.ports import Stores, Transaction

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from brain.lifecycle import may_act
-from brain.optimizer.sharing import shares
+from brain.pool.division import shares
 from brain.settings import Settings
 from brain.types.job import Job
 

@@ -12,7 +12,7 @@ from functools import reduce
 from math import gcd
 
 from brain.optimizer.cluster import ClusterView, JobView, NodeView, Quota
-from brain.optimizer.sharing.members import Member
+from brain.pool.division.members import Member
 from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.sharing import PRIORITIES, PoolPolicy

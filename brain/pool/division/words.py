@@ -6,10 +6,10 @@ from datetime import datetime
 
 from brain.optimizer.cluster import Grant, Option, Outcome
 from brain.optimizer.explain import recommend
-from brain.optimizer.sharing.division import Change, Division
-from brain.optimizer.sharing.market import Market
-from brain.optimizer.sharing.members import Member
 from brain.optimizer.situation import Choice, Situation
+from brain.pool.division.changes import Change, Division
+from brain.pool.division.market import Market
+from brain.pool.division.members import Member
 from brain.types.explanation import Evidence, Explanation
 from brain.types.recommendation import Recommendation
 from brain.types.resources import NodeName, PoolName

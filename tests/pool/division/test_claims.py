@@ -1,6 +1,6 @@
 """Who takes room waits for those that free it, and for nobody else."""
 
-from brain.optimizer.sharing.claims import Claims
+from brain.pool.division.claims import Claims
 from brain.types.resources import NodeName, Resources
 
 A, B = NodeName("a"), NodeName("b")

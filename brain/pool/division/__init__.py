@@ -2,15 +2,15 @@
 
     members     a job as one of those that share: its curves, its work so far, what holds it
     market      nodes and members in the numbers that ``optimizer.cluster`` divides
-    division    one round: prices, grants, what of them may be done now and in which order
+    changes     one round: prices, grants, what of them may be done now and in which order
     words       grants as recommendations that a person can judge
 
-Pure like all of ``brain.optimizer``; the spine reads the stores and keeps the plans.
+Pure, and knows no stores: ``brain.pool.rounds`` reads them and keeps the plans.
 """
 
-from brain.optimizer.sharing.division import Change, Division, divide
-from brain.optimizer.sharing.members import Member, member, shares, waiting
-from brain.optimizer.sharing.words import advise, facts
+from brain.pool.division.changes import Change, Division, divide
+from brain.pool.division.members import Member, member, shares, waiting
+from brain.pool.division.words import advise, facts
 
 __all__ = [
     "Change",

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from brain.optimizer.cluster import Curve, Placement
-from brain.optimizer.sharing import Member, divide
-from brain.optimizer.sharing.market import Floor, markets
+from brain.pool.division import Member, divide
+from brain.pool.division.market import Floor, markets
 from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode

@@ -26,8 +26,8 @@ from brain.optimizer.cluster import (
     allocate,
 )
 from brain.optimizer.cluster.views import Floats
-from brain.optimizer.sharing.claims import Claims
-from brain.optimizer.sharing.market import (
+from brain.pool.division.claims import Claims
+from brain.pool.division.market import (
     Floor,
     Market,
     class_of,
@@ -35,7 +35,7 @@ from brain.optimizer.sharing.market import (
     markets,
     view,
 )
-from brain.optimizer.sharing.members import Member
+from brain.pool.division.members import Member
 from brain.settings import Settings
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction
