@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.allocator import peers, problems
 from benchmarks.models.data import Task, tasks
 from benchmarks.report import Row, publish
-from brain.optimizer.cluster import ClusterView, JobView, Round, Weights, allocate
-from brain.optimizer.cluster.allocate import divide, question
-from brain.optimizer.cluster.division import worth
+from brain.pool.allocator import ClusterView, JobView, Round, Weights, allocate
+from brain.pool.allocator.packing import worth
+from brain.pool.allocator.solver import divide, question
 from brain.typeset import number
 
 

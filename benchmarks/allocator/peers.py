@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array, vstack
 
-from brain.optimizer.cluster.prices import Problem
+from brain.pool.allocator.prices import Problem
 
 
 @dataclass(frozen=True, slots=True)

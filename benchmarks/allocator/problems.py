@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.models.data import Floats, Task
-from brain.optimizer.cluster import ClusterView, Curve, JobView, NodeView, Quota
+from brain.pool.allocator import ClusterView, Curve, JobView, NodeView, Quota
 
 #: Accelerators of a node.
 TYPES = {"aws": 4, "azure": 8, "dgx-ext": 8, "rtx": 8}

@@ -1,4 +1,4 @@
-"""Brain in Pollux's simulator: its own models of each job, and ``brain.optimizer.cluster``.
+"""Brain in Pollux's simulator: its own models of each job, and ``brain.pool.allocator``.
 
 It sees what Pollux's policy sees (measurements of jobs while they run, bounds of their batches),
 and, by level of knowledge, the work that a job declares, and what earlier jobs of the same name
@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.jct.experience import Bounds, Experience, Speed, grid
 from benchmarks.jct.pollux import GPUS_PER_NODE, NODES, RESTART_SECONDS, Allocation, Job
 from brain.models.remaining import expected
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     ClusterView,
     Curve,
     JobView,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks.allocator import peers
-from brain.optimizer.cluster import Weights
-from brain.optimizer.cluster.allocate import divide, question
-from brain.optimizer.cluster.division import worth
-from brain.optimizer.cluster.prices import Problem
-from tests.optimizer.cluster.building import cluster, job, nodes
+from brain.pool.allocator import Weights
+from brain.pool.allocator.packing import worth
+from brain.pool.allocator.prices import Problem
+from brain.pool.allocator.solver import divide, question
+from tests.pool.allocator.building import cluster, job, nodes
 
 
 @pytest.fixture

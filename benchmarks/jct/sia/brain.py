@@ -21,7 +21,7 @@ from benchmarks.jct.sia.jobs import Grant, Job, Seen
 from benchmarks.jct.sia.model import Gradients
 from benchmarks.jct.sia.policy import alone
 from benchmarks.jct.sia.run import Division
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     ClusterView,
     Curve,
     JobView,

@@ -14,7 +14,7 @@ import numpy as np
 
 from brain.errors import Undetermined
 from brain.models.sizes import Size
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     Grant,
     JobView,
     Outcome,
@@ -25,7 +25,7 @@ from brain.optimizer.cluster import (
     Weights,
     allocate,
 )
-from brain.optimizer.cluster.views import Floats
+from brain.pool.allocator.views import Floats
 from brain.pool.division.claims import Claims
 from brain.pool.division.market import (
     Floor,

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import reduce
 from math import gcd
 
-from brain.optimizer.cluster import ClusterView, JobView, NodeView, Quota
+from brain.pool.allocator import ClusterView, JobView, NodeView, Quota
 from brain.pool.division.members import Member
 from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources

@@ -10,9 +10,9 @@ from brain.models.fitting import Point, made
 from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.optimizer import guards
-from brain.optimizer.cluster import Curve, Placement
 from brain.optimizer.guards import Hold
 from brain.optimizer.situation import Situation, SlowNode, deviation
+from brain.pool.allocator import Curve, Placement
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from brain.optimizer.cluster import Grant, Option, Outcome
 from brain.optimizer.explain import recommend
 from brain.optimizer.situation import Choice, Situation
+from brain.pool.allocator import Grant, Option, Outcome
 from brain.pool.division.changes import Change, Division
 from brain.pool.division.market import Market
 from brain.pool.division.members import Member

@@ -9,8 +9,8 @@ from brain.errors import Conflict
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.surroundings import situate
 from brain.models.estimate.past import WorldUse
-from brain.optimizer.cluster import Placement, Prices
 from brain.optimizer.guards import Hold
+from brain.pool.allocator import Placement, Prices
 from brain.pool.division import Division, Member, advise, divide, facts, member, shares, waiting
 from brain.pool.division.market import Floor, giving_way, kind_of, kinds_of
 from brain.pool.division.members import beside_slow

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from brain.optimizer.cluster import Curve, Placement
+from brain.pool.allocator import Curve, Placement
 from brain.pool.division import Member, divide
 from brain.pool.division.market import Floor, markets
 from brain.settings import Settings

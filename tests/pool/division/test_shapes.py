@@ -2,7 +2,7 @@
 
 from brain.models.job import fit
 from brain.models.terms import Terms
-from brain.optimizer.cluster import Placement
+from brain.pool.allocator import Placement
 from brain.pool.division.members import member
 from tests.models.test_job import point
 from tests.optimizer.test_policies import situation

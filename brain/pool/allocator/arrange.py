@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from brain.optimizer.cluster.columns import Ints
-from brain.optimizer.cluster.division import Stock
-from brain.optimizer.cluster.placement import Floor, Need
-from brain.optimizer.cluster.prices import Market, Problem
-from brain.optimizer.cluster.seating import Seating, rearrange
-from brain.optimizer.cluster.views import Floats, JobView, Placement
+from brain.pool.allocator.columns import Ints
+from brain.pool.allocator.packing import Stock
+from brain.pool.allocator.placement import Floor, Need
+from brain.pool.allocator.prices import Market, Problem
+from brain.pool.allocator.seating import Seating, rearrange
+from brain.pool.allocator.views import Floats, JobView, Placement
 
 #: Configurations of one job that are tried after its first one found no room.
 _TRIES = 8

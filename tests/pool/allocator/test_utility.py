@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brain.optimizer.cluster.utility import Terms, Weights, ranked
+from brain.pool.allocator.utility import Terms, Weights, ranked
 
 
 def terms(left: Sequence[float], attained: float | Sequence[float] = 0.0) -> Terms:

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import csr_array, vstack
 
-from brain.optimizer.cluster.columns import Ints
-from brain.optimizer.cluster.prices import Market, Problem, taken
-from brain.optimizer.cluster.views import Floats
+from brain.pool.allocator.columns import Ints
+from brain.pool.allocator.prices import Market, Problem, taken
+from brain.pool.allocator.views import Floats
 
 #: Times that what is left over is offered around.
 PASSES = 6

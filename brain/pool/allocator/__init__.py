@@ -6,9 +6,9 @@
 jobs; nothing here knows how they were fitted.
 """
 
-from brain.optimizer.cluster.allocate import allocate
-from brain.optimizer.cluster.utility import PROPORTIONAL, Terms, Utility, Weights
-from brain.optimizer.cluster.views import (
+from brain.pool.allocator.solver import allocate
+from brain.pool.allocator.utility import PROPORTIONAL, Terms, Utility, Weights
+from brain.pool.allocator.views import (
     ClusterView,
     Curve,
     Grant,

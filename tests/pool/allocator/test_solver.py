@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from brain.errors import BadInput
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     PROPORTIONAL,
     Curve,
     NodeView,
@@ -14,7 +14,7 @@ from brain.optimizer.cluster import (
     Weights,
     allocate,
 )
-from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
+from tests.pool.allocator.building import cluster, job, nodes, placement, scaling
 
 LONG, SHORT = 1e6, 36_000.0
 SHORTEST_FIRST = Weights(power=1.0, unknown_power=1.0, crowding=1.0, newcomers=0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from brain.optimizer.cluster.views import Floats
+from brain.pool.allocator.views import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

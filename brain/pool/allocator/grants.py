@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from brain.optimizer.cluster.columns import Ints
-from brain.optimizer.cluster.seating import Seating
-from brain.optimizer.cluster.views import (
+from brain.pool.allocator.columns import Ints
+from brain.pool.allocator.seating import Seating
+from brain.pool.allocator.views import (
     Floats,
     Grant,
     JobView,

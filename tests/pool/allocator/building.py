@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     ClusterView,
     Curve,
     JobView,

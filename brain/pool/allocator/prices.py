@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from brain.optimizer.cluster.columns import Columns, Ints
-from brain.optimizer.cluster.views import Floats
+from brain.pool.allocator.columns import Columns, Ints
+from brain.pool.allocator.views import Floats
 
 #: Iterations without and with prices of an earlier round, and the step below which they stop.
 COLD, WARM, STILL = 80, 30, 2e-4

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from brain.optimizer.cluster.columns import Ints
-from brain.optimizer.cluster.division import PASSES, pack, settle, worth
-from brain.optimizer.cluster.prices import Market, Problem, taken
-from brain.optimizer.cluster.views import Floats
+from brain.pool.allocator.columns import Ints
+from brain.pool.allocator.packing import PASSES, pack, settle, worth
+from brain.pool.allocator.prices import Market, Problem, taken
+from brain.pool.allocator.views import Floats
 
 #: Cells of dynamic programming that are allowed for each job of the pool, some 10 µs; and how many
 #: a configuration costs beside its own, as a call.

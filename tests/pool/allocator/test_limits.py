@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from brain.optimizer.cluster import Quota, Weights
-from brain.optimizer.cluster.allocate import question
-from brain.optimizer.cluster.division import pack, settle, worth
-from brain.optimizer.cluster.limits import by_tenant, exchange, refine
-from brain.optimizer.cluster.prices import Problem, clear, taken
-from tests.optimizer.cluster.building import cluster, job, nodes
+from brain.pool.allocator import Quota, Weights
+from brain.pool.allocator.limits import by_tenant, exchange, refine
+from brain.pool.allocator.packing import pack, settle, worth
+from brain.pool.allocator.prices import Problem, clear, taken
+from brain.pool.allocator.solver import question
+from tests.pool.allocator.building import cluster, job, nodes
 
 
 def rigid(*sizes: int, room: int) -> Problem:

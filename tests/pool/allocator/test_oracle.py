@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from brain.optimizer.cluster import ClusterView, JobView, Quota, Weights
-from brain.optimizer.cluster.allocate import divide, question
-from brain.optimizer.cluster.division import solve, worth
-from tests.optimizer.cluster.building import cluster, job, nodes, scaling, scenes
+from brain.pool.allocator import ClusterView, JobView, Quota, Weights
+from brain.pool.allocator.packing import solve, worth
+from brain.pool.allocator.solver import divide, question
+from tests.pool.allocator.building import cluster, job, nodes, scaling, scenes
 
 TOLERANCE = 2e-5
 

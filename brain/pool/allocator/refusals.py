@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from brain.errors import BadInput
-from brain.optimizer.cluster.columns import Flags, Flat
-from brain.optimizer.cluster.views import (
+from brain.pool.allocator.columns import Flags, Flat
+from brain.pool.allocator.views import (
     DEVIATION,
     GOODPUT,
     NODES,

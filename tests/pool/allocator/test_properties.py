@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 
-from brain.optimizer.cluster import (
+from brain.pool.allocator import (
     PROPORTIONAL,
     ClusterView,
     JobView,
@@ -13,8 +13,8 @@ from brain.optimizer.cluster import (
     Weights,
     allocate,
 )
-from brain.optimizer.cluster.views import NODES, REPLICAS
-from tests.optimizer.cluster.building import scenes, used
+from brain.pool.allocator.views import NODES, REPLICAS
+from tests.pool.allocator.building import scenes, used
 
 Scene = tuple[list[JobView], ClusterView]
 some = settings(max_examples=40, deadline=None)

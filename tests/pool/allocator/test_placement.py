@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from brain.optimizer.cluster import Curve, Outcome, Weights, allocate
-from brain.optimizer.cluster.placement import Floor, Need
-from brain.optimizer.cluster.utility import ranked
-from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
+from brain.pool.allocator import Curve, Outcome, Weights, allocate
+from brain.pool.allocator.placement import Floor, Need
+from brain.pool.allocator.utility import ranked
+from tests.pool.allocator.building import cluster, job, nodes, placement, scaling
 
 
 def spread(rows: list[tuple[int, int, float]]) -> dict[str, Curve]:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from brain.optimizer.cluster import refusals
-from brain.optimizer.cluster.arrange import seat, swap
-from brain.optimizer.cluster.columns import Columns, Flags, Flat, Ints, flatten, tabulate
-from brain.optimizer.cluster.division import TOLERANCE, exact, settle, worth
-from brain.optimizer.cluster.grants import grants, ordered
-from brain.optimizer.cluster.limits import refine
-from brain.optimizer.cluster.placement import Floor
-from brain.optimizer.cluster.prices import Market, Problem, clear, taken
-from brain.optimizer.cluster.seating import Seating
-from brain.optimizer.cluster.utility import Weights
-from brain.optimizer.cluster.views import (
+from brain.pool.allocator import refusals
+from brain.pool.allocator.arrange import seat, swap
+from brain.pool.allocator.columns import Columns, Flags, Flat, Ints, flatten, tabulate
+from brain.pool.allocator.grants import grants, ordered
+from brain.pool.allocator.limits import refine
+from brain.pool.allocator.packing import TOLERANCE, exact, settle, worth
+from brain.pool.allocator.placement import Floor
+from brain.pool.allocator.prices import Market, Problem, clear, taken
+from brain.pool.allocator.seating import Seating
+from brain.pool.allocator.utility import Weights
+from brain.pool.allocator.views import (
     NODES,
     REPLICAS,
     ClusterView,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brain.optimizer.cluster.utility import Terms, Weights
-from brain.optimizer.cluster.views import DEVIATION, GOODPUT, NODES, REPLICAS, Floats, JobView
+from brain.pool.allocator.utility import Terms, Weights
+from brain.pool.allocator.views import DEVIATION, GOODPUT, NODES, REPLICAS, Floats, JobView
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

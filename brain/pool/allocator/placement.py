@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from brain.optimizer.cluster.views import NodeView, Placement
+from brain.pool.allocator.views import NodeView, Placement
 
 #: Names of nodes in the order they came; a set with an order.
 Names = dict[str, None]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from brain.optimizer.cluster.division import Stock
-from brain.optimizer.cluster.placement import Floor, Need
-from brain.optimizer.cluster.prices import Market, Problem
-from brain.optimizer.cluster.views import JobView, Placement
+from brain.pool.allocator.packing import Stock
+from brain.pool.allocator.placement import Floor, Need
+from brain.pool.allocator.prices import Market, Problem
+from brain.pool.allocator.views import JobView, Placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from brain.optimizer.cluster import Curve, JobView, Outcome, Quota, Round, allocate
-from tests.optimizer.cluster.building import cluster, job, nodes, placement, scaling
+from brain.pool.allocator import Curve, JobView, Outcome, Quota, Round, allocate
+from tests.pool.allocator.building import cluster, job, nodes, placement, scaling
 
 
 def refusal(view: JobView, **quotas: Quota) -> str:
