@@ -20,7 +20,7 @@ from brain.api.routes.access import SignIn, TokenRequest
 from brain.api.routes.fleet import FreezeRequest
 from brain.types.job import JobDocument
 from brain.types.resources import Node
-from brain.types.sharing import PoolPolicy
+from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
 from brain.views import Decision, EstimateRequest, ResizeRequest
 
@@ -31,7 +31,7 @@ _BODIES: Mapping[str, type] = {
     "report_world": WorldReport,
     "report_replicas": ReplicaReport,
     "put_node": Node,
-    "put_policy": PoolPolicy,
+    "put_policy": PoolShares,
     "estimate": EstimateRequest,
     "resize": ResizeRequest,
     "approve": Decision,

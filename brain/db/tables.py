@@ -14,7 +14,7 @@ from brain.types.pool import FreezeScope
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
 from brain.types.resources import Resources
-from brain.types.sharing import PoolPolicy, PoolRound
+from brain.types.sharing import PoolRound, PoolShares
 from brain.types.telemetry import GpuReading, Phase
 from brain.types.world import Cause, Member, ReplicaExit, ReplicaState
 
@@ -386,7 +386,7 @@ policies = sa.Table(
     "policies",
     metadata,
     sa.Column("pool", Name, primary_key=True),
-    sa.Column("policy", Value[PoolPolicy](PoolPolicy), nullable=False),
+    sa.Column("policy", Value[PoolShares](PoolShares), nullable=False),
     sa.Column("by", sa.String, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),

@@ -24,7 +24,7 @@ from brain.simulator.world import Event, Happening, Node, Run, World
 from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.resources import Node as StoredNode
 from brain.types.resources import NodeName, PoolName, Resources
-from brain.types.sharing import PoolPolicy, StoredPolicy
+from brain.types.sharing import PoolShares, StoredPolicy
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import (
     Cause,
@@ -343,7 +343,7 @@ def _steps(run: Run, work: float) -> int:
 
 def _shares(spec: Spec, at: datetime) -> StoredPolicy:
     """How projects divide the pool; version 0, as one that was never stored."""
-    policy = PoolPolicy(projects=spec.projects)
+    policy = PoolShares(projects=spec.projects)
     return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from brain import wire
 from brain.errors import BadInput, TooLarge
 from brain.simulator.applications import Device, Profile
-from brain.types.sharing import PoolPolicy, ProjectShare
+from brain.types.sharing import PoolShares, ProjectShare
 
 #: More accelerators than this are a mistake in the document.
 MOST_ACCELERATORS = 65_536
@@ -114,7 +114,7 @@ class Spec:
                 )
             _above(f"{name}.minutes", trouble.minutes)
             _at_least(f"{name}.factor", trouble.factor, 1)
-        shares = PoolPolicy(projects=self.projects)
+        shares = PoolShares(projects=self.projects)
         shares.check()
         shares.check_capacity(self.accelerators, "accelerators")
         for name, profile in self.applications.items():

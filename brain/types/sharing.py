@@ -25,7 +25,7 @@ class ProjectShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPolicy:
+class PoolShares:
     """What a person writes to divide a pool among projects (YAML or JSON, camelCase keys)."""
 
     #: Projects that are not named have neither guarantee nor limit.
@@ -81,7 +81,7 @@ class StoredPolicy:
     """The policy of a pool as it stands."""
 
     pool: PoolName
-    policy: PoolPolicy
+    policy: PoolShares
     by: str
     updated_at: datetime
     #: Grows with every stored change; for ``If-Match``.

@@ -10,7 +10,7 @@ from brain.ports import Mark, Stores, Transaction
 from brain.types.job import JobId, JobState
 from brain.types.plan import PlanState
 from brain.types.resources import NodeName, PoolName
-from brain.types.sharing import JobShare, PoolPolicy, PoolRound, ProjectShare, Rival, StoredPolicy
+from brain.types.sharing import JobShare, PoolRound, PoolShares, ProjectShare, Rival, StoredPolicy
 from tests.builders import JOB, NOW, at, finished, job, plan, replica, throughput, world
 
 POOL = PoolName("local")
@@ -24,7 +24,7 @@ def mark(stores: Stores) -> Mark:
 
 def policy(version: int = 0, **projects: ProjectShare) -> StoredPolicy:
     """What the admin wrote."""
-    written = PoolPolicy(projects=projects or {"vision": ProjectShare(guaranteed=2, limit=4)})
+    written = PoolShares(projects=projects or {"vision": ProjectShare(guaranteed=2, limit=4)})
     return StoredPolicy(pool=POOL, policy=written, by="ada", updated_at=NOW, version=version)
 
 

@@ -9,7 +9,7 @@ from brain import wire
 from brain.api.metrics import Metrics
 from brain.cli import COMMANDS
 from brain.types.job import OptimizeMode
-from brain.types.sharing import PoolPolicy, ProjectShare
+from brain.types.sharing import PoolShares, ProjectShare
 
 GUIDE = (Path(__file__).parents[2] / "docs/guides/sharing.md").read_text()
 JOB, POLICY = (yaml.safe_load(part.split("```")[0]) for part in GUIDE.split("```yaml")[1:])
@@ -20,7 +20,7 @@ def test_its_job_shares_its_pool():
 
 
 def test_its_policy_divides_a_pool():
-    policy = wire.document(POLICY, PoolPolicy)
+    policy = wire.document(POLICY, PoolShares)
 
     policy.check()
 

@@ -25,7 +25,7 @@ from brain.types.record import AuditEntry, Event
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.sharing import (
     JobShare,
-    PoolPolicy,
+    PoolShares,
     PoolRound,
     ProjectShare,
     Rival,
@@ -432,7 +432,7 @@ def _divided(tx: Transaction, now: datetime) -> None:
     tx.pools.put_policy(
         StoredPolicy(
             pool=LOCAL,
-            policy=PoolPolicy(projects={"vision": ProjectShare(guaranteed=2, limit=6)}),
+            policy=PoolShares(projects={"vision": ProjectShare(guaranteed=2, limit=6)}),
             by="ada",
             updated_at=now,
             version=0,

@@ -12,7 +12,7 @@ from brain.ports import Transaction
 from brain.types.job import check_name
 from brain.types.record import AuditEntry
 from brain.types.resources import Node, PoolName
-from brain.types.sharing import PoolPolicy, StoredPolicy
+from brain.types.sharing import PoolShares, StoredPolicy
 from brain.views import Page, PoolView
 
 router = APIRouter(prefix="/api/v1", tags=["pools"])
@@ -47,7 +47,7 @@ def policy(pool: PoolName, here: Here, who: Who) -> Response:
 )
 def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     """Divide a pool among projects; what was written before is replaced as a whole."""
-    written = wire.document(json_body(act.body), PoolPolicy)
+    written = wire.document(json_body(act.body), PoolShares)
     written.check()
     check_name("pool", pool)
 
@@ -80,7 +80,7 @@ def remove_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
         act.check_version(known.version)
         tx.pools.remove_policy(pool)
         made = StoredPolicy(
-            pool=pool, policy=PoolPolicy(), by=who.name, updated_at=here.clock(), version=0
+            pool=pool, policy=PoolShares(), by=who.name, updated_at=here.clock(), version=0
         )
         _note(tx, made, "policy.remove", known, "")
 

@@ -40,7 +40,7 @@ from brain.settings import Settings
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName, Resources
-from brain.types.sharing import PoolPolicy
+from brain.types.sharing import PoolShares
 from brain.typeset import change, duration, percent
 
 #: A job is moved once in so long at most (models.md section 4.4).
@@ -80,7 +80,7 @@ class Division:
 def divide(
     members: Sequence[Member],
     floor: Floor,
-    policy: PoolPolicy,
+    policy: PoolShares,
     *,
     prices: Prices | None,
     settings: Settings,
@@ -119,7 +119,7 @@ def _prices(rounds: Sequence[Round]) -> Prices:
     return Prices(accelerators=accelerators, tenants=tenants)
 
 
-def _round(market: Market, policy: PoolPolicy, prices: Prices | None, now: datetime) -> Round:
+def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datetime) -> Round:
     """Divide one market; of those that run only ``stoppable`` ones may be stopped."""
     views = [view(one, market.each[one.key], policy, now) for one in market.members]
     made = allocate(views, market.cluster, prices=prices)
@@ -134,7 +134,7 @@ def _round(market: Market, policy: PoolPolicy, prices: Prices | None, now: datet
     return _without_bonus(again, [one for one in views if one.key in stays], bonus)
 
 
-def stoppable(members: Sequence[Member], policy: PoolPolicy) -> frozenset[str]:
+def stoppable(members: Sequence[Member], policy: PoolShares) -> frozenset[str]:
     """Those whose owners allow it and that are of lower priority than one that waits to start."""
     highest = highest_waiting(members, policy)
     if highest is None:

@@ -15,7 +15,7 @@ from brain.pool.allocator import ClusterView, JobView, NodeView, Quota
 from brain.pool.division.members import Member
 from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.sharing import PRIORITIES, PoolPolicy
+from brain.types.sharing import PRIORITIES, PoolShares
 
 #: Kind of what jobs without accelerators compete for.
 CORES = "cpu"
@@ -69,7 +69,7 @@ def kind_of(node: Node, *, gpus: bool) -> str:
 
 
 def markets(
-    members: Iterable[Member], held: Iterable[Member], floor: Floor, policy: PoolPolicy
+    members: Iterable[Member], held: Iterable[Member], floor: Floor, policy: PoolShares
 ) -> list[Market]:
     """What is divided: accelerators among those that reserve them, cores among the rest."""
     found = list(members)
@@ -81,7 +81,7 @@ def markets(
     if cores:
         millis = reduce(gcd, (one.job.document.resources.cpu_millis for one in cores))
         # Quotas are those of accelerators, where the pool has any.
-        mine = PoolPolicy() if any(node.capacity.gpus for node in floor.nodes) else policy
+        mine = PoolShares() if any(node.capacity.gpus for node in floor.nodes) else policy
         made.append(_market(cores, held, floor, mine, unit="core", grain_millis=millis))
     return made
 
@@ -99,19 +99,19 @@ def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: b
     return [current, *(kind for kind in kinds if migrate and kind != current)]
 
 
-def class_of(job: Job, policy: PoolPolicy) -> int:
+def class_of(job: Job, policy: PoolShares) -> int:
     """Its priority: its own and that of its project."""
     share = policy.projects.get(job.document.project)
     found = job.document.priority + (share.priority if share else 0)
     return max(PRIORITIES[0], min(PRIORITIES[-1], found))
 
 
-def highest_waiting(members: Iterable[Member], policy: PoolPolicy) -> int | None:
+def highest_waiting(members: Iterable[Member], policy: PoolShares) -> int | None:
     """The highest priority of those that wait to start; None where nobody does."""
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 
-def giving_way(members: Sequence[Member], policy: PoolPolicy, now: datetime) -> list[Member]:
+def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> list[Member]:
     """The members, those that changed lately free to shrink for one that waits.
 
     A change that is too recent holds a job for its own sake; that weighs less than another's start,
@@ -130,7 +130,7 @@ def giving_way(members: Sequence[Member], policy: PoolPolicy, now: datetime) -> 
     return [replace(one, hold=None, curves=one.yields) if yields(one) else one for one in members]
 
 
-def view(member: Member, each: int, policy: PoolPolicy, now: datetime) -> JobView:
+def view(member: Member, each: int, policy: PoolShares, now: datetime) -> JobView:
     """A member as the allocator sees it."""
     document, situation = member.job.document, member.situation
     age = max(0.0, (now - member.job.created_at).total_seconds())
@@ -153,7 +153,7 @@ def _market(
     members: Sequence[Member],
     held: Iterable[Member],
     floor: Floor,
-    policy: PoolPolicy,
+    policy: PoolShares,
     *,
     unit: str,
     grain_millis: int,

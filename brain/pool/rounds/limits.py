@@ -6,7 +6,7 @@ from brain.pool.rounds.memo import Memo
 from brain.ports import Transaction
 from brain.types.job import Job
 from brain.types.resources import Resources
-from brain.types.sharing import PoolPolicy
+from brain.types.sharing import PoolShares
 
 
 class Limits:
@@ -14,7 +14,7 @@ class Limits:
 
     def __init__(self, tx: Transaction, memo: Memo) -> None:
         stored = tx.pools.policy(memo.pool)
-        self._projects = (stored.policy if stored else PoolPolicy()).projects
+        self._projects = (stored.policy if stored else PoolShares()).projects
         self._gpus = any(node.capacity.gpus for node in memo.nodes)
         self._ledger = memo.ledger
         self._held: Counter[str] = Counter()

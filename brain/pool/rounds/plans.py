@@ -23,7 +23,7 @@ from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Event
 from brain.types.resources import Resources
-from brain.types.sharing import PoolPolicy, PoolRound
+from brain.types.sharing import PoolRound, PoolShares
 from brain.typeset import duration
 
 #: Seconds that two rounds are apart at least: those who come and go come and go in bunches.
@@ -90,7 +90,7 @@ def share(
     """
     with stores.transaction(read_only=True) as tx:
         policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
-    written = policy.policy if policy else PoolPolicy()
+    written = policy.policy if policy else PoolShares()
     members = beside_slow(giving_way(_members(memo), written, now))
     rests_on = _rests_on(members, memo, policy.version if policy else 0)
     done = Shared()

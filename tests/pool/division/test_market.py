@@ -9,7 +9,7 @@ from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.sharing import PoolPolicy
+from brain.types.sharing import PoolShares
 from tests.builders import NOW, document, job, node
 
 GIB = 2**30
@@ -44,7 +44,7 @@ def test_cores_that_an_accelerator_job_might_free_are_not_given_where_it_gives_n
     floor = floor_of(machine(cpu_millis=4000, memory_bytes=GIB, gpus=2), idle, free)
 
     division = divide(
-        [gives, waits, grows], floor, PoolPolicy(), prices=None, settings=Settings(), now=NOW
+        [gives, waits, grows], floor, PoolShares(), prices=None, settings=Settings(), now=NOW
     )
 
     assert all(set(made.after) <= set(division.changes) for made in division.changes.values())
@@ -56,6 +56,6 @@ def test_cores_are_counted_in_whole_thousandths():
     one = machine(cpu_millis=8028, memory_bytes=GIB)
     floor = floor_of(one, one.capacity, one.capacity)
 
-    (market,) = markets([member], [], floor, PoolPolicy())
+    (market,) = markets([member], [], floor, PoolShares())
 
     assert (market.each["odd"], market.cluster.nodes[0].capacity) == (1, 4)

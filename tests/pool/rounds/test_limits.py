@@ -4,14 +4,14 @@ from brain.memory import MemoryStores
 from brain.types.allocation import Bounds
 from brain.types.job import JobState
 from brain.types.resources import Resources
-from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
+from brain.types.sharing import PoolShares, ProjectShare, StoredPolicy
 from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
 def limited(limit: int) -> Fleet:
     """Four cores, of which one project may have ``limit``, and two jobs of it."""
     fleet = Fleet({"a": 4}, stores=MemoryStores())
-    policy = PoolPolicy(projects={"vision": ProjectShare(limit=limit)})
+    policy = PoolShares(projects={"vision": ProjectShare(limit=limit)})
     with fleet.stores.transaction() as tx:
         tx.pools.put_policy(
             StoredPolicy(pool=POOL, policy=policy, by="ada", updated_at=fleet.now, version=0)

@@ -14,7 +14,7 @@ from brain.types.allocation import Bounds
 from brain.types.job import JobState, Policy
 from brain.types.plan import PlanState
 from brain.types.resources import NodeName, Resources
-from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
+from brain.types.sharing import PoolShares, ProjectShare, StoredPolicy
 from tests.pool.rounds.fleet import POOL, QUICK, Fleet, scaling_by
 
 
@@ -31,7 +31,7 @@ def two(*, mode: str = "auto", **changed: Any) -> Fleet:
 
 def divide(fleet: Fleet, **projects: ProjectShare) -> None:
     """Write the policy of the pool."""
-    policy = PoolPolicy(projects=projects)
+    policy = PoolShares(projects=projects)
     with fleet.stores.transaction() as tx:
         tx.pools.put_policy(
             StoredPolicy(pool=POOL, policy=policy, by="ada", updated_at=fleet.now, version=0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from brain.types.allocation import Bounds
 from brain.types.plan import Verdict
-from brain.types.sharing import PoolPolicy, ProjectShare, StoredPolicy
+from brain.types.sharing import PoolShares, ProjectShare, StoredPolicy
 from tests.pool.rounds.fleet import POOL, QUICK, Fleet, scaling_by
 
 
@@ -74,7 +74,7 @@ def test_where_people_approve_a_job_waits_for_what_its_owner_named():
 
 def test_a_limit_that_bars_the_chosen_size_does_not_keep_a_job_from_beginning():
     fleet = pool()
-    policy = PoolPolicy(projects={"vision": ProjectShare(limit=2)})
+    policy = PoolShares(projects={"vision": ProjectShare(limit=2)})
     with fleet.stores.transaction() as tx:
         tx.pools.put_policy(
             StoredPolicy(pool=POOL, policy=policy, by="ada", updated_at=fleet.now, version=0)

@@ -2560,16 +2560,6 @@ export interface components {
          */
         PolicyMode: "off" | "shadow" | "approve" | "auto";
         /**
-         * PoolPolicy
-         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
-         */
-        PoolPolicy: {
-            /** Projects */
-            projects: {
-                [key: string]: components["schemas"]["ProjectShare"];
-            };
-        };
-        /**
          * PoolRound
          * @description One division of a pool among its jobs, with the proof of how good it is.
          */
@@ -2619,6 +2609,16 @@ export interface components {
             };
             /** Value */
             value: number;
+        };
+        /**
+         * PoolShares
+         * @description What a person writes to divide a pool among projects (YAML or JSON, camelCase keys).
+         */
+        PoolShares: {
+            /** Projects */
+            projects: {
+                [key: string]: components["schemas"]["ProjectShare"];
+            };
         };
         /**
          * PoolView
@@ -3213,7 +3213,7 @@ export interface components {
         StoredPolicy: {
             /** By */
             by: string;
-            policy: components["schemas"]["PoolPolicy"];
+            policy: components["schemas"]["PoolShares"];
             /** Pool */
             pool: string;
             /**
@@ -6127,7 +6127,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PoolPolicy"];
+                "application/json": components["schemas"]["PoolShares"];
             };
         };
         responses: {
