@@ -88,6 +88,8 @@ class Place:
         self.standing = standing
         #: The environment before anything was imported.
         self.before = dict(os.environ)
+        #: Which libraries were imported ahead, as ``stages.Stages``; None: none was.
+        self.stages: "Any" = None
         #: Renew what a fork shares with others and a fresh interpreter makes for itself.
         self.renew: "Callable[[], None]" = lambda: None
         #: Print what imports printed before the fork.

@@ -266,8 +266,8 @@ def write_flight(config: "dict[str, Any]") -> None:
 
 
 def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
-    """Write the names of libraries that are imported now, oldest first, and settings that the
-    script made itself, to the file ``learn``; then announce it."""
+    """Write the names of libraries that are imported now, oldest first, as far as the script's own
+    imports tell, and settings that it made itself, to the file ``learn``; then announce it."""
     json, socket = _late("json"), _late("socket")
     changed = {
         name: value
@@ -278,7 +278,13 @@ def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
     own = getattr(compared, "own", None)
     # What the script set after its imports is too late for libraries, and not to be known ahead.
     environment = changed if own is None else own
-    said = {"modules": libraries(), "environment": environment, "exact": own is not None}
+    # A library that was not imported ahead this time may have read them, and be so the next time.
+    late = [n for n in os.environ if before.get(n) != os.environ.get(n) and n not in environment]
+    exact = own is not None and not late
+    found = libraries()
+    asked = [n for n in getattr(compared, "asked", ()) if n in found]
+    modules = list(dict.fromkeys([*asked, *found]))
+    said = {"modules": modules, "environment": environment, "exact": exact}
     half = config["learn"] + ".half"
     with open(half, "w") as file:
         json.dump(said, file)

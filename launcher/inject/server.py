@@ -91,6 +91,7 @@ class Server:
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
         self.traces: "Any" = None
+        self.stages: "Any" = None
         self.printed: "Any" = None
         #: Modules in the script's own directory, and those of them that something stands for here.
         self.own: "frozenset[str]" = frozenset()
@@ -164,16 +165,20 @@ class Server:
         if pid:
             return self.forked(pid, message, fds)
         waiting = socket.socket(fileno=fds[0])
-        printed = load("traces").Printed()
-        self.place.print = printed.again
-        spec = message["spec"]
+        traces = load("traces")
+        printed, spec = traces.Printed(), message["spec"]
+        self.watch_environment(traces, PER_RANK.union(map(os.fsencode, spec["of_ranks"])))
+        self.place.print, self.place.stages = printed.again, load("stages").Stages()
         self.become.pose(self.place, spec)
         for module in message["modules"]:
+            self.place.stages.begin()
             try:
                 with printed.importing():
                     importlib.import_module(module)
             except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
-                continue
+                pass
+            self.place.stages.imported(module)
+        traces.replace_content(os.environ._data.for_worker())  # type: ignore[attr-defined]
         shadows = sys.modules["_brain_shadows"]
         own = shadows.modules_in(spec["first"]) if spec["first"] is not None else ()
         if message["modules"] and shadows.hidden(own, self.place.standing):
@@ -223,6 +228,7 @@ class Server:
             self.connection.close()
             if self.generators is not None:
                 self.place.renew, self.place.print = self.generators.renew, self.printed.again
+                self.place.stages = self.stages
                 self.traces.end()
             sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
         return pid
@@ -255,6 +261,7 @@ class Server:
             return
         if self.generators is None:
             self.begin()
+        self.stages.begin()
         try:
             with self.printed.importing():
                 importlib.import_module(module)
@@ -262,6 +269,7 @@ class Server:
             self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
         else:
             self.loaded.append(module)
+        self.stages.imported(module)
         why = unsafe()
         if module.split(".")[0] == "torch":  # known to be the same for all ranks
             self.generators.accept()
@@ -278,11 +286,14 @@ class Server:
     def begin(self) -> None:
         """Before the first import: see and keep what it leaves."""
         traces = load("traces")
-        content = os.environ._data  # type: ignore[attr-defined]
-        traces.replace_content(traces.Environment(content, self.of_ranks))
+        self.watch_environment(traces, self.of_ranks)
         self.generators = load("generators").Generators()
         self.printed = traces.Printed()
-        self.traces = traces.Traces()
+        self.traces, self.stages = traces.Traces(), load("stages").Stages()
+
+    def watch_environment(self, traces: "ModuleType", of_ranks: "frozenset[bytes]") -> None:
+        content = os.environ._data  # type: ignore[attr-defined]
+        traces.replace_content(traces.Environment(content, of_ranks))
 
     def look_for_hidden(self, module: str) -> None:
         """Whether a module was imported that the script has of its own, and would come first."""

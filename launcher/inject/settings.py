@@ -1,8 +1,10 @@
 """Settings that libraries read once, as they are imported, compared where the script imports them.
 
 The fork server imported libraries with the settings that it knew. A script may make others before
-its own first import, however it spells them. So the libraries stay out of ``sys.modules`` until the
-script asks for the first of them; then its settings are compared with those of the server. Where
+its own imports, however it spells them. So the libraries stay out of ``sys.modules`` until the
+script asks for them, stage by stage (``stages.py``); then its settings are compared with those of
+the server: at the first import those that C code may read, by ``NAMES``, and at each import the
+variables that were read up to the stage of that library. Where
 they differ the worker starts again by an interpreter of its own, if nobody can have noticed that it
 ran at all; else it goes on and says so. The agent remembers both. CPython 3.8 on, standard library.
 """
@@ -20,7 +22,7 @@ from operator import is_
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable
+    from typing import Any, Callable, Collection
 
 #: The one of this worker, for its report of imports.
 current: "Comparison | None" = None
@@ -30,6 +32,8 @@ NAMES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PY
 _READ_LATE = "PYTORCH_NVML_BASED_CUDA_CHECK"
 #: Libraries that read them; without any of these nothing has to be compared.
 READERS = frozenset(("torch", "numpy", "numexpr", "mkl"))
+#: Names of these would make the server another interpreter, so it is not given them.
+_OF_INTERPRETERS = ("PYTHON", "LD_", "HOME", "PATH")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Events after which somebody may have noticed that the script ran.
 _NOTICED = (
@@ -42,13 +46,17 @@ _NOTICED = (
 _CACHE = os.sep + "__pycache__"
 
 
-def chosen(environ: "Any") -> "dict[str, str]":
-    """The settings among the variables of an environment.
+def chosen(
+    environ: "Any", read: "Collection[str]" = (), prefixes: "tuple[str, ...]" = NAMES
+) -> "dict[str, str]":
+    """The settings among the variables of an environment: those that were ``read``, and those of
+    which the names begin so.
 
-    >>> chosen({"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/"})
-    {'OMP_NUM_THREADS': '1'}
+    >>> own = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/", "A": ""}
+    >>> chosen(own), chosen(own, {"A"}, ())
+    ({'OMP_NUM_THREADS': '1'}, {'A': ''})
     """
-    named = {name: value for name, value in environ.items() if name.startswith(NAMES)}
+    named = {n: value for n, value in environ.items() if n in read or n.startswith(prefixes)}
     named.pop(_READ_LATE, None)
     return named
 
@@ -75,15 +83,21 @@ def replace_environment(
 
 
 class Comparison:
-    """What one worker waits for until its script imports the first library."""
+    """What one worker waits for until its script imports libraries."""
 
     def __init__(
-        self, known: "frozenset[str]", ahead: "dict[str, str]", imported: "frozenset[str]"
+        self,
+        known: "frozenset[str]",
+        ahead: "dict[str, str]",
+        imported: "frozenset[str]",
+        stages: "Any",
     ) -> None:
         """``known``: modules that an interpreter begins with; ``ahead``: the server's environment
-        before it imported anything; ``imported``: names that libraries changed in it."""
-        self.ahead, self.given, self.imported = chosen(ahead), chosen(os.environ), imported
-        #: The script's own at its first import; None until then.
+        before it imported anything; ``imported``: names that libraries changed in it; ``stages``:
+        as in ``become.Place``."""
+        self.ahead, self.given, self.imported = ahead, dict(os.environ), imported
+        self.stages, self.stage = stages, 0
+        #: The script's own at its imports so far; None until the first.
         self.own: "dict[str, str] | None" = None
         self.pid, self.over = os.getpid(), False
         #: Why it cannot start again, in words that follow "since".
@@ -91,8 +105,11 @@ class Comparison:
         self.specs: "dict[str, Any]" = {}
         self.hook: "Any" = None
         self.hidden = {n: m for n, m in list(sys.modules.items()) if _installed(n, m, known)}
-        if not READERS & self.hidden.keys():
+        if stages is None or not (READERS & self.hidden.keys() or any(stages.reads)):
             self.hidden = {}
+        self.waiting = set(self.hidden)
+        #: Libraries in the order in which the script imported them.
+        self.asked: "list[str]" = []
 
     def begin(
         self,
@@ -132,11 +149,19 @@ class Comparison:
         if self.over or not self.hidden:
             return
         self.over = True
+        self._bring_back(self.waiting)
+        self._listen_no_more()
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
+
+    def _bring_back(self, names: "Collection[str]") -> None:
+        for name in list(names):
+            sys.modules.setdefault(name, self.hidden[name])
+        self.waiting = self.waiting.difference(names)
+
+    def _listen_no_more(self) -> None:
         if self.hook is not None:
             self.hook.__setstate__((is_, (), {}, None))
-        for name, module in self.hidden.items():
-            sys.modules.setdefault(name, module)
-        sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
+            self.hook = None
 
     def heard(self, event: str, args: "tuple[Any, ...]") -> None:
         """An audit hook."""
@@ -164,7 +189,7 @@ class Comparison:
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The library as it was imported ahead; it is compared as it is loaded, not as it is
         looked for."""
-        if self.over or name not in self.hidden:
+        if name not in self.waiting:
             return None
         made: "Any" = importlib.util.spec_from_loader(name, self)  # type: ignore[arg-type]
         was: "Any" = self.hidden[name].__spec__
@@ -179,32 +204,46 @@ class Comparison:
         return module
 
     def exec_module(self, module: "ModuleType") -> None:
-        """The script imports its first library now."""
-        module.__spec__ = self.specs[module.__name__]
+        """The script imports a library now."""
+        name = module.__name__
+        module.__spec__ = self.specs[name]
+        self.asked.append(name)
+        before, self.stage = self.stage, self.stages.up_to(name, self.stage)
         try:
-            self.compare(module.__name__)
+            self.compare(name, range(before, self.stage))
         except Exception as failed:  # noqa: BLE001 - an import must not fail through us
             _tell("brain: settings are not compared: %r\n" % (failed,))
         finally:
-            self.end()
+            # Those of later stages stay away: the script may yet make settings for them.
+            of = self.stages.of
+            self._bring_back([n for n in self.waiting if n == name or of.get(n, 0) < self.stage])
+            if not self.waiting:
+                self.end()
 
-    def compare(self, library: str) -> None:
+    def compare(self, library: str, stages: "Collection[int]") -> None:
         """Start again, or say what differs, where the server's settings are not the script's."""
         if self.over or os.getpid() != self.pid:
             return
-        now = chosen(os.environ)
-        self.own = {n: now[n] for n in now if self.given.get(n) != now[n]}
+        read, prefixes = self.stages.read_in(stages), NAMES if self.own is None else ()
+        now, ahead, given = (
+            chosen(each, read, prefixes) for each in (os.environ, self.ahead, self.given)
+        )
+        changed = {n: now[n] for n in now if given.get(n) != now[n]}
+        self.own = dict(self.own or {}, **changed)
         # What libraries change themselves as they are imported is nothing of the script's.
-        theirs = {n for n in self.imported if now.get(n) == self.given.get(n)}
-        every = (now.keys() | self.ahead.keys()) - theirs
-        names = sorted(name for name in every if now.get(name) != self.ahead.get(name))
+        theirs = {n for n in self.imported if now.get(n) == given.get(n)}
+        every = (now.keys() | ahead.keys()) - theirs
+        names = sorted(name for name in every if now.get(name) != ahead.get(name))
+        noticed = self.noticed = self.noticed or self._noticed_without_events()
+        if noticed:
+            self._listen_no_more()
         if not names:
             return
-        noticed = self.noticed or self._noticed_without_events()
-        lost = [name for name in self.given if name not in now]
-        told = {"environment": None if lost else self.own, "again": not noticed, "names": names}
-        if self.report(told) and noticed:
-            _say(names[0], library, self.ahead.get(names[0]), now.get(names[0]), noticed)
+        unfit = given.keys() - now or [n for n in self.own if n.startswith(_OF_INTERPRETERS)]
+        told = {"environment": None if unfit else self.own, "again": not noticed}
+        # What is heard from here on is the report.
+        if self.report(dict(told, names=names)) and noticed:
+            _say(names[0], library, ahead.get(names[0]), now.get(names[0]), noticed)
         if not noticed:
             self._restore()
             self.again()
@@ -239,7 +278,7 @@ def begin(
     """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``, ``config`` is
     BRAIN_WORKER, parsed, without which there is nobody to tell."""
     global current
-    current = Comparison(place.standing, place.before, imported)
+    current = Comparison(place.standing, place.before, imported, place.stages)
 
     def again() -> None:
         os.chdir(spec["directory"])

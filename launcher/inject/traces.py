@@ -26,14 +26,24 @@ class Environment(dict):  # type: ignore[type-arg]
 
     def __init__(self, content: "Any", of_ranks: "frozenset[bytes]") -> None:
         super().__init__(content)
-        self[CANARY] = CANARY
         #: Variables that differ between workers, and the one of them that was asked for last.
         self.of_ranks = of_ranks
         self.asked: "str | None" = None
+        #: Others that were asked for by name, be they there or not.
+        self.reads: "set[bytes]" = set()
+        self._loop: "Iterator[Any]" = iter(())
+
+    def __iter__(self) -> "Iterator[Any]":
+        names = list(super().__iter__())
+        self._loop = iter(names)
+        return iter(names)
 
     def __getitem__(self, name: "Any") -> "Any":
         if name in self.of_ranks:
             self.asked = name.decode()
+        elif next(self._loop, None) != name:  # a loop over all of them asks in their order
+            self._loop = iter(())
+            self.reads.add(name)
         return super().__getitem__(name)
 
     def for_worker(self) -> "dict[bytes, bytes]":
@@ -52,6 +62,7 @@ class Traces:
     """What imports have left so far; make it before the first one, on ``Environment``."""
 
     def __init__(self) -> None:
+        os.environ._data[CANARY] = CANARY  # type: ignore[attr-defined]
         self._known = self._seen()
         self._modules = set(sys.modules)
         self._names = 0

@@ -91,7 +91,7 @@ class Learned:
         if not told.again:
             why = f"it sets {names} before its imports, and does other things before that"
         elif told.environment is None:
-            why = f"it removes {names} before its imports"
+            why = f"it sets or removes {names} before its imports, as no fork server can"
         elif self.exact and told.environment != self.environment:
             why = f"it varies {names} before its imports"
         else:

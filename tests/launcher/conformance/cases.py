@@ -161,6 +161,12 @@ PROCESSES = {
     "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
     "libraries with a past, known": Case([*TWO, "libraries.py", "a"], _INSTALLED, again=True),
     "environment as bytes, known": Case([*TWO, "environment.py"], _INSTALLED, again=True),
+    **{
+        f"a library's setting {where}, known": Case(
+            [*TWO, "homes.py", where], _INSTALLED, again=True
+        )
+        for where in ("before", "before, by rank", "between", "between, by rank")
+    },
     "warnings": Case(["warned.py"]),
 }
 

@@ -1,0 +1,33 @@
+"""What a script chooses for a library counts, at whichever line it does: ``homes.py WHERE``."""
+
+import argparse
+import os
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("where")
+parser.add_argument("--level", default="3")
+given = parser.parse_args()
+rank = os.environ["RANK"]
+if given.where == "before":
+    os.environ["CHOSEN_HOME"] = "/data"
+if given.where == "before, by rank":
+    os.environ["CHOSEN_HOME"] = f"/data/{rank}"
+
+import torch  # noqa: E402
+
+if given.where == "between":
+    os.environ.update(CHOSEN_HOME="/data", CHOSEN_LEVEL=given.level)
+if given.where == "between, by rank":
+    os.environ["CHOSEN_HOME"] = f"/data/{rank}"
+
+import chosen_home  # noqa: E402
+
+network = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+network(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+sys.stdout.write(f"{rank}: {chosen_home.home} {chosen_home.level}\n")
+sys.stdout.flush()
+time.sleep(1.5)  # by then the launcher knows what was imported
