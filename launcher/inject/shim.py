@@ -372,8 +372,7 @@ def _tell(text: str) -> None:
 
 def _wrap(module: Any, name: str, around: Callable[[Any], Any]) -> None:
     original = getattr(module, name)
-    wrapped = around(original)
-    # Warnings that count frames pass over ours, as in the probe's hooks.
+    wrapped = around(original)  # warnings that count frames pass over it, as over the probe's hooks
     wrapped.__code__ = wrapped.__code__.replace(co_filename=__file__ + " (importlib._bootstrap)")
     for holder in (module, sys.modules.get(module.__name__.rpartition(".")[0])):
         if getattr(holder, name, None) is original:
