@@ -9,6 +9,7 @@ library, CPython 3.8 on.
 
 import contextlib
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 #: A variable that stands for all others: whoever keeps it keeps a copy of the environment.
 CANARY = b"BRAIN_IMPORTED_AHEAD"
+
+
+#: It makes a key, which ``generators.py`` renews.
+_DRAWS = "multiprocessing.process"
+#: Bits that numpy draws for a seed, by C code: ``generators.py`` looks at what is made of it.
+_SEED_BITS = 128
 
 
 class Environment(dict):  # type: ignore[type-arg]
@@ -72,17 +79,19 @@ class Traces:
         self._decodeb: "Any" = getattr(getattr(os, "environb", None), "decodevalue", None)
         self._sequence: "Any" = vars(tempfile)["_RandomNameSequence"]
         self._next = self._sequence.__next__
+        self._drawn, self._urandom = 0, os.urandom
         self._watch()
 
     def accept(self) -> None:
         """What was imported last is known to leave nothing that ranks would feel."""
         os.environ._data.asked = None  # type: ignore[attr-defined]
         self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
+        self._drawn = 0
 
     def found(self) -> "str | None":
         """The trace that the modules imported since the last call have left, in words."""
         asked = os.environ._data.asked  # type: ignore[attr-defined]
-        before, names = self._known, self._names
+        before, names, drawn = self._known, self._names, self._drawn
         copied = max(sys.getrefcount(self._canary), sys.getrefcount(self._bytes)) > 2
         process = self._process_id()
         self.accept()
@@ -92,6 +101,8 @@ class Traces:
             return "it keeps a copy of the environment as it is imported"
         if names:
             return "it makes names of temporary files as it is imported"
+        if drawn:
+            return "it makes random numbers as it is imported"
         for kind, now in self._known.items():
             if now - before[kind]:
                 return "it %s as it is imported (%s)" % (kind, sorted(now - before[kind])[0])
@@ -105,6 +116,7 @@ class Traces:
         if self._decodeb is not None:
             os.environb.decodevalue = self._decodeb
         self._sequence.__next__ = self._next
+        self._draw_by(self._urandom)
         replace_content(os.environ._data.for_worker())  # type: ignore[attr-defined]
 
     def _watch(self) -> None:
@@ -125,10 +137,18 @@ class Traces:
             name: str = following(names)
             return name
 
+        def urandom(size: int) -> bytes:
+            self._drawn += not _renewed(sys._getframe(1))
+            return self._urandom(size)
+
         os.environ.decodevalue = decodevalue
         if decodeb is not None:
             os.environb.decodevalue = decodebytes
         self._sequence.__next__ = noting
+        self._draw_by(urandom)
+
+    def _draw_by(self, urandom: "Any") -> None:
+        os.urandom = random._urandom = urandom  # type: ignore[attr-defined]
 
     def _seen(self) -> "dict[str, frozenset[str]]":
         return {
@@ -154,6 +174,13 @@ class Traces:
                 if type(value) is int and value == mine and "pid" in name.lower():
                     return "%s.%s" % (module, name)
         return None
+
+
+def _renewed(frame: "Any") -> bool:
+    """Whether what is drawn from the system in this frame is looked at, or renewed, elsewhere."""
+    if frame.f_code.co_name == "getrandbits" and frame.f_locals.get("k") == _SEED_BITS:
+        return True
+    return bool(frame.f_globals.get("__name__") == _DRAWS)
 
 
 class Printed:

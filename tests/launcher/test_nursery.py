@@ -430,6 +430,13 @@ STEP = (
           "as it is imported"]),
         ("import random\nname = random.Random().random()",
          ["library is not imported ahead: it makes random numbers as it is imported"]),
+        *((drawing, ["library is not imported ahead: it makes random numbers as it is imported"])
+          for drawing in ("import uuid\nrun = uuid.uuid4()",
+                          "import secrets\ntoken = secrets.token_hex()",
+                          "from os import urandom\nkey = urandom(8)")),
+        ("import numpy, multiprocessing, secrets, uuid, random\nown = random.Random()\n"
+         "numpy.random.default_rng()",
+         ["library"]),
         ("import numpy\ngenerator = numpy.random.default_rng()",
          ["library is not imported ahead: it makes random numbers as it is imported"]),
         ("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
