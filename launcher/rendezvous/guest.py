@@ -83,6 +83,8 @@ class Turn:
     joining = False
     sessions: None = None
     targets: tuple[Target, ...] = ()
+    #: Without a lease torchrun ends them; they do not hold themselves.
+    held: tuple[int, ...] = ()
 
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
@@ -115,6 +117,12 @@ class Turn:
     def extend_lease(self, until_ns: int) -> None:
         """They may run so long."""
         self.lease_until_ns = until_ns
+
+    def resume_held(self) -> None:
+        """None is held."""
+
+    def end_held(self) -> None:
+        """None is held."""
 
     def _ended(self, code: int, message: str) -> None:
         exit = WorkerExit(
