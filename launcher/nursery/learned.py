@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 #: Names beyond this are left to the script; a message to the server must not grow without end.
@@ -38,6 +39,8 @@ class Learned:
     unsafe: Mapping[str, str] = field(default_factory=dict)
     #: Library -> its file as it was then: another version has to prove itself anew.
     stamps: Mapping[str, str] = field(default_factory=dict)
+    #: Modules whose import left no trace, or failed: a world may wait for them.
+    proven: frozenset[str] = frozenset()
     #: Modules that the script has of its own, and that libraries would have brought along.
     hidden: tuple[str, ...] = ()
 
@@ -58,6 +61,20 @@ class Learned:
             if (known := self.stamps.get(library, "")) == stamp(known.rpartition(" ")[0])
         }
         return replace(self, unsafe=kept)
+
+    def is_proven(self, module: str) -> bool:
+        """Whether a world may wait for the import of ``module``; torch is known to be safe."""
+        return module in self.proven or module.split(".")[0] == "torch"
+
+    def proving(self, *imported: Iterable[str]) -> "Learned":
+        """After imports of which none left a trace.
+
+        >>> learned = Learned(modules=("numpy", "mine")).proving(["numpy", "sys"], ["json"])
+        >>> learned.is_proven("numpy"), learned.is_proven("mine")
+        (True, False)
+        """
+        wanted = set(self.preload(()))
+        return replace(self, proven=self.proven | wanted.intersection(chain(*imported)))
 
     def taught(self, report: "Report", text: str) -> "Learned":
         """After the first step of a script whose text has this digest."""
@@ -103,7 +120,9 @@ class Learned:
         return (
             self
             if not self.plain or self.text == text
-            else Learned(unsafe=self.unsafe, stamps=self.stamps, hidden=self.hidden)
+            else Learned(
+                unsafe=self.unsafe, stamps=self.stamps, proven=self.proven, hidden=self.hidden
+            )
         )
 
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
@@ -181,9 +200,10 @@ class Memory:
             content = json.loads(self._libraries.read_bytes())
             unsafe = {str(k): str(v) for k, v in content["unsafe"].items()}
             stamps = {str(k): str(v) for k, v in content["stamps"].items()}
+            proven = frozenset(str(name) for name in content.get("proven", ()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return Learned()
-        return Learned(unsafe=unsafe, stamps=stamps).current()
+        return Learned(unsafe=unsafe, stamps=stamps, proven=proven).current()
 
     def keep(self, learned: Learned) -> None:
         """Remember it, each file whole or not at all.
@@ -203,8 +223,10 @@ class Memory:
         _write(self._script, said)
         known = self._verdicts()  # those of another script's agent, too
         unsafe, stamps = {**known.unsafe, **learned.unsafe}, {**known.stamps, **learned.stamps}
-        if unsafe != known.unsafe or stamps != known.stamps:
-            _write(self._libraries, {"unsafe": unsafe, "stamps": stamps})
+        proven = known.proven | learned.proven
+        if (unsafe, stamps, proven) != (known.unsafe, known.stamps, known.proven):
+            verdicts = {"unsafe": unsafe, "stamps": stamps, "proven": sorted(proven)}
+            _write(self._libraries, verdicts)
 
 
 def _place(root: str, kind: str, *key: str) -> Path:

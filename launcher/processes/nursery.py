@@ -53,8 +53,6 @@ class Nursery:
         version = "" if torch is None else torch.version + torch.digest
         self._memory = learned.Memory(config.environment, python, version, *about)
         self._learned = Learned()
-        #: What a server may import so that nobody waits for another one; None: everything.
-        self._proven: frozenset[str] | None = None
         self._first: str | None = None
         if self._command is not None:
             places = config.directory, config.environment
@@ -216,8 +214,8 @@ class Nursery:
         return self._memory.recall().for_text(self._text()) if self.learns else Learned()
 
     def _modules(self) -> tuple[str, ...]:
-        wanted = self._wanted()
-        return tuple(m for m in wanted if self._proven is None or m in self._proven)
+        """What a world may be kept waiting for: what is known to be safe."""
+        return tuple(filter(self._learned.is_proven, self._wanted()))
 
     def _wanted(self) -> tuple[str, ...]:
         if self._command is None or self._config.preload == "none":
@@ -234,7 +232,8 @@ class Nursery:
         argv = [*self._config.entrypoint.argv]
         return starting.spec_of(self._config, self._command, argv, {})
 
-    def _start(self, pace: float | None = None, *, empty: bool = False) -> Channel | None:
+    def _start(self, *, empty: bool = False, proves: bool = False) -> Channel | None:
+        """A server; one that ``proves`` imports everything, at a pace of its own."""
         try:
             settings = self._learned.environment
             channel = starting.start(self._config, self._command, settings, self._gone)
@@ -243,17 +242,18 @@ class Nursery:
             return None
         probe = process.probe_path() if self._config.probe and self._command else None
         if empty or self._config.preload == "parked":
-            channel.open((), probe, sure=False, pace=pace)
+            channel.open((), probe, sure=False)
         else:
+            modules, pace = (self._wanted(), _PACE) if proves else (self._modules(), None)
             sure = bool(self._learned.modules)
-            channel.open(self._modules(), probe, sure=sure, pace=pace, spec=self._spec())
+            channel.open(modules, probe, sure=sure, pace=pace, spec=self._spec())
         return channel
 
     async def _tend(self) -> Readiness:
         """Bring the first server up, without what turns out to be unsafe; what it has imported.
 
-        A world may wait for it: once a library was unsafe, only what came before that is imported
-        here. The rest has to prove itself while the world trains.
+        A world may wait for it, so that only what is proven is imported here. The rest has to prove
+        itself while the world trains, and so has what comes after a library that is unsafe by now.
         """
         if self._config.preload == "parked" and self._command is not None:
             return await self._park()
@@ -268,7 +268,7 @@ class Nursery:
                 self._replace(self._start(empty=True))
                 return Readiness()
             before = itertools.takewhile(found.spoiled[0].__ne__, self._modules())
-            self._proven = frozenset(before)
+            self._learned = replace(self._learned, proven=frozenset(before))
             self._exclude(*found.spoiled, found.origin)
             if found.spoiled[0] == "torch":
                 return await self._park()
@@ -278,7 +278,7 @@ class Nursery:
 
     async def _park(self) -> Readiness:
         """Nothing can be forked that has imported it: let each worker import by itself, ahead."""
-        channel, modules = self._channel, self._modules()
+        channel, modules = self._channel, self._wanted()
         if channel is None:
             return Readiness()
         if self._config.preload != "parked":
@@ -295,18 +295,18 @@ class Nursery:
         return Readiness(modules=modules)
 
     async def _improve(self, report: learned.Report) -> None:
-        """Remember what a script imports, and make a server that has imported it."""
+        """Remember what a script imports, and make a server that has imported it and proves it."""
         before = await self.ready()
-        self._proven = None
         self._learned = self._learned.taught(report, self._text())
         self._keep()
         if self._learned.plain:
             return
         news = set(self._learned.preload(())) - before.known
-        if self._parking is not None or len(news) < _WORTHWHILE:
+        idle = all(map(self._learned.is_proven, news)) and len(news) < _WORTHWHILE
+        if self._parking is not None or idle:
             return
         for _ in range(_TRIES):
-            channel = self._start(_PACE)
+            channel = self._start(proves=True)
             if channel is None:
                 return
             try:
@@ -320,6 +320,8 @@ class Nursery:
             if found.spoiled is None and channel.alive:
                 self._replace(channel)
                 self._tending = asyncio.create_task(_known(found))
+                self._learned = self._learned.proving(found.known, found.failed)
+                self._keep()
                 return
             channel.close()
             if found.hidden:

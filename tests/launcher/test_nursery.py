@@ -172,7 +172,7 @@ def test_what_a_library_sets_as_it_is_imported_is_set(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with a_nursery(config) as (nursery, _), forked(config, nursery):
-            while not list((tmp_path / "cache").rglob("preload-*.json")):
+            while "library" not in proven(tmp_path):
                 await asyncio.sleep(0.02)
         async with a_nursery(config) as (nursery, _), forked(config, nursery):
             while len(printed(tmp_path).splitlines()) < 2:
@@ -383,11 +383,11 @@ def a_library(directory: Path, name: str, lines: str) -> dict[str, str]:
 
 
 async def learned(directory: Path, script: str, environment: dict[str, str]) -> list[str]:
-    """Run a script until its imports are known; what this nursery and the next one of it, in
+    """Run a script until its imports are proven; what this nursery and the next one of it, in
     another directory, say of imports, and what the next imports."""
     config = a_script(directory, script, environment=environment, probe=True)
     async with a_nursery(config) as (nursery, first), forked(config, nursery):
-        while not list((directory / "cache").rglob("preload-*.json")):
+        while not first and "library" not in proven(directory):
             await asyncio.sleep(0.02)
     elsewhere = directory / "elsewhere"
     elsewhere.mkdir()
@@ -396,6 +396,12 @@ async def learned(directory: Path, script: str, environment: dict[str, str]) -> 
         found = await nursery.ready()
     told = dict.fromkeys(text for text in [*first, *said] if "imported ahead" in text)
     return [*told, *(name for name in found.modules if name.startswith("library"))]
+
+
+def proven(directory: Path) -> list[str]:
+    """Modules that are known to leave no trace; empty until somebody tried them."""
+    verdicts = (directory / "cache").rglob("libraries-*.json")
+    return [name for each in verdicts for name in json.loads(each.read_text())["proven"]]
 
 
 #: Announces a first step as the probe does, in its control file.
@@ -563,7 +569,9 @@ def test_a_library_that_reads_its_device_is_not_shared_where_ranks_have_one_each
         "import os, library, torch\n"
         "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
-        "import time; time.sleep(1)  # the agent learns of the imports meanwhile\n"
+        "import glob, time\n"
+        "while not glob.glob('cache/elastic-brain/libraries-*'):  # until they are proven\n"
+        "    time.sleep(0.05)\n"
         "os.write(1, f'{library.device}\\n'.encode())\n"
     )
     command = [str(Path(sys.executable).with_name("brain-run")), "--nproc-per-node=2"]
@@ -579,49 +587,61 @@ def test_a_library_that_reads_its_device_is_not_shared_where_ranks_have_one_each
         assert sorted(ran.stdout.split()) == ["0", "1"], ran.stderr
 
 
-def test_nobody_waits_for_more_than_one_unsafe_library_and_other_scripts_for_none(
-    tmp_path: Path,
-) -> None:
+def test_nobody_waits_for_a_library_that_has_not_proved_itself(tmp_path: Path) -> None:
     a_library(tmp_path, "library_a", "")
-    a_library(tmp_path, "library_b", "import os\nrank = os.environ.get('RANK')")
-    environment = a_library(tmp_path, "library_c", "import os\nrank = os.environ.get('LOCAL_RANK')")
+    environment = a_library(tmp_path, "library_b", "import os\nrank = os.environ.get('RANK')")
+    config = a_script(
+        tmp_path, "import library_a, library_b\n" + STEP, environment=environment, probe=True
+    )
+
+    async def story() -> list[tuple[list[str], list[str]]]:
+        seen = []
+        async with a_nursery(config) as (nursery, said), forked(config, nursery):
+            while not list((tmp_path / "cache").rglob("preload-*.json")):
+                await asyncio.sleep(0.01)
+        for waits in (True, False):  # the second time with proof
+            async with a_nursery(config) as (nursery, said):
+                found = (await nursery.ready()).modules
+                seen.append((list(said), [name for name in found if name.startswith("library")]))
+                async with forked(config, nursery):
+                    while waits and "library_a" not in proven(tmp_path):
+                        await asyncio.sleep(0.02)
+        return seen
+
+    unproven, known = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
+    assert unproven == ([], [])
+    assert known == ([], ["library_a"])
+
+
+def test_nobody_waits_for_more_than_one_library_that_is_unsafe_by_now(tmp_path: Path) -> None:
+    for name in "abc":
+        environment = a_library(tmp_path, f"library_{name}", "")
     script = "import library_a, library_b, library_c\n" + STEP
-    reads = "library_%s is not imported ahead: it reads %s as it is imported"
-
-    told = learned(tmp_path, script, environment)
-    found = asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS))
-    assert found == [reads % ("b", "RANK"), "library_a"]
-
-    (tmp_path / "elsewhere").rmdir()
-    other = tmp_path / "other"
-    other.mkdir()
-    config = a_script(other, script, environment=environment, probe=True)
+    config = a_script(tmp_path, script, environment=environment, probe=True)
 
     async def story() -> tuple[list[str], tuple[str, ...]]:
-        known = set((tmp_path / "cache").rglob("preload-*.json"))
         async with a_nursery(config) as (nursery, _), forked(config, nursery):
-            while not set((tmp_path / "cache").rglob("preload-*.json")) - known:
+            while "library_c" not in proven(tmp_path):
                 await asyncio.sleep(0.02)
+        for name, reads in (("b", "RANK"), ("c", "LOCAL_RANK")):
+            a_library(tmp_path, f"library_{name}", f"import os\nrank = os.environ.get('{reads}')")
         async with a_nursery(config) as (nursery, said):
             return said, (await nursery.ready()).modules
 
     said, modules = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
-    assert said == [reads % ("c", "LOCAL_RANK")]
+    assert said == ["library_b is not imported ahead: it reads RANK as it is imported"]
     assert [name for name in modules if name.startswith("library")] == ["library_a"]
 
 
 def test_a_library_proves_itself_anew_in_another_version(tmp_path: Path) -> None:
     environment = a_library(tmp_path, "library", "import os\nrank = os.environ.get('RANK')")
-    told = learned(tmp_path, "import library\n" + STEP, environment)
+    script = "import library\n" + STEP
+    told = learned(tmp_path, script, environment)
     assert asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS)) != ["library"]
     a_library(tmp_path, "library", "# reads nothing any more")
-    config = a_script(tmp_path, "import library\n" + STEP, environment=environment)
-
-    async def next_time() -> tuple[str, ...]:
-        async with a_nursery(config) as (nursery, _):
-            return (await nursery.ready()).modules
-
-    assert "library" in asyncio.run(next_time())
+    (tmp_path / "elsewhere").rmdir()
+    told = learned(tmp_path, script, environment)
+    assert asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS)) == ["library"]
 
 
 #: A library that looks at its process as it is imported, and says so.

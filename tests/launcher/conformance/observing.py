@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,7 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
         words = {"work": work, "port": str(_free_port()), "python": f"{sys.prefix}/bin/python"}
         words["installed"] = str(Path(__file__).parent / "site-packages")
         if case.again:
-            before = _start(launcher, case, case.arguments, seen, words)
-            before.communicate(timeout=deadline_seconds)
+            _teach(launcher, case, seen, words, deadline_seconds)
         for name in case.copies:
             copied = Path(work, name)
             copied.write_bytes((SCRIPTS / name).read_bytes())
@@ -69,6 +69,25 @@ def observe(launcher: Sequence[str], case: Case, deadline_seconds: float = 100) 
             "report": _report(stable, err),
             "named": {word: word in err + out.decode(errors="replace") for word in case.names},
         }
+
+
+def _teach(
+    launcher: Sequence[str], case: Case, seen: str, words: dict[str, str], seconds: float
+) -> None:
+    """Run a case with a launcher that remembers libraries until it has tried them."""
+    if "--preload=none" in launcher or "launcher.cli" not in launcher:
+        return
+    lingering = replace(case, environment={**case.environment, "LINGER": "1"})
+    before = _start(launcher, lingering, case.arguments, seen, words)
+    verdicts, end = Path(seen, ".cache", "elastic-brain"), time.monotonic() + seconds
+    libraries = [each.stem for each in Path(words["installed"]).iterdir()]
+    found = ""
+    while not any(f'"{library}"' in found for library in libraries):
+        assert before.poll() is None and time.monotonic() < end, before.communicate()
+        time.sleep(0.1)
+        found = "".join(each.read_text() for each in verdicts.glob("libraries-*.json"))
+    before.terminate()
+    before.communicate(timeout=seconds)
 
 
 _HEARD = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
