@@ -83,7 +83,8 @@ def _teach(
     libraries = [each.stem for each in Path(words["installed"]).iterdir()]
     found = ""
     while not any(f'"{library}"' in found for library in libraries):
-        assert before.poll() is None and time.monotonic() < end, before.communicate()
+        assert before.poll() is None, before.communicate()
+        assert time.monotonic() < end, libraries
         time.sleep(0.1)
         found = "".join(each.read_text() for each in verdicts.glob("libraries-*.json"))
     before.terminate()
