@@ -1,5 +1,6 @@
 """A script for one process is no job of several, and everything else still grows: ``brain up``."""
 
+import glob
 import os
 import subprocess
 import sys
@@ -89,3 +90,16 @@ def test_a_job_of_several_still_grows(brain: Brain, by: str):
 def test_a_script_of_accelerate_still_grows(brain: Brain):
     pytest.importorskip("accelerate", reason="accelerate is not installed here")
     kept(brain, brain.submit("grouped.py", "--by=accelerate", name="accelerate", **AUTO))
+
+
+#: Interpreters that ``make corpus`` has made, with transformers in them.
+_CORPUS = os.path.expanduser("~/.cache/elastic-brain/corpus/huggingface-*/bin/python")
+
+
+@pytest.mark.timeout(240)
+def test_a_script_of_transformers_trainer_still_grows(brain: Brain):
+    pythons = sorted(glob.glob(_CORPUS), key=os.path.getmtime)
+    if not pythons:
+        pytest.skip("transformers is not installed here: make corpus ONLY=Trainer installs it")
+    command = [pythons[-1], str(SCRIPTS / "trainer.py")]
+    kept(brain, brain.submit("trainer.py", command=command, name="trainer", **AUTO))
