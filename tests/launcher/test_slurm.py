@@ -84,6 +84,7 @@ while not warned or time.monotonic() < warned[0] + 3:
 LEAVES = """
 import signal, sys, time
 def save(*_):
+    time.sleep(20)
     print("saved by its own handler", flush=True)
     sys.exit(0)
 signal.signal(signal.SIGUSR1, save)

@@ -1,6 +1,9 @@
 """Approving, rejecting, freezing: with a confirmation, by keyboard, as seen."""
 
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 from playwright.sync_api import Browser, Page, expect
@@ -107,6 +110,24 @@ def test_advise_only_is_lifted_from_the_page_of_its_job(browser: Browser, served
         expect(seen.page.locator(".rec .advise")).to_have_count(0)
     with served.client() as client:
         assert client.send(calls.job("volume-seg")).job.advise_only is None
+
+
+def test_advise_only_is_lifted_by_the_command(served: Served) -> None:
+    with served.stores() as stores:
+        seed.advise_only(stores, "2 rollbacks within 24 h; a person must approve from now on")
+    said = subprocess.run(
+        [sys.executable, "-m", "brain.cli", "lift-advise-only", "volume-seg"],
+        env=os.environ | {"BRAIN_HOME": str(served.home), "BRAIN_URL": served.url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert said.returncode == 0, said.stderr
+    with served.client() as client:
+        assert client.send(calls.job("volume-seg")).job.advise_only is None
+        lifted = [e for e in client.send(calls.audit()).items if "lift" in e.action]
+    assert lifted[0].action == "job.lift-advise-only"
 
 
 def test_another_size_is_asked_for_from_the_curve(
