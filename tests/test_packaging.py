@@ -39,9 +39,10 @@ def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel:
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
 
 
-def test_the_wheel_takes_four_top_level_names_and_no_more(wheel: Path):
+def test_the_wheel_takes_five_top_level_names_and_no_more(wheel: Path):
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "_elastic_brain.py",
         "brain",
         "collectors",
         "launcher",

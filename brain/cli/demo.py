@@ -23,6 +23,7 @@ import click
 
 from brain import calls
 from brain.cli import output
+from brain.cli.programs import command as ours
 from brain.client import BrainClient
 from brain.errors import BrainError, Unavailable
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
@@ -177,7 +178,7 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
     began = time.monotonic()
     with log.open("wb") as printed:
         process = subprocess.Popen(
-            [sys.executable, "-m", "brain.cli", "up", f"--home={home}", "--port=0", *options],
+            ours("brain.cli", "up", f"--home={home}", "--port=0", *options),
             stdout=printed,
             stderr=subprocess.STDOUT,
         )

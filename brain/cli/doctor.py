@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal
 
 from brain import calls
 from brain.cli.connect import connect, state_directory
+from brain.cli.programs import command
 from brain.client import BrainClient
 from brain.errors import BrainError
 
@@ -83,7 +83,7 @@ def _examined(words: Sequence[str]) -> Iterator[Finding]:
     module, *arguments = words
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
+            command(module, *arguments),
             capture_output=True,
             text=True,
             timeout=_EXAMINER_SECONDS,

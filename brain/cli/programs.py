@@ -41,6 +41,15 @@ def migrate(arguments: tuple[str, ...]) -> None:
     _become("migrate", ("--migrate-only", *arguments))
 
 
+def command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of ours, also where a project has one of its name.
+
+    >>> command("brain.service", "--port=0")[1:]
+    ['-P', '-m', '_elastic_brain', 'brain.service', '--port=0']
+    """
+    return [sys.executable, "-P", "-m", "_elastic_brain", module, *arguments]
+
+
 def _become(program: str, arguments: tuple[str, ...]) -> None:
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", PROGRAMS[program], *arguments])
+    os.execv(sys.executable, command(PROGRAMS[program], *arguments))

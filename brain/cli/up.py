@@ -10,7 +10,6 @@ import re
 import signal
 import socket
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,15 +21,16 @@ import click
 
 from brain import wire
 from brain.cli.connect import state_directory
+from brain.cli.programs import command
 from brain.cli.supervise import Program, keep
 from brain.client import AsyncBrainClient, Call
 from brain.errors import BadInput, BrainError, Conflict, Unavailable
 from brain.settings import settings_from
 
 #: Program -> how it is started; names only, so that nothing of theirs is imported here.
-PROGRAMS: Mapping[str, tuple[str, ...]] = {
-    "service": (sys.executable, "-P", "-m", "brain.service"),
-    "scaler": (sys.executable, "-P", "-m", "scaler.cli"),
+PROGRAMS: Mapping[str, Sequence[str]] = {
+    "service": command("brain.service"),
+    "scaler": command("scaler.cli"),
 }
 
 #: A service that listens but is not ready (its database is away) is scaled for all the same.

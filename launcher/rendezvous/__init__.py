@@ -8,20 +8,6 @@ replaced never goes on beside its successor.
     settings   --rdzv-conf and the other parameters, read and checked
     guest      an agent's part in worlds while torchrun runs the workers; a loop in a thread
     handler    torch's interface; the one module of the launcher that imports torch
+
+The entry point for torchrun is ``_elastic_brain:handlers``.
 """
-
-from collections.abc import Callable
-from typing import Any
-
-
-def handlers() -> Callable[[Any], Any]:
-    """Return what makes a handler of ``RendezvousParameters``: the entry point for torchrun."""
-    return _create
-
-
-def _create(parameters: Any) -> Any:
-    # Late: every program that imports torch's rendezvous, workers among them, loads all entry
-    # points; only a torchrun that asks for this one shall pay for it.
-    from launcher.rendezvous.handler import create
-
-    return create(parameters)

@@ -169,8 +169,8 @@ def test_only_the_handler_imports_torch() -> None:
 
 def test_who_only_loads_the_entry_point_pays_nothing() -> None:
     lines = (
-        "import sys, launcher.rendezvous as r; r.handlers(); "
-        "sys.exit(bool({'asyncio', 'msgspec', 'launcher.agent', 'torch'} & set(sys.modules)))"
+        "import sys, _elastic_brain; _elastic_brain.handlers(); "
+        "sys.exit(bool({'asyncio', 'msgspec', 'launcher', 'torch'} & set(sys.modules)))"
     )
 
     assert subprocess.run([sys.executable, "-c", lines], check=False).returncode == 0
