@@ -61,6 +61,8 @@ _FREE_SECONDS = 30.0
 _BARREN_WORLDS = 3
 #: A worker whose handler of Slurm's warning ends it has ended so long after it lost that handler.
 _HANDLED_SECONDS = 2.0
+#: What the environment has under a manager that may start a job's processes again elsewhere.
+_MANAGERS = ("KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(
     {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
@@ -309,6 +311,7 @@ def by_hand(
         terms = replace(
             terms,
             replaceable=not alone,
+            by_hand=not any(map(os.environ.get, _MANAGERS)),
             master_addr=config.master_addr if config.nodes_max == 1 else None,
             master_port=config.master_port if config.nodes_max == 1 else None,
         )

@@ -177,6 +177,9 @@ class WorldDocument:
     #: Workers end themselves when nobody renewed the lease for so long; 0: no lease, since nobody
     #: could go on without them.
     lease_seconds: float = 3.0
+    #: Workers whose lease ran out are held, and not ended: their coordinator can prove that nobody
+    #: went on without them.
+    holds: bool = False
     #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
     restart_count: int = 0
     max_restarts: int = 0
@@ -184,11 +187,6 @@ class WorldDocument:
     elastic: bool = False
     #: A world of this script stepped without the checkpoint that was kept for it: ``Ledger``.
     unchecked: bool = False
-
-    @property
-    def near(self) -> bool:
-        """Whether no network comes between its members: they meet over loopback."""
-        return all(on_loopback(member.address) for member in self.members)
 
     @property
     def processes(self) -> int:

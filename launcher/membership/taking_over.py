@@ -79,12 +79,12 @@ def quorum_at(
 
 
 def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
-    """Whether leases that ran out while everything stood still may be given once more, where no
-    network lies between the members.
+    """Whether leases that ran out while everything stood still may be given once more, where only
+    agents of the world itself can begin another.
 
     Only with proof that no successor was begun: the coordinator ``holds`` its seat, and every agent
     that followed it then does so still, on the connection that it had (nobody was ``lost``), and
-    has ``heard`` it since.
+    has ``heard`` it since. A successor would have needed some of them, and they would have left.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True

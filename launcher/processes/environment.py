@@ -125,7 +125,7 @@ def _injected(
         "collector": config.collector_socket,
         "agent": injection.agent,
         "control": injection.control,
-        "hold": world.near and world.lease_seconds > 0,
+        "hold": world.holds,
         "checkpoint": config.checkpoint.path,
         "probe": injection.probe,
         "learn": injection.learn,

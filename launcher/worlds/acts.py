@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from brain.types.world import Cause, ReplicaExit, WorldEvent
+from brain.types.world import Cause, Member, ReplicaExit, WorldEvent
 from launcher import frames
-from launcher.config import WorldDocument
+from launcher.config import WorldDocument, on_loopback
 from launcher.diagnosis.first import then
 from launcher.extras.console import say
 from launcher.membership import next_epoch
@@ -229,10 +230,16 @@ def document_of(it: Standing, formed: sight.Form) -> WorldDocument:
         run_id=terms.run_id,
         coordinator=terms.address,
         lease_seconds=terms.lease_seconds if terms.replaceable else 0.0,
+        holds=terms.replaceable and (terms.by_hand or _near(formed.members)),
         restart_count=ledger.failures,
         unchecked=ledger.unchecked,
         max_restarts=it.wish.restart_limit if it.wish is not None else 0,
     )
+
+
+def _near(members: Iterable[Member]) -> bool:
+    """Whether no network comes between them: they meet over loopback."""
+    return all(on_loopback(member.address) for member in members)
 
 
 async def _all_ended(it: Standing) -> None:

@@ -52,8 +52,8 @@ class Heartbeats:
         """Seconds that workers may live on; 0.0: those whose lease ran out may not."""
         it, epoch = self._it, watch.document.epoch
         until, given_epoch, lost = self._given
-        # Elsewhere those whose lease ran out have ended.
-        held = watch.document.near and epoch == given_epoch and now > until
+        # Others have ended when their lease ran out.
+        held = watch.document.holds and epoch == given_epoch and now > until
         if held and not may_renew(
             (peer.confirmed_at for peer in it.peers),
             until,

@@ -56,6 +56,9 @@ class Terms:
     #: Another agent, or a scaler, could go on without these workers: they live by leases. Where
     #: nobody could, they live on whatever pauses.
     replaceable: bool = True
+    #: Nobody starts an agent of this job elsewhere unless one of its agents is told to go: neither
+    #: a scaler nor a manager of jobs.
+    by_hand: bool = False
     grace_seconds: float = GRACE_SECONDS
     #: A checkpoint was declared; workers cannot be seen stepping.
     #: Name of what is run.

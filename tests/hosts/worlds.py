@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,8 @@ class HandJob:
     storage: str = ""
     #: Agents say everything; else what they say to anybody.
     debug: bool = True
+    #: Variables of the agents, beside those of this process.
+    environment: Mapping[str, str] = field(default_factory=dict)
     agents: dict[str, list[Program]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,9 @@ class HandJob:
                 *self.flags,
                 *(self.script or self._beating()),
             ]
-            told = {"BRAIN_DEBUG": "1" if self.debug else ""}
+            # By hand, wherever these tests run.
+            told = dict.fromkeys(("KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID"), "")
+            told |= {"BRAIN_DEBUG": "1" if self.debug else ""} | dict(self.environment)
             made = host.start(command, directory=self.work, environment=told)
             self.agents.setdefault(host.name, []).append(made)
 

@@ -2,14 +2,14 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from brain.types.world import WorldEvent
-from tests.hosts.machines import Hosts
+from tests.hosts.machines import Hosts, cannot_isolate
 from tests.hosts.worlds import HandJob, Life, eventually, overlaps
 from tests.launcher import elastic
 
@@ -17,19 +17,44 @@ from tests.launcher import elastic
 LEASE = 4.0
 CONF = "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=2"
 PAUSE = LEASE + 2.0
+#: Longer than anything that waits by itself, ``make chaos``.
+LONG_PAUSE = 62.0
+PAUSES = [
+    pytest.param(PAUSE, id="pause"),
+    pytest.param(LONG_PAUSE, id="long pause", marks=[pytest.mark.chaos, pytest.mark.timeout(300)]),
+]
 #: What a lease lasts under a scaler, seconds.
 SCALED_LEASE = 3.0
 
 
+needs_network = pytest.mark.skipif(
+    cannot_isolate() is not None, reason=f"no hosts of our own here: {cannot_isolate()}"
+)
+
+
 @contextmanager
-def job(directory: Path, agents: int, *, nnodes: str = "") -> Iterator[tuple[HandJob, Hosts]]:
-    """A job of so many agents on this machine; there never were two worlds of it."""
-    them = Hosts(directory, network=False)
+def job(
+    directory: Path,
+    agents: int,
+    *,
+    nnodes: str = "",
+    network: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[HandJob, Hosts]]:
+    """A job of so many agents on this machine, or of as many hosts with a ``network`` between
+    them; there never were two worlds of it."""
+    them = Hosts(directory, network=network)
     try:
         for _ in range(agents):
             them.add()
         flags = (CONF, "--nproc-per-node=2")
-        it = HandJob(hosts=them, work=directory / "work", nnodes=nnodes or str(agents), flags=flags)
+        it = HandJob(
+            hosts=them,
+            work=directory / "work",
+            nnodes=nnodes or str(agents),
+            flags=flags,
+            environment=environment or {},
+        )
         it.start()
         it.running(*them)
         yield it, them
@@ -57,11 +82,14 @@ def same_workers(it: HandJob, before: list[Life]) -> bool:
     )
 
 
+@pytest.mark.parametrize("seconds", PAUSES)
 @pytest.mark.parametrize("agents", [1, 2])
-def test_after_a_pause_of_everything_the_same_workers_go_on(agents: int, tmp_path: Path) -> None:
+def test_after_a_pause_of_everything_the_same_workers_go_on(
+    agents: int, seconds: float, tmp_path: Path
+) -> None:
     with job(tmp_path, agents) as (it, them):
         stop(them)
-        time.sleep(PAUSE)
+        time.sleep(seconds)
         before = it.lives()
         go_on(them)
 
@@ -82,16 +110,17 @@ def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path
         eventually(lambda: same_workers(it, during), "further steps", 30, it.logs)
 
 
+@pytest.mark.parametrize("seconds", PAUSES)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_under_a_scaler_a_paused_world_goes_on_that_nobody_succeeded(
-    replicas: int, tmp_path: Path
+    replicas: int, seconds: float, tmp_path: Path
 ) -> None:
     first = elastic.wish(replicas)
     with elastic.job(tmp_path, "--steps", "100000", first=first) as it:
         it.begin(replicas)
         before = sorted(it.workers())
         it.pause()
-        time.sleep(SCALED_LEASE + 2)
+        time.sleep(seconds)
         it.go_on()
         time.sleep(SCALED_LEASE)  # nothing was only put off
         it.saved()
@@ -111,3 +140,65 @@ def test_a_paused_half_never_steps_beside_the_world_that_went_on_without_it(
         paused.go_on()
 
         it.running(*them)
+
+
+@needs_network
+@pytest.mark.parametrize("seconds", PAUSES)
+@pytest.mark.parametrize("count", [2, 3])
+def test_after_a_pause_of_all_hosts_the_same_workers_go_on(
+    count: int, seconds: float, tmp_path: Path
+) -> None:
+    with job(tmp_path, count, network=True) as (it, them):
+        stop(them)
+        time.sleep(seconds)
+        before = it.lives()
+        go_on(them)
+
+        eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
+        time.sleep(LEASE)  # nothing was only put off
+        assert same_workers(it, before), it.logs()
+
+
+@needs_network
+@pytest.mark.parametrize("paused", [0, 1], ids=["coordinator", "member"])
+def test_a_host_that_was_paused_while_the_other_one_went_on_never_steps_its_world_again(
+    paused: int, tmp_path: Path
+) -> None:
+    with job(tmp_path, 2, nnodes="1:2", network=True) as (it, them):
+        eventually(lambda: list(it.work.glob(".brain-witness-*")), "a witness", 60, it.logs)
+        time.sleep(1.0)  # until all agents have heard that it counts
+        before = max(life.epoch for life in it.lives())
+        them[paused].stop()
+        it.running(them[1 - paused])
+        stood = sorted((life.rank, life.step) for life in it.lives() if life.epoch == before)
+        them[paused].go_on()
+        it.running(*them)
+        time.sleep(LEASE)
+
+        now = sorted((life.rank, life.step) for life in it.lives() if life.epoch == before)
+        assert now == stood, it.logs()
+
+
+@needs_network
+def test_a_manager_of_jobs_may_have_started_others_so_that_workers_end(tmp_path: Path) -> None:
+    manager = {"SLURM_JOB_ID": "7"}
+    with job(tmp_path, 2, network=True, environment=manager) as (it, them):
+        before = max(life.epoch for life in it.lives())
+        stop(them)
+        time.sleep(PAUSE)
+        stood = sorted((life.rank, life.step) for life in it.lives())
+        go_on(them)
+        it.running(*them)
+
+        after = [life for life in it.lives() if life.epoch == before]
+        assert sorted((life.rank, life.step) for life in after) == stood, it.logs()
+
+
+@needs_network
+def test_a_cut_that_is_healed_about_when_leases_end_makes_no_second_world(tmp_path: Path) -> None:
+    with job(tmp_path, 2, nnodes="1:2", network=True) as (it, them):
+        for seconds in (LEASE - 0.5, LEASE + 0.5, LEASE + 1.5):
+            them.cut([them[0]], [them[1]])
+            time.sleep(seconds)
+            them.heal()
+            it.running(*them, after=time.monotonic())

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.hosts.machines import Host, Hosts, hosts
@@ -57,6 +58,7 @@ class Storm:
             "coordinator": (1, self._kill_leader),
             "stop": (1.5, lambda: self._stop(self.rng.uniform(0.5, 6.0))),
             "stall": (0.5, lambda: self._stop(10.0)),
+            "pause": (1, lambda: self._pause(self.rng.uniform(2.0, 8.0))),
         }
         if self.them.network:
             kinds |= {
@@ -183,7 +185,8 @@ class Storm:
         return f"the agent of {host.name}, which had rank 0, is killed"
 
     def _crash(self) -> str | None:
-        there = self._there()
+        if not (there := self._there()):
+            return None
         host = self.rng.choice(there)
         workers = self.job.workers(host)
         if not workers:
@@ -198,12 +201,25 @@ class Storm:
         host.stop()
         self._stopped.add(host.name)
 
-        def end() -> None:
-            self._stopped.discard(host.name)
-            host.go_on()
-
-        self._later(seconds, f"{host.name} goes on", end)
+        self._later(seconds, f"{host.name} goes on", partial(self._go_on, host))
         return f"{host.name} is stopped for {seconds:.1f} s"
+
+    def _pause(self, seconds: float) -> str | None:
+        """All hosts at once, and they go on one after the other."""
+        there = self._there()
+        if not there:
+            return None
+        for host in there:
+            host.stop()
+            self._stopped.add(host.name)
+        for host in there:
+            seconds += self.rng.uniform(0.0, 0.4)
+            self._later(seconds, f"{host.name} goes on", partial(self._go_on, host))
+        return f"all of {len(there)} hosts are stopped for {seconds:.1f} s"
+
+    def _go_on(self, host: Host) -> None:
+        self._stopped.discard(host.name)
+        host.go_on()
 
     def _power(self) -> str | None:
         host = self._of_whole_world()
