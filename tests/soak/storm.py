@@ -44,6 +44,8 @@ class Storm:
     _stopped: set[str] = field(default_factory=set)
     _off: set[str] = field(default_factory=set)
     _leaving: set[str] = field(default_factory=set)
+    #: The newest world as each host's agent was started: it was in none of those.
+    _since: dict[str, int] = field(default_factory=dict)
     _network: bool = True
     #: Lives of worlds long over, which need not be read again.
     _past: list[Life] = field(default_factory=list)
@@ -158,6 +160,7 @@ class Storm:
             self.them.boot(host)
             self._off.discard(host.name)
             again = ", switched on again,"
+        self._since[host.name] = max((life.epoch for life in self._newest()), default=0)
         self.job.start(host)
         self._leaving.discard(host.name)
         return f"{host.name}{again} joins"
@@ -268,7 +271,7 @@ class Storm:
     def _dispensable(self) -> list[Host]:
         """Agents that may go: of the newest world another one stays to tell of it."""
         there = [host for host in self._there() if host.name not in self._leaving]
-        world = {life.host for life in self._newest()}
+        world = {each.host for each in self._newest() if each.epoch > self._since.get(each.host, 0)}
         if len(there) < 3 or self._stopped or not self._network:
             return []
         return [h for h in there if any(o.name in world for o in there if o is not h)]
