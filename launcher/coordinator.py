@@ -62,7 +62,8 @@ class Coordinator:
         )
         self._it = Standing(terms, self._books, self._peers, say, clock, witness)
         self._witnessing = Witnessing(self._it, seat.near)
-        self._heartbeats = Heartbeats(self._it, seat.holds)
+        # An agent that is started anew looks at home, and would begin the job there.
+        self._heartbeats = Heartbeats(self._it, lambda: seat.holds() and not seat.home)
         self._checking = Checking(terms.check, self._peers)
         self._counter = Counter(place, self._peers, say, clock)
         self._waiting = ""

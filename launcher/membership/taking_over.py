@@ -82,9 +82,10 @@ def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bo
     """Whether leases that ran out while everything stood still may be given once more, where only
     agents of the world itself can begin another.
 
-    Only with proof that no successor was begun: the coordinator ``holds`` its seat, and every agent
-    that followed it then does so still, on the connection that it had (nobody was ``lost``), and
-    has ``heard`` it since. A successor would have needed some of them, and they would have left.
+    Only with proof that no successor was begun: the coordinator ``holds`` its seat where new agents
+    look for it, and every agent that followed it then does so still, on the connection that it had
+    (nobody was ``lost``), and has ``heard`` it since. A successor would have needed some of them,
+    and they would have left.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True

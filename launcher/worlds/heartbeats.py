@@ -20,7 +20,7 @@ class Heartbeats:
     """Those of one coordinator's agents. Nothing that a heartbeat says is decided upon."""
 
     def __init__(self, it: Standing, holds: Callable[[], bool]) -> None:
-        """``holds``: whether the seat is still the coordinator's."""
+        """``holds``: whether the seat is the coordinator's still, where new agents look for it."""
         self._it, self._holds = it, holds
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
@@ -52,13 +52,21 @@ class Heartbeats:
         """Seconds that workers may live on; 0.0: those whose lease ran out may not."""
         it, epoch = self._it, watch.document.epoch
         until, given_epoch, lost = self._given
+        if epoch != given_epoch:
+            # Leases of a coordinator before this one last no longer than from when this one began.
+            taken_over = watch.document.coordinator != it.terms.address
+            until = (it.recovered_at or 0.0) + it.terms.lease_seconds if taken_over else math.inf
+            lost = 0
         # Others have ended when their lease ran out.
-        held = watch.document.holds and epoch == given_epoch and now > until
-        if held and not may_renew(
-            (peer.confirmed_at for peer in it.peers),
-            until,
-            lost=it.peers.lost != lost or bool(it.behind),
-            holds=self._holds(),
+        if (
+            watch.document.holds
+            and now > until
+            and not may_renew(
+                (peer.confirmed_at for peer in it.peers),
+                until,
+                lost=it.peers.lost != lost or bool(it.behind),
+                holds=self._holds(),
+            )
         ):
             return 0.0
         end = self._quorum_at(watch, now) + it.terms.lease_seconds

@@ -208,9 +208,10 @@ class Storm:
         return f"{host.name} is stopped for {seconds:.1f} s"
 
     def _pause(self, seconds: float) -> str | None:
-        """All hosts at once, and they go on one after the other."""
+        """All hosts at once, and they go on one after the other. Not while nobody holds the place
+        where new agents look, who would rightly begin anew."""
         there = self._there()
-        if not there:
+        if self._of_whole_world() is None or self.them[0] not in there:
             return None
         for host in there:
             host.stop()
