@@ -25,6 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_BYTES = 1 << 20
 #: Names of modules in one message.
 NAMES = 1000
+#: Seconds after which the agent hears of modules that left no trace.
+TELL_SECONDS = 0.5
 #: Seconds between two looks for orphans of workers that have ended here.
 SWEEP_SECONDS = 10.0
 #: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
@@ -83,6 +85,9 @@ class Server:
         self.todo: "list[str]" = []
         self.loaded: "list[str]" = []
         self.failed: "dict[str, str]" = {}
+        #: Modules that left no trace, as far as the agent has not heard of them, and when it did.
+        self.proven: "list[str]" = []
+        self.told_at = time.monotonic()
         #: Why nothing may be forked here any more.
         self.spoiled: "dict[str, str] | None" = None
         #: What torch does not have of the names in ``torch_names.py``.
@@ -248,6 +253,7 @@ class Server:
             self.bring(self.todo.pop(0))
             return
         self.preparing = False
+        self.tell_proven()
         gc.collect()
         names = list(sys.modules)
         for at in range(0, len(names), NAMES):
@@ -255,9 +261,20 @@ class Server:
         said = {"modules": self.loaded[:NAMES], "failed": self.failed, "spoiled": self.spoiled}
         send(self.connection, dict(said, say="ready", hidden=self.hidden, lacks=self.lacks))
 
+    def prove(self, module: str) -> None:
+        self.proven.append(module)
+        if time.monotonic() - self.told_at >= TELL_SECONDS:
+            self.tell_proven()
+
+    def tell_proven(self) -> None:
+        for at in range(0, len(self.proven), NAMES):
+            send(self.connection, {"say": "proven", "modules": self.proven[at : at + NAMES]})
+        self.proven, self.told_at = [], time.monotonic()
+
     def bring(self, module: str) -> None:
         if sys.modules.get(module) is not None:
             self.loaded.append(module)
+            self.prove(module)
             return
         if self.generators is None:
             self.begin()
@@ -281,6 +298,8 @@ class Server:
             why = why or self.traces.found() or self.generators.trace()
         if why:
             self.spoiled = {"module": module, "why": why, "origin": origin_of(module)}
+        else:
+            self.prove(module)
         self.look_for_hidden(module)
 
     def begin(self) -> None:

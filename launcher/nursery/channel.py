@@ -113,6 +113,8 @@ class Channel:
         self._outbox: list[tuple[bytes, Sequence[int]]] = []
         self._next, self._retired = 0, False
         self._known: set[str] = set()
+        #: Modules whose import there left no trace, or failed.
+        self.proven: set[str] = set()
         self._asked: asyncio.Future[bool] | None = None
         self._loop = asyncio.get_running_loop()
         ours.setblocking(False)
@@ -241,6 +243,8 @@ class Channel:
 
     def _told(self, message: dict[str, Any]) -> None:
         match message["say"]:
+            case "proven":
+                self.proven.update(message["modules"])
             case "known":
                 self._known.update(message["modules"])
             case "ready":

@@ -33,6 +33,8 @@ _PACE = 0.5
 _WORTHWHILE = 20
 #: Servers that are started anew without an unsafe library, before nothing is imported ahead.
 _TRIES = 10
+#: Seconds between two times that what a server proved is remembered.
+_KEEP_SECONDS = 1.0
 #: Seconds after which a server that makes no worker hangs: one that imports is waited for before.
 _PATIENCE_SECONDS = 60.0
 
@@ -310,7 +312,7 @@ class Nursery:
             if channel is None:
                 return
             try:
-                found = await _readiness(channel)
+                found = await self._proving(channel)
             except asyncio.CancelledError:  # the agent ends meanwhile
                 channel.close()
                 raise
@@ -320,8 +322,6 @@ class Nursery:
             if found.spoiled is None and channel.alive:
                 self._replace(channel)
                 self._tending = asyncio.create_task(_known(found))
-                self._learned = self._learned.proving(found.known, found.failed)
-                self._keep()
                 return
             channel.close()
             if found.hidden:
@@ -329,6 +329,15 @@ class Nursery:
             if found.spoiled is None or found.hidden:
                 return
             self._exclude(*found.spoiled, found.origin)
+
+    async def _proving(self, channel: Channel) -> Readiness:
+        """Wait for a server, and remember how far it came: the next run begins there."""
+        while not channel.ready.done():
+            await asyncio.wait({channel.ready}, timeout=_KEEP_SECONDS)
+            if channel.proven - self._learned.proven:
+                self._learned = self._learned.proving(channel.proven)
+                self._keep()
+        return await _readiness(channel)
 
     def _replace(self, channel: Channel | None) -> None:
         if self._channel is not None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -398,6 +399,15 @@ async def learned(directory: Path, script: str, environment: dict[str, str]) -> 
     return [*told, *(name for name in found.modules if name.startswith("library"))]
 
 
+#: What the probe sees as one.
+TAKES_A_STEP = (
+    "import time, torch\n"
+    "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
+    "time.sleep(600)\n"
+)
+
+
 def proven(directory: Path) -> list[str]:
     """Modules that are known to leave no trace; empty until somebody tried them."""
     verdicts = (directory / "cache").rglob("libraries-*.json")
@@ -611,6 +621,28 @@ def test_nobody_waits_for_a_library_that_has_not_proved_itself(tmp_path: Path) -
     unproven, known = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
     assert unproven == ([], [])
     assert known == ([], ["library_a"])
+
+
+def test_what_was_proven_before_an_agent_was_killed_is_known(tmp_path: Path) -> None:
+    a_library(tmp_path, "library_a", "import time\ntime.sleep(0.6)")
+    environment = a_library(
+        tmp_path, "library_b", "import os, time\nif 'RANK' not in os.environ: time.sleep(600)"
+    )
+    (tmp_path / "train.py").write_text("import library_a, library_b\n" + TAKES_A_STEP)
+    run = subprocess.Popen(
+        [str(Path(sys.executable).with_name("brain-run")), "train.py"],
+        cwd=tmp_path,
+        env=environment | {"HOME": str(tmp_path)},
+    )
+    try:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while "library_a" not in proven(tmp_path):
+            assert run.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        run.kill()
+        run.wait()
 
 
 def test_nobody_waits_for_more_than_one_library_that_is_unsafe_by_now(tmp_path: Path) -> None:
