@@ -94,6 +94,8 @@ _CAUSED = re.compile(r"^The above exception was the direct cause of .*:$", re.MU
 _CONTEXT = re.compile(r"^During handling of the above exception, another .*:$", re.MULTILINE)
 #: A file system that has less is full: what is left of it is too little for a tensor.
 FULL_BYTES = 1 << 20
+#: What writes beside the file and removes that at a failure leaves as much room as there was.
+_FULL = re.compile(r"No space left on device|\[Errno 28\]|\(os error 28\)")
 _INSTALLED = re.compile(r"-packages/|/lib/python|/launcher/inject/|/collectors/probe/")
 _NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
 _WORDS_CHARACTERS = 300
@@ -144,7 +146,7 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
     if hard is not None:
         kind, told = hard
         return Cause(kind=kind, words=words, place=place, evidence=(*evidence, told))
-    if signs.saving and signs.free_bytes is not None and signs.free_bytes < FULL_BYTES:
+    if signs.saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
         return Cause(
             kind=FailureKind.STORAGE,
             words=f"no space left to save {signs.saving}",
@@ -245,6 +247,11 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
         value = f"{ended} ended for want of memory in {where} since its start"
         return FailureKind.MEMORY, Evidence(label="the kernel's count", value=value)
     return None
+
+
+def _too_little(free_bytes: int, words: str) -> bool:
+    """Whether a save that failed found the disk full."""
+    return free_bytes < FULL_BYTES or bool(_FULL.search(words))
 
 
 def _limited(kind: FailureKind, signs: Signs) -> str:

@@ -4,6 +4,7 @@ A full disk comes out of torch as a position that was not expected, and a limit 
 a want of memory; only this process can tell, and only now.
 """
 
+import errno
 import io
 import os
 import sys
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable
 
+#: What the kernel says of a full disk, in any language.
+FULL = "No space left on device"
 #: More of a traceback is not noted.
 CHARACTERS = 16384
 
@@ -37,39 +40,78 @@ def around(
 
 
 def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
-    """(path, bytes free there) of the file that was being written, where an ``OSError`` does not
-    name it: a full disk is told by ``write``, which knows no path. None where no frame has one."""
+    """(path, bytes free there) of the file that was being written, where no ``OSError`` names it:
+    a full disk is told by ``write``, which knows no path. A copy that found no room names both of
+    its files, and a library in another language tells nothing but words. None where no frame has
+    a path."""
     chain = []  # type: list[BaseException]
     while error is not None and error not in chain:
         chain.append(error)
         error = error.__cause__ or error.__context__
     for one in chain:
-        if type(one) is not OSError or one.filename is not None:
-            continue
-        traces, trace = [], one.__traceback__
-        while trace is not None:
-            traces.append(trace)
-            trace = trace.tb_next
-        for trace in reversed(traces):
-            for value in list(trace.tb_frame.f_locals.values()):
-                path = written_by(value)
-                if path:
-                    found = os.statvfs(path)
-                    return path, found.f_bavail * found.f_frsize
+        path = copied_to(one)
+        if not path and type(one) is OSError and one.filename is None:
+            path = in_frames(one, written_by)
+        if not path and not isinstance(one, OSError) and FULL in str(one):
+            path = in_frames(one, meant_by)
+        if path:
+            return path, free_at(path)
     return None
 
 
-def written_by(value: "Any") -> str:
+def copied_to(error: BaseException) -> str:
+    """Absolute path of a copy that found no room, of ``shutil``; empty where it was none."""
+    if not isinstance(error, OSError):
+        return ""
+    if error.errno == errno.ENOSPC and isinstance(error.filename2, str):
+        return os.path.abspath(error.filename2)
+    # ``shutil.Error`` of a tree: (from, to, words) of each file.
+    told = error.args[0] if type(error).__name__ == "Error" and error.args else ()
+    for each in told if isinstance(told, list) else ():
+        if isinstance(each, tuple) and len(each) == 3 and FULL in str(each[2]):
+            return os.path.abspath(str(each[1]))
+    return ""
+
+
+def in_frames(error: BaseException, path_of: "Callable[[str, Any], str]") -> str:
+    """The first path that ``path_of`` a name and its value finds, innermost frame first."""
+    traces, trace = [], error.__traceback__
+    while trace is not None:
+        traces.append(trace)
+        trace = trace.tb_next
+    for trace in reversed(traces):
+        for name, value in list(trace.tb_frame.f_locals.items()):
+            path = path_of(name, value)
+            if path:
+                return path
+    return ""
+
+
+def free_at(path: str) -> int:
+    """Bytes free on the file system that a file is on, or was to be."""
+    found = os.statvfs(path if os.path.exists(path) else os.path.dirname(os.path.abspath(path)))
+    return found.f_bavail * found.f_frsize
+
+
+def meant_by(name: str, value: "Any") -> str:
+    """Absolute path that a variable names a file by, in a directory that there is."""
+    if name not in ("filename", "path", "file", "f") or not isinstance(value, (str, os.PathLike)):
+        return ""
+    path = os.path.abspath(os.fsdecode(value))
+    return path if os.path.isdir(os.path.dirname(path)) else ""
+
+
+def written_by(name: str, value: "Any") -> str:
     """Absolute path of a file that is open for writing, or was; empty where it is no such file."""
     if not isinstance(value, io.IOBase):
         return ""
     try:
-        name, mode = getattr(value, "name", None), getattr(value, "mode", "")
+        path, mode = getattr(value, "name", None), getattr(value, "mode", "")
     except ValueError:  # its buffer was detached
         return ""
-    if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) & set("wax+"):
+    if not isinstance(path, str) or not isinstance(mode, str) or not set(mode) & set("wax+"):
         return ""
-    return os.path.abspath(name) if os.path.exists(name) else ""
+    return os.path.abspath(path) if os.path.exists(path) else ""
 
 
 def without_us(error: BaseException, probe: "str | None", traceback: "Any") -> str:

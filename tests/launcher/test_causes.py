@@ -37,6 +37,22 @@ DISTRIBUTED = """
 import sys, torch, torch.distributed.checkpoint as dcp
 dcp.save({"weights": torch.ones(1 << 20)}, checkpoint_id=sys.argv[1], no_dist=True)
 """
+COPIES = """
+import shutil, sys
+with open("state", "wb") as file: file.write(bytes(1 << 22))
+shutil.copy("state", sys.argv[1])
+"""
+COPIES_TREE = """
+import os, shutil, sys
+os.mkdir("states")
+with open("states/first", "wb") as file: file.write(bytes(1 << 22))
+shutil.copytree("states", sys.argv[1])
+"""
+SAFETENSORS = """
+import sys, torch
+from safetensors.torch import save_file
+save_file({"weights": torch.ones(1 << 20)}, sys.argv[1])
+"""
 LIMITED_FILES = """
 import resource, torch
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
@@ -103,14 +119,25 @@ def test_the_origin_of_a_chained_exception_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "line"), [(SAVES, 3), (PICKLES, 4), (DISTRIBUTED, 3)], ids=["torch", "file", "dcp"]
+    ("script", "line", "part"),
+    [
+        (SAVES, 3, ""),
+        (PICKLES, 4, ""),
+        (DISTRIBUTED, 3, ""),
+        (COPIES, 4, ""),
+        (COPIES_TREE, 5, "first"),
+        (SAFETENSORS, 4, ""),
+    ],
+    ids=["torch", "file", "dcp", "copy", "tree", "safetensors"],
 )
 def test_a_save_on_a_full_disk_names_the_path_and_the_line_of_the_script(
-    script: str, line: int, tmp_path: Path, small_disk: Path
+    script: str, line: int, part: str, tmp_path: Path, small_disk: Path
 ) -> None:
+    if script is SAFETENSORS:
+        pytest.importorskip("safetensors")
     path = small_disk / "model.pt"
     said = last_line(tmp_path, script, str(path))
-    assert f"no space left to save {path} (train.py:{line})" in said
+    assert f"no space left to save {path / part} (train.py:{line})" in said
     assert "the disk is full" in said
 
 
