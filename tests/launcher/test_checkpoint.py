@@ -215,11 +215,12 @@ def plainly(lines: str, directory: Path, environment: dict[str, str] | None = No
     """What a process without an agent prints."""
     from tests.launcher.remembering import TOLD
 
-    return subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", TOLD + lines],
         cwd=directory,
         env=dict(os.environ, TOLD="{}", **(environment or {})),
         capture_output=True,
         text=True,
-        check=True,
-    ).stdout.strip()
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
