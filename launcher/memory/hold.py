@@ -192,9 +192,10 @@ class Hold:
         while True:
             began = await self._listen()
             code = await asyncio.to_thread(self._keeper.wait)
-            if self._closing and code == 0:
-                return
+            # Its code alone says nothing: it is done when it has given the memory back.
             if code == 0 and not self.root.is_dir():
+                if self._closing:
+                    return
                 self._say(f"{self.root} was removed; checkpoints are saved as always")
                 return
             at_once = began is None or time.monotonic() - began < _AT_ONCE_SECONDS

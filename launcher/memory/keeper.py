@@ -156,7 +156,10 @@ class Keeper:
             return True
         for name in os.listdir(self.root):
             if name.startswith("worker-"):
-                with open(os.path.join(self.root, name)) as file:
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    open(os.path.join(self.root, name)) as file,
+                ):
                     if alive(int(name.split("-")[1]), file.read()):
                         return False
         return True
@@ -232,8 +235,12 @@ def main(root: str) -> None:
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     _step_back()
-    with contextlib.suppress(FileNotFoundError):  # another one has finished it
+    try:
         Keeper(root).run()
+    except FileNotFoundError:
+        if os.path.isdir(root):
+            raise
+        # Another one has finished it.
 
 
 if __name__ == "__main__":

@@ -77,10 +77,20 @@ def publish(steps: Path, key: Key, writing: Path, part: Part) -> None:
 def found(steps: Path) -> tuple[Part, ...]:
     """All parts that are in memory here, the oldest first."""
     parts: list[Part] = []
-    for path in steps.glob("*/part-*"):
-        with contextlib.suppress(OSError, ValueError, TypeError):  # pruned at this moment
-            parts.append(part_of(path.read_bytes()))
+    for step in _entries(steps):
+        for path in _entries(step):
+            if path.name.startswith("part-"):
+                with contextlib.suppress(OSError, ValueError, TypeError):
+                    parts.append(part_of(path.read_bytes()))
     return tuple(sorted(parts, key=lambda part: (part.key, part.rank)))
+
+
+def _entries(directory: Path) -> list[Path]:
+    """What a directory has; nothing where it is none, or was pruned at this moment."""
+    try:
+        return list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def part_of(told: bytes) -> Part:

@@ -211,6 +211,26 @@ def test_the_buddy_is_on_another_host_where_there_is_one() -> None:
     assert buddy_of(members[:1], 10) is None
 
 
+#: Makes and prunes a step without end.
+PRUNES = """
+import os, shutil, sys
+while True:
+    os.mkdir(sys.argv[1])
+    open(sys.argv[1] + "/part-0", "w").close()
+    shutil.rmtree(sys.argv[1])
+"""
+
+
+def test_parts_that_are_pruned_while_others_are_looked_for_are_none(tmp_path: Path) -> None:
+    pruning = subprocess.Popen([sys.executable, "-c", PRUNES, str(tmp_path / "step")])
+    try:
+        assert {parts.found(tmp_path) for _ in range(5000)} == {()}
+        assert pruning.poll() is None
+    finally:
+        pruning.kill()
+        pruning.wait()
+
+
 def plainly(lines: str, directory: Path, environment: dict[str, str] | None = None) -> str:
     """What a process without an agent prints."""
     from tests.launcher.remembering import TOLD

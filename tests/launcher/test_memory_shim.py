@@ -312,6 +312,29 @@ def test_an_agent_leaves_though_its_keeper_fails_again_and_again(tmp_path: Path)
     assert "the next start tries again" in asyncio.run(story())[-1]
 
 
+def test_a_keeper_that_misses_a_file_as_the_agent_leaves_is_followed_by_another(
+    tmp_path: Path,
+) -> None:
+    async def story() -> str:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            steps = held.hold.root / "steps"
+            steps.rmdir()  # as if it went while the keeper looks
+            go_on()
+            coming = asyncio.create_task(back(steps, held.said))
+        await soon(coming)
+        return held.said[0]
+
+    async def back(steps: Path, said: list[str]) -> None:
+        while not said:
+            await asyncio.sleep(0.01)
+        steps.mkdir()
+
+    assert "another follows" in asyncio.run(story())
+    assert not (tmp_path / "model.pt").is_symlink()
+
+
 #: Ends the process at the first audit event with that in its arguments.
 DIES = """
 def hook(event, args):
