@@ -24,6 +24,9 @@ CANARY = b"BRAIN_IMPORTED_AHEAD"
 
 #: It makes a key, which ``generators.py`` renews.
 _DRAWS = "multiprocessing.process"
+#: It names a semaphore that it removes at once, to see whether there are any; the sequence that it
+#: keeps begins anew in each process (``tempfile._RandomNameSequence.rng``).
+_TRIES = "joblib._multiprocessing_helpers"
 #: Bits that numpy draws for a seed, by C code: ``generators.py`` looks at what is made of it.
 _SEED_BITS = 128
 
@@ -132,8 +135,9 @@ class Traces:
 
         def noting(names: "Any") -> str:
             # The directory of temporary files is tried with one; a semaphore is shared memory.
-            caller = sys._getframe(1).f_code.co_name
-            self._names += caller not in ("_get_default_tempdir", "_make_name")
+            caller = sys._getframe(1)
+            harmless = caller.f_code.co_name in ("_get_default_tempdir", "_make_name")
+            self._names += not harmless and caller.f_globals.get("__name__") != _TRIES
             name: str = following(names)
             return name
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -462,6 +463,8 @@ STEP = (
         ("import random, tempfile\nhere, own = tempfile.gettempdir(), random.Random()",
          ["library"]),
         ("import multiprocessing\nlock = multiprocessing.Lock()\ndel lock", ["library"]),
+        pytest.param("import joblib\nnames = joblib._multiprocessing_helpers._rand", ["library"],
+                     marks=pytest.mark.skipif(find_spec("joblib") is None, reason="no joblib")),
         ("import tempfile\nown = tempfile.mkdtemp()",
          ["library is not imported ahead: it makes names of temporary files as it is imported"]),
         ("import os\nsettings = {k.lower(): v for k, v in os.environ.items()}",
@@ -484,6 +487,21 @@ def test_what_a_script_imports_is_imported_ahead_the_next_time_if_that_is_safe(
         asyncio.run(asyncio.wait_for(learned(tmp_path, script, environment), _PATIENCE_SECONDS))
         == then
     )
+
+
+def test_names_of_joblib_are_new_in_each_worker(tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    environment = a_library(
+        tmp_path, "library", "import joblib\nnames = joblib._multiprocessing_helpers._rand"
+    )
+    script = "import library\n"
+    told = learned(tmp_path, script + STEP, environment)
+    assert asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS)) == ["library"]
+    (tmp_path / "output.log").unlink()
+    says = script + "print(next(library.names))"
+    asyncio.run(run_to_end(a_script(tmp_path, says, environment=environment), 2))
+    first, second = (printed(tmp_path, rank).split()[-1] for rank in range(2))
+    assert first != second
 
 
 def test_a_generator_of_a_library_is_new_in_each_worker_unless_it_was_seeded(
