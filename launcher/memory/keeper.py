@@ -48,6 +48,9 @@ class Keeper:
         self.storing, self.behind = Storing(Path(root)), False
         #: Numbers that the agent sent, and that were answered.
         self.asked = self.answered = 0
+        # Without it no keeper would ever finish what was left here.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.join(root, "steps"))
         self.bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.bell.setblocking(False)
         bell = os.path.join(root, "bell")

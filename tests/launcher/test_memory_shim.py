@@ -317,22 +317,40 @@ def test_a_keeper_that_misses_a_file_as_the_agent_leaves_is_followed_by_another(
 ) -> None:
     async def story() -> str:
         async with holding(tmp_path) as held:
+            while not (held.hold.root / "bell").exists():
+                await asyncio.sleep(0.01)
             go_on = stop_keeper(held.hold)
             await held.run(SAVE, tmp_path)
-            steps = held.hold.root / "steps"
-            steps.rmdir()  # as if it went while the keeper looks
+            (held.hold.root / "steps").rmdir()  # as if it went while the keeper looks
             go_on()
-            coming = asyncio.create_task(back(steps, held.said))
-        await soon(coming)
         return held.said[0]
-
-    async def back(steps: Path, said: list[str]) -> None:
-        while not said:
-            await asyncio.sleep(0.01)
-        steps.mkdir()
 
     assert "another follows" in asyncio.run(story())
     assert not (tmp_path / "model.pt").is_symlink()
+
+
+def test_what_an_agent_left_incomplete_is_finished_and_removed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        async with holding(tmp_path) as held:
+            go_on = stop_keeper(held.hold)
+            await held.run(SAVE, tmp_path)
+            shutil.copytree(held.hold.root, left := free_root(f"left{os.getpid()}", 0), ignore=part)
+            (left / "lock").touch()
+            go_on()
+        async with holding(tmp_path):
+            await soon(gone(left))
+
+    async def gone(left: Path) -> None:
+        while left.exists():
+            await asyncio.sleep(0.01)
+
+    def part(_: str, names: list[str]) -> set[str]:
+        return {"bell", "steps"} & set(names)
+
+    asyncio.run(story())
+    assert "Traceback" not in capfd.readouterr().err
 
 
 #: Ends the process at the first audit event with that in its arguments.
