@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,12 +20,55 @@ from brain.types.world import Cause
 from launcher.following.seats import EndpointSeat, LocalSeat
 from launcher.membership import decide, may_form, quorum_at
 from launcher.replica import Coordinating, JobPlace, read, started_ticks
+from launcher.worlds.heartbeats import Heartbeats
 from launcher.worlds.sight import Form, Stop, Take, Wait
+from launcher.worlds.standing import Standing
+from launcher.worlds.watch import Watch
 from launcher.worlds.witness_seen import WitnessSeen
 from tests.disks import full_disk
+from tests.launcher.building import a_world
 from tests.launcher.sights import ended, members, sight, world
 
 NOW = 1000.0
+
+
+# --- leases ---
+
+
+def a_lease(*, now: float, heard: float, holds: bool = True, lost: int = 0) -> float:
+    """Seconds that the workers of a world of two may live on, whose coordinator took over at 10 and
+    gives leases of 3 s; its agents have ``heard`` its word of that time."""
+
+    class Agents(list[SimpleNamespace]):
+        def __init__(self) -> None:
+            super().__init__(SimpleNamespace(replica=r, confirmed_at=heard) for r in (10, 11))
+            self.lost = lost
+
+    it = SimpleNamespace(
+        clock=lambda: now,
+        terms=SimpleNamespace(lease_seconds=3.0, address="here:1"),
+        peers=Agents(),
+        behind={},
+        gone=set(),
+        recovered_at=10.0,
+    )
+    document = replace(a_world(1, 1), coordinator="there:1", holds=True)
+    heartbeats = Heartbeats(cast(Standing, it), lambda: holds)
+    return heartbeats._lease(cast(Watch, SimpleNamespace(document=document)), now)
+
+
+def test_who_takes_over_gives_leases_while_the_old_ones_last() -> None:
+    assert a_lease(now=12.0, heard=11.5, holds=False) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    "missing", [{"heard": 12.9}, {"holds": False}, {"lost": 1}], ids=["word", "seat", "agent"]
+)
+def test_who_took_over_before_a_pause_renews_with_proof_only(missing: dict[str, Any]) -> None:
+    proved: dict[str, Any] = {"now": 20.0, "heard": 19.5}
+
+    assert a_lease(**proved) == pytest.approx(2.5)
+    assert a_lease(**proved | missing) == 0.0
 
 
 # --- partitions --------------------------------------------------------------------------------
