@@ -96,6 +96,7 @@ class Server:
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
         self.traces: "Any" = None
+        self.unsafe: "Any" = None
         self.stages: "Any" = None
         self.printed: "Any" = None
         #: Modules in the script's own directory, and those of them that something stands for here.
@@ -287,7 +288,7 @@ class Server:
         else:
             self.loaded.append(module)
         self.stages.imported(module)
-        why = unsafe()
+        why = self.unsafe()
         if module.split(".")[0] == "torch":  # known to be the same for all ranks
             self.generators.accept()
             self.traces.accept()
@@ -309,6 +310,7 @@ class Server:
         self.generators = load("generators").Generators()
         self.printed = traces.Printed()
         self.traces, self.stages = traces.Traces(), load("stages").Stages()
+        self.unsafe = traces.unsafe
 
     def watch_environment(self, traces: "ModuleType", of_ranks: "frozenset[bytes]") -> None:
         content = os.environ._data  # type: ignore[attr-defined]
@@ -333,47 +335,11 @@ class Server:
             return
 
 
-def unsafe() -> "str | None":
-    """Why a fork of this process would not be what a fresh interpreter is; None where it would."""
-    if threads() > 1:
-        settle()
-    if threads() > 1:
-        return "it starts threads"
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            device = os.readlink("/proc/self/fd/" + fd)
-        except OSError:
-            continue
-        if device.startswith(("/dev/nvidia", "/dev/kfd", "/dev/davinci")):
-            return "it opens " + device
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():
-        return "it initialises CUDA"
-    return None
-
-
 def origin_of(module: str) -> str:
     """The file of the library that a module is in; of torch, of the module itself."""
     name = module if module.split(".")[0] == "torch" else module.split(".")[0]
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "origin", None) or ""
-
-
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-def settle() -> None:
-    """Fork for nothing: OpenBLAS ends its threads before every fork, and starts them again where
-    they are needed."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # later Pythons warn of threads, which is what we look for
-        pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitpid(pid, 0)
 
 
 class Pacer:

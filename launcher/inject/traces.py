@@ -1,10 +1,10 @@
 """Traces that an import leaves in a process, and that all forks of it would share.
 
-``Traces.found`` compares the process before and after an import: descriptors, shared memory,
-processes, temporary files, the environment, the directory, this process's id, and what a script
-may set up before it imports. A library that leaves one is imported by each worker itself.
-``Printed`` keeps what imports print, so that every worker prints it. A guest: standard
-library, CPython 3.8 on.
+``unsafe`` says why a process cannot be forked at all. ``Traces.found`` compares the process before
+and after an import: descriptors, shared memory, processes, temporary files, the environment, the
+directory, this process's id, and what a script may set up before it imports. A library that leaves
+one is imported by each worker itself. ``Printed`` keeps what imports print, so that every worker
+prints it. A guest: standard library, CPython 3.8 on.
 """
 
 import contextlib
@@ -185,6 +185,42 @@ def _renewed(frame: "Any") -> bool:
     if frame.f_code.co_name == "getrandbits" and frame.f_locals.get("k") == _SEED_BITS:
         return True
     return bool(frame.f_globals.get("__name__") == _DRAWS)
+
+
+def unsafe() -> "str | None":
+    """Why a fork of this process would not be what a fresh interpreter is; None where it would."""
+    if threads() > 1:
+        settle()
+    if threads() > 1:
+        return "it starts threads"
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            device = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            continue
+        if device.startswith(("/dev/nvidia", "/dev/kfd", "/dev/davinci")):
+            return "it opens " + device
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        return "it initialises CUDA"
+    return None
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def settle() -> None:
+    """Fork for nothing: OpenBLAS ends its threads before every fork, and starts them again where
+    they are needed."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # later Pythons warn of threads, which is what we look for
+        pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 class Printed:
