@@ -53,19 +53,17 @@ class Terms:
     master_port: int | None = None
     #: Seconds that an agent may be silent.
     lease_seconds: float = 3.0
-    #: Another agent, or a scaler, could go on without these workers: they live by leases. Where
-    #: nobody could, they live on whatever pauses.
+    #: Another agent, or a scaler, could go on without these workers, which live by leases then.
     replaceable: bool = True
-    #: Nobody starts an agent of this job elsewhere unless one of its agents is told to go: neither
-    #: a scaler nor a manager of jobs.
+    #: Neither a scaler nor a manager of jobs starts its agents elsewhere.
     by_hand: bool = False
     grace_seconds: float = GRACE_SECONDS
-    #: A checkpoint was declared; workers cannot be seen stepping.
     #: Name of what is run.
     program: str = ""
+    #: A checkpoint was declared, and where it is, absolute; None: that was not said.
     declared: bool = False
-    #: Where it is, absolute; None: that was not said.
     checkpoint: str | None = None
+    #: Workers cannot be seen stepping.
     blind: bool = False
     rules: Rules = field(default_factory=Rules)
     #: Seconds to go on telling Brain of the end while it is away.
