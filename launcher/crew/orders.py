@@ -154,7 +154,7 @@ class Crew:
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
-            self._standstill.end_stopped(self._workers, self._say)
+            self._standstill.end_stopped(self._workers)
 
     async def look(self, asked: frames.Look) -> frames.Looked:
         """Look at workers that say nothing; training never waits for it."""

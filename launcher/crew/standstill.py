@@ -3,16 +3,21 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from launcher import frames
+from launcher.extras.console import say
 from launcher.processes.leash import Lasting
 from launcher.workers import Workers
 
 #: Leases that a worker is held for before it is ended and its world begins again.
 _HELD_LEASES = 2
-_HELD = "the lease of process {} ran out: it is held until its coordinator renews the lease"
+_HELD = "held: processes {}, whose leases ran out, until it is proved that no other world was begun"
+_NOT_RENEWED = (
+    "process {} was held for {:g} s, and nobody proved that no other world was begun; it is ended, "
+    "and its world begins again from the checkpoint"
+)
 
 
 class Standstill:
@@ -23,19 +28,20 @@ class Standstill:
         #: Those that stand still by themselves, for their lease ran out.
         self._held = Lasting(frames.HEARTBEAT_SECONDS)
 
-    def end_stopped(self, workers: Workers, say: Callable[[str], None]) -> None:
+    def end_stopped(self, workers: Workers) -> None:
         """Give up workers that somebody stopped, when a silent host would be: their peers wait for
-        them. Without leases nobody could go on, and they are waited for."""
+        them. Without leases nobody could go on, and they are waited for. Told by hand, too: else
+        training would stand still, or processes be killed, without a reason."""
         if not (lease := workers.world.lease_seconds):
             return
         workers.resume_held()
         now = time.monotonic()
         held = self._held.seen(workers.held, now)
+        if new := [str(pid) for pid, seconds in held.items() if not seconds]:
+            say(_HELD.format(", ".join(new)))
         for pid, seconds in held.items():
-            if not seconds:
-                say(_HELD.format(pid))
-            elif seconds >= _HELD_LEASES * lease:
-                say(f"nobody renewed the lease of process {pid} that is held; it is ended")
+            if seconds >= _HELD_LEASES * lease:
+                say(_NOT_RENEWED.format(pid, seconds))
                 os.kill(pid, signal.SIGKILL)
         others = held.keys() | {exit.pid for exit in workers.exits}
         running = [pid for pid in workers.pids if pid not in others]

@@ -41,6 +41,7 @@ def job(
     network: bool = False,
     environment: Mapping[str, str] | None = None,
     slack: float = 0.0,
+    debug: bool = True,
 ) -> Iterator[tuple[HandJob, Hosts]]:
     """A job of so many agents on this machine, or of as many hosts with a ``network`` between
     them; there never were two worlds of it."""
@@ -55,6 +56,7 @@ def job(
             nnodes=nnodes or str(agents),
             flags=flags,
             environment=environment or {},
+            debug=debug,
         )
         it.start()
         it.running(*them)
@@ -83,6 +85,18 @@ def same_workers(it: HandJob, before: list[Life]) -> bool:
     )
 
 
+def they_go_on(it: HandJob, them: Hosts, seconds: float) -> None:
+    """Pause everything; the same workers step on, and go on doing so."""
+    stop(them)
+    time.sleep(seconds)
+    before = it.lives()
+    go_on(them)
+
+    eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
+    time.sleep(LEASE)  # nothing was only put off
+    assert same_workers(it, before), it.logs()
+
+
 def steps(it: HandJob, epoch: int) -> dict[int, int]:
     """Step of each rank of a world."""
     return {life.rank: life.step for life in it.lives() if life.epoch == epoch}
@@ -100,14 +114,7 @@ def test_after_a_pause_of_everything_the_same_workers_go_on(
     agents: int, seconds: float, tmp_path: Path
 ) -> None:
     with job(tmp_path, agents) as (it, them):
-        stop(them)
-        time.sleep(seconds)
-        before = it.lives()
-        go_on(them)
-
-        eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
-        time.sleep(LEASE)  # nothing was only put off
-        assert same_workers(it, before), it.logs()
+        they_go_on(it, them, seconds)
 
 
 def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path) -> None:
@@ -160,15 +167,10 @@ def test_a_paused_half_never_steps_beside_the_world_that_went_on_without_it(
 def test_after_a_pause_of_all_hosts_the_same_workers_go_on(
     count: int, seconds: float, tmp_path: Path
 ) -> None:
-    with job(tmp_path, count, network=True) as (it, them):
-        stop(them)
-        time.sleep(seconds)
-        before = it.lives()
-        go_on(them)
-
-        eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
-        time.sleep(LEASE)  # nothing was only put off
-        assert same_workers(it, before), it.logs()
+    with job(tmp_path, count, network=True, debug=False) as (it, them):
+        they_go_on(it, them, seconds)
+        for host in them:
+            assert "brain: held: processes " in it.agent(host).text()
 
 
 @needs_network
