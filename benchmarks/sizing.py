@@ -24,7 +24,8 @@ from benchmarks.doublings import Table, tables
 from brain.models.fitting import Point
 from brain.models.job import fit
 from brain.models.terms import Terms
-from brain.optimizer.policies import Efficient, NotBack, NotInVain, WorthARestart
+from brain.optimizer.narrowing import not_back, not_in_vain
+from brain.optimizer.policies import Efficient, Narrowed, WorthARestart
 from brain.optimizer.situation import Choice, Policy, Situation, chance
 from brain.optimizer.worth import EXPONENT, credit
 from brain.settings import Settings
@@ -79,10 +80,10 @@ def likely(situation: Situation, size: int) -> str | None:
 
 
 RULES: Mapping[str, Policy] = {
-    "the rule": WorthARestart(NotInVain(NotBack(Efficient()))),
-    "with way back": WorthARestart(NotInVain(Efficient())),
-    "and likely": WorthARestart(NotInVain(NotBack(Without(Efficient(), likely)))),
-    "and floor": WorthARestart(NotInVain(NotBack(Without(Efficient(), floor)))),
+    "the rule": WorthARestart(Narrowed(Efficient(), by=(not_in_vain, not_back))),
+    "with way back": WorthARestart(Narrowed(Efficient(), by=(not_in_vain,))),
+    "and likely": WorthARestart(Narrowed(Without(Efficient(), likely), by=(not_in_vain, not_back))),
+    "and floor": WorthARestart(Narrowed(Without(Efficient(), floor), by=(not_in_vain, not_back))),
 }
 
 

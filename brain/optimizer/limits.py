@@ -2,67 +2,73 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from brain.optimizer.situation import Choice, Policy, Situation, deviation
+from brain.optimizer.situation import Situation, deviation
 from brain.typeset import duration
 
 #: 80 % quantile of the standard normal: as sure as a deadline must be kept.
 _Z80 = 0.84
 
 
-@dataclass(frozen=True, slots=True)
-class WithinLimits:
+def within_limits(situation: Situation) -> Situation:
     """Only sizes that keep the owner's deadline and budget, as far as any does.
 
     Cost is what the rest of the work takes at the size, a restart included. Where the present size
     breaks a limit that another keeps, that one is taken whatever the restart costs.
     """
+    if situation.limits is None:
+        return situation
+    broken = {size: _broken(situation, size) for size in _known(situation)}
+    if all(broken.values()):
+        return _least_bad(situation, list(broken))
+    narrowed = situation.without_each(_broken)
+    return replace(narrowed, untenable=broken.get(situation.replicas))
 
-    base: Policy
 
-    def choose(self, situation: Situation) -> Choice:
-        if situation.limits is None:
-            return self.base.choose(situation)
-        broken = {size: self.broken(situation, size) for size in self._known(situation)}
-        keeping = [size for size, why in broken.items() if why is None]
-        if not keeping:
-            return self.base.choose(self._least_bad(situation, list(broken)))
-        situation = situation.without_each(self.broken)
-        return self.base.choose(replace(situation, untenable=broken.get(situation.replicas)))
+def within_limits_beside_others(situation: Situation) -> Situation:
+    """The same in a pool, where a deadline that no size keeps takes nothing from others."""
+    limits = situation.limits
+    timed = limits is not None and limits.deadline_seconds is not None
+    if timed and all(_broken(situation, size) for size in _known(situation)):
+        return situation
+    return within_limits(situation)
 
-    def broken(self, situation: Situation, size: int) -> str | None:
-        """Which limit a size breaks, and by how much; None where it keeps both."""
-        limits, predicted = situation.limits, situation.predict(size)
-        assert limits is not None, "asked only where there are limits"
-        change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
-        expected = limits.work_seconds * situation.rate / predicted.examples_per_second
-        late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
-        if limits.deadline_seconds is not None and late > limits.deadline_seconds:
-            left = duration(max(0.0, limits.deadline_seconds))
-            return f"{duration(late)} to go at 80 %, the deadline is in {left}"
-        needs = size * (expected + change_seconds)
-        if limits.replica_seconds is not None and needs > limits.replica_seconds:
-            left = duration(max(0.0, limits.replica_seconds))
-            return f"{duration(needs)} of replicas to go, the budget has {left}"
-        return None
 
-    def _known(self, situation: Situation) -> list[int]:
-        sizes = {situation.replicas, *situation.sizes}
-        return [size for size in sorted(sizes) if situation.gain(size) is not None]
+def _broken(situation: Situation, size: int) -> str | None:
+    """Which limit a size breaks, and by how much; None where it keeps both."""
+    limits, predicted = situation.limits, situation.predict(size)
+    assert limits is not None, "asked only where there are limits"
+    change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
+    expected = limits.work_seconds * situation.rate / predicted.examples_per_second
+    late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
+    if limits.deadline_seconds is not None and late > limits.deadline_seconds:
+        left = duration(max(0.0, limits.deadline_seconds))
+        return f"{duration(late)} to go at 80 %, the deadline is in {left}"
+    needs = size * (expected + change_seconds)
+    if limits.replica_seconds is not None and needs > limits.replica_seconds:
+        left = duration(max(0.0, limits.replica_seconds))
+        return f"{duration(needs)} of replicas to go, the budget has {left}"
+    return None
 
-    def _least_bad(self, situation: Situation, sizes: Sequence[int]) -> Situation:
-        """Where no size keeps the limits: the fastest for a deadline, for a budget the cheapest."""
-        assert situation.limits is not None, "asked only where there are limits"
 
-        def rate(size: int) -> float:
-            return situation.predict(size).examples_per_second
+def _known(situation: Situation) -> list[int]:
+    sizes = {situation.replicas, *situation.sizes}
+    return [size for size in sorted(sizes) if situation.gain(size) is not None]
 
-        if situation.limits.deadline_seconds is not None:
-            best = max(sizes, key=rate)
-        else:
-            best = min(sizes, key=lambda size: size / rate(size))
-        why = self.broken(situation, situation.replicas)
-        others = [size for size in situation.sizes if size != best]
-        narrowed = situation.without(others, "no size keeps the limits, this one least")
-        return replace(narrowed, untenable=why if best != situation.replicas else None)
+
+def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
+    """Where no size keeps the limits: the fastest for a deadline, for a budget the cheapest."""
+    assert situation.limits is not None, "asked only where there are limits"
+
+    def rate(size: int) -> float:
+        return situation.predict(size).examples_per_second
+
+    if situation.limits.deadline_seconds is not None:
+        best = max(sizes, key=rate)
+    else:
+        best = min(sizes, key=lambda size: size / rate(size))
+    why = _broken(situation, situation.replicas)
+    others = [size for size in situation.sizes if size != best]
+    narrowed = situation.without(others, "no size keeps the limits, this one least")
+    return replace(narrowed, untenable=why if best != situation.replicas else None)

@@ -11,17 +11,13 @@ from dataclasses import dataclass, replace
 
 from brain.errors import Undetermined
 from brain.optimizer import guards
-from brain.optimizer.limits import WithinLimits
+from brain.optimizer.narrowing import ALONE, Narrowing, narrowed
 from brain.optimizer.situation import Choice, Policy, Situation
 from brain.optimizer.worth import EXPONENT, credit, free_trial, score, worth
 from brain.typeset import change, count, duration, percent, quantity, ratio
 
 #: Utility that a change must win, however cheap it is.
 _LEAST_ADVANTAGE = 0.03
-#: Gain for which a size is taken again that was left within the hour.
-_BACK = 0.15
-#: Wait for data from which on more replicas are no remedy: where the CPUs are busy, and anyway.
-_HUNGRY, _STARVING, _BUSY = 0.1, 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class Efficient:
         share = predicted.examples_per_second / situation.rate
         if situation.untenable:
             code = "keeps-limits"
-            reason = f"{situation.untenable}; {best} replicas keep it at {rate}"
+            reason = f"{situation.untenable}; {count(best, 'replica')} would keep it, at {rate}"
         elif best < situation.replicas:
             code = "saves-replicas"
             reason = (
@@ -104,81 +100,14 @@ class Efficient:
 
 
 @dataclass(frozen=True, slots=True)
-class WithinBounds:
-    """Only sizes that fit the pool; the job's bounds and unit made the list."""
+class Narrowed:
+    """Asks its base about the sizes that nothing speaks against."""
 
     base: Policy
+    by: Sequence[Narrowing]
 
     def choose(self, situation: Situation) -> Choice:
-        why = f"{count(situation.room, 'replica')} fit the pool now"
-        too_large = [size for size in situation.sizes if size > situation.room]
-        return self.base.choose(situation.without(too_large, why))
-
-
-@dataclass(frozen=True, slots=True)
-class Fed:
-    """No larger size while workers wait for data: more of them would wait for it, too."""
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
-        if waits < _STARVING and not (waits > _HUNGRY and busy > _BUSY):
-            return self.base.choose(situation)
-        larger = [size for size in situation.sizes if size > situation.replicas]
-        why = f"workers wait for data {percent(waits)} of each step; that comes first"
-        return self.base.choose(situation.without(larger, why))
-
-
-@dataclass(frozen=True, slots=True)
-class FitsDevices:
-    """No smaller size at which the batch of a worker would not surely fit its device."""
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        return self.base.choose(situation.without_each(Situation.overflows))
-
-
-@dataclass(frozen=True, slots=True)
-class NotInVain:
-    """Not a size that fell short lately."""
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        why = "it fell short of its promise within the last 6 h"
-        return self.base.choose(situation.without(situation.disappointed, why))
-
-
-@dataclass(frozen=True, slots=True)
-class UpOnly:
-    """Only larger sizes on the way up, as long as the last change would else be too recent."""
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        if not guards.climbs(situation):
-            return self.base.choose(situation)
-        smaller = [size for size in situation.sizes if size < situation.replicas]
-        return self.base.choose(situation.without(smaller, "it grew lately"))
-
-
-@dataclass(frozen=True, slots=True)
-class NotBack:
-    """Not back to a size that was left within the hour, but for a gain that noise cannot feign."""
-
-    base: Policy
-
-    def choose(self, situation: Situation) -> Choice:
-        if situation.untenable:
-            return self.base.choose(situation)
-        return self.base.choose(situation.without_each(self._feigned))
-
-    def _feigned(self, situation: Situation, size: int) -> str | None:
-        if size not in situation.left_lately or worth(situation, size) > _BACK:
-            return None
-        return f"it was left within the hour; {change(_BACK)} would bring it back"
+        return self.base.choose(narrowed(situation, self.by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +175,4 @@ class Guarded:
 
 
 #: What Brain does for a job that is a pool of its own.
-SINGLE_JOB: Policy = Guarded(
-    WorthARestart(
-        WithinBounds(FitsDevices(NotInVain(Fed(UpOnly(WithinLimits(NotBack(Efficient())))))))
-    ),
-    by=guards.ALL,
-)
+SINGLE_JOB: Policy = Guarded(WorthARestart(Narrowed(Efficient(), by=ALONE)), by=guards.ALL)

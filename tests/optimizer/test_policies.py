@@ -8,17 +8,9 @@ import pytest
 from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
-from brain.optimizer import recommend
-from brain.optimizer.limits import WithinLimits
-from brain.optimizer.policies import (
-    SINGLE_JOB,
-    Efficient,
-    Fed,
-    NotBack,
-    NotInVain,
-    WithinBounds,
-    WorthARestart,
-)
+from brain.optimizer import narrowing, recommend
+from brain.optimizer.limits import within_limits
+from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
 from brain.optimizer.situation import Limits, Situation
 from brain.optimizer.worth import credit
 from brain.settings import Settings
@@ -121,7 +113,7 @@ def test_an_unmeasured_smaller_size_earns_no_credit():
 def test_what_does_not_fit_the_pool_is_no_candidate():
     full = situation({1: 100.0}, room=1)
 
-    choice = WithinBounds(Efficient()).choose(full)
+    choice = Efficient().choose(narrowing.within_room(full))
 
     assert choice.replicas == 1
     assert dict(choice.why_not)[2] == "1\u202freplica fit the pool now"
@@ -130,7 +122,7 @@ def test_what_does_not_fit_the_pool_is_no_candidate():
 def test_what_fell_short_is_not_tried_again():
     burnt = situation({1: 100.0}, disappointed=frozenset({2}))
 
-    choice = NotInVain(Efficient()).choose(burnt)
+    choice = Efficient().choose(narrowing.not_in_vain(burnt))
 
     assert choice.replicas == 1
     assert "fell short" in dict(choice.why_not)[2]
@@ -154,7 +146,7 @@ def test_a_restart_must_pay(fields: dict[str, Any], said: str):
 def test_a_loader_that_starves_its_workers_is_not_given_more_of_them():
     hungry = situation({1: 100.0}, data_wait_share=0.6)
 
-    choice = Fed(Efficient()).choose(hungry)
+    choice = Efficient().choose(narrowing.fed(hungry))
 
     assert choice.replicas == 1
     assert "wait for data 60" in dict(choice.why_not)[2]
@@ -167,7 +159,7 @@ def test_some_waiting_for_data_counts_where_the_processors_are_busy(
     rates = {1: 100.0, 2: 190.0}
     seen = situation(rates, sizes=(1, 2), data_wait_share=0.2, cpu_share=busy)
 
-    assert Fed(Efficient()).choose(seen).replicas == replicas
+    assert Efficient().choose(narrowing.fed(seen)).replicas == replicas
 
 
 def test_a_smaller_size_that_does_more_for_its_price_is_taken_although_it_is_slower():
@@ -181,8 +173,9 @@ def test_flapping_a_size_that_was_left_within_the_hour_needs_more_than_noise_to_
     seen = situation(rates, at=2, sizes=(1, 2), left_lately=frozenset({1}))
     dear = situation({1: 100.0, 2: 75.0}, at=2, sizes=(1, 2), left_lately=frozenset({1}))
 
-    assert NotBack(Efficient()).choose(replace(seen, left_lately=frozenset())).replicas == 1
-    assert NotBack(Efficient()).choose(dear).replicas == 1
+    long_ago = replace(seen, left_lately=frozenset())
+    assert Efficient().choose(narrowing.not_back(long_ago)).replicas == 1
+    assert Efficient().choose(narrowing.not_back(dear)).replicas == 1
 
 
 def limited(rates: dict[int, float], *, at: int = 1, **limits: Any) -> Situation:
@@ -212,7 +205,7 @@ def test_a_budget_is_kept_by_a_smaller_size():
 def test_a_size_that_would_break_the_budget_is_not_chosen():
     seen = limited({1: 100.0, 2: 160.0, 4: 210.0}, replica_seconds=2.2 * HOUR)
 
-    choice = WithinLimits(Efficient()).choose(seen)
+    choice = Efficient().choose(within_limits(seen))
 
     assert choice.replicas == 1
     assert "the budget has" in dict(choice.why_not)[2]

@@ -1,0 +1,93 @@
+"""Sizes that are out of the question, one reason each: for a job alone, and in a pool.
+
+A narrowing takes a situation and returns it with fewer sizes, and why. The present size always
+stays. Formulas and constants: models.md section 5.
+"""
+
+from collections.abc import Callable, Sequence
+
+from brain.optimizer import guards
+from brain.optimizer.limits import within_limits, within_limits_beside_others
+from brain.optimizer.situation import Situation
+from brain.optimizer.worth import worth
+from brain.typeset import change, count, percent
+
+#: Gain for which a size is taken again that was left within the hour.
+_BACK = 0.15
+#: Wait for data from which on more replicas are no remedy: where the CPUs are busy, and anyway.
+_HUNGRY, _STARVING, _BUSY = 0.1, 0.5, 0.9
+
+Narrowing = Callable[[Situation], Situation]
+
+
+def narrowed(situation: Situation, by: Sequence[Narrowing]) -> Situation:
+    """The situation after each of these, in their order."""
+    for narrow in by:
+        situation = narrow(situation)
+    return situation
+
+
+def within_room(situation: Situation) -> Situation:
+    """Only sizes that fit the pool; the job's bounds and unit made the list."""
+    why = f"{count(situation.room, 'replica')} fit the pool now"
+    return situation.without([size for size in situation.sizes if size > situation.room], why)
+
+
+def fits_devices(situation: Situation) -> Situation:
+    """No smaller size at which the batch of a worker would not surely fit its device."""
+    return situation.without_each(Situation.overflows)
+
+
+def not_in_vain(situation: Situation) -> Situation:
+    """Not a size that fell short lately."""
+    why = "it fell short of its promise within the last 6 h"
+    return situation.without(situation.disappointed, why)
+
+
+def fed(situation: Situation) -> Situation:
+    """No larger size while workers wait for data: more of them would wait for it, too."""
+    waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
+    if waits < _STARVING and not (waits > _HUNGRY and busy > _BUSY):
+        return situation
+    larger = [size for size in situation.sizes if size > situation.replicas]
+    why = f"workers wait for data {percent(waits)} of each step; that comes first"
+    return situation.without(larger, why)
+
+
+def up_only(situation: Situation) -> Situation:
+    """Only larger sizes on the way up, as long as the last change would else be too recent."""
+    if not guards.climbs(situation):
+        return situation
+    smaller = [size for size in situation.sizes if size < situation.replicas]
+    return situation.without(smaller, "it grew lately")
+
+
+def not_back(situation: Situation) -> Situation:
+    """Not back to a size that was left within the hour, but for a gain that noise cannot feign."""
+    return situation if situation.untenable else situation.without_each(_feigned)
+
+
+def _feigned(situation: Situation, size: int) -> str | None:
+    if size not in situation.left_lately or worth(situation, size) > _BACK:
+        return None
+    return f"it was left within the hour; {change(_BACK)} would bring it back"
+
+
+#: For a job that is a pool of its own.
+ALONE: Sequence[Narrowing] = (
+    within_room,
+    fits_devices,
+    not_in_vain,
+    fed,
+    up_only,
+    within_limits,
+    not_back,
+)
+#: For one that shares its pool: what there is room for, the division knows.
+BESIDE_OTHERS: Sequence[Narrowing] = (
+    fits_devices,
+    not_in_vain,
+    fed,
+    up_only,
+    within_limits_beside_others,
+)
