@@ -35,6 +35,8 @@ def within_room(situation: Situation) -> Situation:
 
 def fits_devices(situation: Situation) -> Situation:
     """No smaller size at which the batch of a worker would not surely fit its device."""
+    if situation.device_examples is None:
+        return situation
     return situation.without_each(Situation.overflows)
 
 
@@ -44,14 +46,25 @@ def not_in_vain(situation: Situation) -> Situation:
     return situation.without(situation.disappointed, why)
 
 
-def fed(situation: Situation) -> Situation:
-    """No larger size while workers wait for data: more of them would wait for it, too."""
+def starves(situation: Situation) -> bool:
+    """Whether workers wait for data so long that more of them are no remedy."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
-    if waits < _STARVING and not (waits > _HUNGRY and busy > _BUSY):
-        return situation
-    larger = [size for size in situation.sizes if size > situation.replicas]
-    why = f"workers wait for data {percent(waits)} of each step; that comes first"
-    return situation.without(larger, why)
+    return waits >= _STARVING or (waits > _HUNGRY and busy > _BUSY)
+
+
+def fed(situation: Situation) -> Situation:
+    """No larger size while workers wait for data: more of them would wait for it, too.
+
+    One that was measured stays: its rate includes the waiting.
+    """
+    return situation.without_each(_unfed) if starves(situation) else situation
+
+
+def _unfed(situation: Situation, size: int) -> str | None:
+    if size < situation.replicas or not situation.predict(size).exploring:
+        return None
+    waits = percent(situation.data_wait_share or 0.0)
+    return f"workers wait for data {waits} of each step; that comes first"
 
 
 def up_only(situation: Situation) -> Situation:

@@ -156,10 +156,15 @@ def test_a_loader_that_starves_its_workers_is_not_given_more_of_them():
 def test_some_waiting_for_data_counts_where_the_processors_are_busy(
     busy: float | None, replicas: int
 ):
-    rates = {1: 100.0, 2: 190.0}
-    seen = situation(rates, sizes=(1, 2), data_wait_share=0.2, cpu_share=busy)
+    seen = situation({1: 100.0}, sizes=(1, 2), data_wait_share=0.2, cpu_share=busy)
 
     assert Efficient().choose(narrowing.fed(seen)).replicas == replicas
+
+
+def test_a_larger_size_that_was_measured_counts_whoever_waits_for_data():
+    hungry = situation({1: 100.0, 2: 190.0}, sizes=(1, 2), data_wait_share=0.6)
+
+    assert Efficient().choose(narrowing.fed(hungry)).replicas == 2
 
 
 def test_a_smaller_size_that_does_more_for_its_price_is_taken_although_it_is_slower():

@@ -199,14 +199,15 @@ class _Carried:
 
     def _sort(self, member: Member, grant: Grant) -> bool:
         """Whether a grant takes something; what only gives is kept until somebody needs it."""
-        gives = grant.outcome is Outcome.SHRINKS and member.flees is None
+        must = bool(member.flees or member.untenable)
+        gives = grant.outcome is Outcome.SHRINKS and not must
         if gives or (grant.outcome is Outcome.STOPS and member.key in self._stoppable):
             made = self._change(member, grant)
             self._given[member.key] = made
             self._claims.offer(member.key, self._freed(made))
             return False
         takes = grant.outcome in (Outcome.STARTS, Outcome.GROWS, Outcome.MOVES)
-        return takes or (grant.outcome is Outcome.SHRINKS and member.flees is not None)
+        return takes or (grant.outcome is Outcome.SHRINKS and must)
 
     def _rank(self, member: Member, grant: Grant) -> tuple[bool, bool, float, str]:
         """Those that start first, plans that nobody applies last, then by worth."""
@@ -244,7 +245,7 @@ class _Carried:
             return (
                 f"it was moved {duration(since)} ago; {duration(MOVED_SECONDS)} lie between moves"
             )
-        gain = _gain(made)
+        gain = None if made.member.untenable else _gain(made)
         if gain is not None and gain < self._settings.minimum_gain:
             least = change(self._settings.minimum_gain)
             return f"{change(gain)} expected, a restart needs {least}"

@@ -11,7 +11,9 @@ from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.optimizer import guards
 from brain.optimizer.guards import Hold
+from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed, starves
 from brain.optimizer.situation import Situation, SlowNode, deviation
+from brain.optimizer.worth import hoped_of_fewer
 from brain.pool.allocator import Curve, Placement
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
@@ -55,6 +57,13 @@ class Member:
     def nodes(self) -> tuple[str, ...]:
         """The node of each replica."""
         return self.current.nodes if self.current else ()
+
+    @property
+    def untenable(self) -> str | None:
+        """The owner's limit that its size breaks and another keeps; None: none, or it is held."""
+        if self.situation is None or self.hold is not None or not self.curves:
+            return None
+        return self.situation.untenable
 
     @property
     def flees(self) -> SlowNode | None:
@@ -144,25 +153,22 @@ def member(
     held = hold is not None and hold.code not in YIELDING
     if held or model is None or current is None:
         return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
-    sizes = _sizes(situation)
+    left = narrowed(situation, BESIDE_OTHERS)
+    sizes = _sizes(left)
     drawn = {
         kind: _curve(situation, model, kind, sizes, rooms, own=kind == kinds[0]) for kind in kinds
     }
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
     if hold is not None or guards.climbs(situation):
-        lower = [
-            size
-            for size in situation.sizes
-            if size <= situation.replicas and not situation.overflows(size)
-        ]
+        lower = [size for size in fits_devices(situation).sizes if size <= situation.replicas]
         own = _curve(situation, model, kinds[0], lower, rooms, own=True)
         yields = {} if own is None else {kinds[0]: own}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
     return Member(
         job=situation.job,
-        situation=situation,
+        situation=left,
         hold=hold,
         current=current,
         curves=curves if hold is None else {},
@@ -174,22 +180,16 @@ def member(
 
 
 def _sizes(situation: Situation) -> list[int]:
-    """Sizes in question: not those that fell short lately, and not hundreds of them.
-
-    One that grew lately gives nothing up yet, but may go on growing.
-    """
-    least = situation.replicas if guards.climbs(situation) else 0
-    allowed = [
-        size
-        for size in situation.sizes
-        if size >= least and size not in situation.disappointed and not situation.overflows(size)
-    ]
+    """Sizes in question, not hundreds of them; the present one unless another is to be taken."""
+    allowed, present = situation.sizes, situation.replicas
     chosen, last = [], 0.0
     for size in allowed:
         if len(allowed) <= _SIZES or size <= 16 or size >= 1.2 * last:
             chosen.append(size)
             last = size
-    return sorted({*chosen, situation.replicas})
+    if situation.untenable:
+        return [size for size in chosen if size != present]
+    return sorted({*chosen, present})
 
 
 def _curve(
@@ -214,10 +214,12 @@ def _curve(
         if isinstance(found, Prediction) and found.low > 0 and math.isfinite(found.high)
     ]
     if known:
+        rates = [found.examples_per_second * model.worth(size) for size, found in known]
+        if own and starves(situation):
+            hoped = [hoped_of_fewer(situation, size) for size, _ in known]
+            rates = [rate * factor for rate, factor in zip(rates, hoped, strict=True)]
         return Curve.of(
-            [size for size, _ in known],
-            [found.examples_per_second * model.worth(size) for size, found in known],
-            [deviation(found) for _, found in known],
+            [size for size, _ in known], rates, [deviation(found) for _, found in known]
         )
     if own:
         return None

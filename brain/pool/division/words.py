@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain.optimizer.explain import recommend
+from brain.optimizer.narrowing import starves
 from brain.optimizer.situation import Choice, Situation
+from brain.optimizer.worth import hoped_of_fewer
 from brain.pool.allocator import Grant, Option, Outcome
 from brain.pool.division.changes import Change, Division
 from brain.pool.division.market import Market
@@ -131,6 +133,9 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
     size = count(grant.replicas, "replica")
     share = made.promised.examples_per_second / situation.rate if made.promised else None
     rate = quantity(made.promised.examples_per_second, situation.unit) if made.promised else "more"
+    if made.member.untenable:
+        reason = f"{made.member.untenable}; {size} would keep it, at {rate}"
+        return Choice(replicas=grant.replicas, code="keeps-limits", reason=reason, next_step="")
     if grant.outcome is Outcome.SHRINKS and made.member.flees is None:
         takers = [
             one.member.job.document.name
@@ -140,7 +145,12 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         verb = "makes" if len(takers) == 1 else "make"
         whom = f"{', '.join(takers)} {verb} more of the rest" if takers else "others wait to start"
         reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
-        return Choice(replicas=grant.replicas, code="makes-room", reason=reason, next_step="")
+        code = "makes-room"
+        if starves(situation) and hoped_of_fewer(situation, grant.replicas) > 1:
+            waits = percent(situation.data_wait_share or 0.0)
+            reason = f"workers wait for data {waits} of each step; {reason}"
+            code = "tried-smaller"
+        return Choice(replicas=grant.replicas, code=code, reason=reason, next_step="")
     slow = made.member.flees
     if slow is not None:
         reason = f"{slow.node} needs {ratio(slow.factor)} of the others' step time for minutes now"
@@ -167,14 +177,17 @@ def _keeps(division: Division, member: Member, grant: Grant, situation: Situatio
     put_off = division.put_off.get(member.key)
     if grant.outcome is Outcome.REFUSED:
         code, why = "refused", grant.because
+    elif member.untenable:
+        code, why = "put-off", f"{member.untenable}; {put_off or 'no size that keeps it has room'}"
     elif put_off and grant.outcome is not Outcome.SHRINKS:
         code, why = "put-off", f"{count(grant.replicas, 'replica')} would be its share; {put_off}"
+    others = tuple((size, "others make more of it") for size in situation.sizes)
     return Choice(
         replicas=situation.replicas,
         code=code,
         reason=f"{now}; {why}",
         next_step=_LOOKS_AGAIN,
-        why_not=tuple((size, "others make more of it") for size in situation.sizes),
+        why_not=(*situation.ruled_out, *others),
     )
 
 

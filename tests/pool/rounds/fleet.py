@@ -49,6 +49,8 @@ class Running:
     id: JobId
     #: Seconds of a step by number of replicas.
     step_seconds: Callable[[int], float]
+    #: Share of a step in which its workers wait for data.
+    waits: float = 0.0
     step: int = 0
     replicas: dict[int, Replica] = field(default_factory=dict)
     made: int = 0
@@ -86,6 +88,7 @@ class Fleet:
         step_seconds: Callable[[int], float],
         *,
         mode: str = "auto",
+        waits: float = 0.0,
         **document: Any,
     ) -> JobId:
         """Queue a job that shares the pool."""
@@ -106,7 +109,7 @@ class Fleet:
                 settings=self.settings,
                 now=self.now,
             )
-        self.jobs[name] = Running(id, step_seconds)
+        self.jobs[name] = Running(id, step_seconds, waits)
         return id
 
     def turn(self) -> cycle.Turn:
@@ -297,6 +300,7 @@ class Fleet:
                 step_seconds=truth * self.slow.get(replica.node, 1.0),
                 step_seconds_mean=truth * self.slow.get(replica.node, 1.0),
                 examples_per_second=64 / size / truth,
+                data_wait_seconds=running.waits * truth,
             )
             for rank, replica in enumerate(running.replicas.values())
         ]
