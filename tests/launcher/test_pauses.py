@@ -228,6 +228,17 @@ def test_a_manager_of_jobs_may_have_started_others_so_that_workers_end(tmp_path:
 
 
 @needs_network
+def test_a_short_cut_costs_no_restart_where_no_host_may_go_on_alone(tmp_path: Path) -> None:
+    with job(tmp_path, 2, network=True) as (it, them):
+        before = it.lives()
+        them.cut([them[0]], [them[1]])
+        time.sleep(LEASE + 0.8)
+        them.heal()
+
+        eventually(lambda: same_workers(it, before), "further steps", 30, it.logs)
+
+
+@needs_network
 def test_a_cut_that_is_healed_about_when_leases_end_makes_no_second_world(tmp_path: Path) -> None:
     with job(tmp_path, 2, nnodes="1:2", network=True) as (it, them):
         for seconds in (LEASE - 0.5, LEASE + 0.5, LEASE + 1.5):
