@@ -103,16 +103,46 @@ def parse_yaml(text: str, path: str) -> Any:
     """What a YAML text says; ``path`` names it in errors.
 
     Raises:
-        BadInput: it is no YAML, holds a date or number that is none, or is nested too deep.
+        BadInput: it is no YAML, holds a date or number that is none, is nested too deep, or has a
+            key twice in one mapping.
     """
     import yaml
 
+    loader = yaml.SafeLoader(text)
     try:
-        return yaml.safe_load(text)
+        node = loader.get_single_node()
+        twice = _twice(node, set())
+        if twice is not None:
+            key, line = twice
+            raise BadInput(
+                f"{path} says {key} twice, again in line {line}; keep the one that is meant",
+                field=key,
+            )
+        return None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as bad:
         raise BadInput(f"{path} is no YAML: {bad}") from bad
     except RecursionError as deep:
         raise BadInput(f"{path} is nested too deep to be read; write it flatter") from deep
+    finally:
+        loader.dispose()
+
+
+def _twice(node: Any, seen: set[int]) -> tuple[str, int] | None:
+    """The first key that its mapping has before, and its line; aliases are looked at once."""
+    if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+        return None
+    seen.add(id(node))
+    keys: set[tuple[str, str]] = set()
+    for each in node.value:
+        key, value = each if isinstance(each, tuple) else (None, each)
+        if key is not None and isinstance(key.value, str) and not key.tag.endswith(":merge"):
+            if (key.tag, key.value) in keys:
+                return key.value, key.start_mark.line + 1
+            keys.add((key.tag, key.value))
+        found = _twice(value, seen)
+        if found is not None:
+            return found
+    return None
 
 
 def document_of(

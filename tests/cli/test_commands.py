@@ -92,6 +92,20 @@ def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str
         read_document(str(path))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: one\nsteps: 3\nname: two", "says name twice, again in line 3"),
+        ("replicas: {min: 1, max: 2, min: 2}", "says min twice, again in line 1"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(errors.BadInput, match=says):
+        read_document(str(path))
+
+
 def test_a_document_in_the_place_of_a_command_is_no_job():
     done = CliRunner().invoke(cli, ["submit", "job.yaml"], env=SOMEWHERE)
     assert isinstance(done.exception, errors.BadInput)
