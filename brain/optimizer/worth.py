@@ -47,21 +47,6 @@ def credit(situation: Situation, size: int) -> float:
     return _optimism(situation) * min(deviation(predicted), _MOST_DOUBT)
 
 
-def hoped_of_fewer(situation: Situation, size: int) -> float:
-    """Factor on a smaller size's predicted goodput, where its workers wait for data.
-
-    Where all draw from one storage, it sets the pace: nothing is lost until fewer workers need all
-    of their time. So half of them, and no fewer, are hoped to do as much as that; measured once,
-    they are worth what they did.
-    """
-    waits, present = situation.data_wait_share or 0.0, situation.replicas
-    predicted = situation.predict(size)
-    if not predicted.exploring or not present / 2 <= size < present or waits >= 1:
-        return 1.0
-    fed = min(1.0, size / present / (1 - waits))
-    return max(1.0, fed * situation.rate / predicted.examples_per_second)
-
-
 def worth(situation: Situation, size: int, hoped: float = 0.0) -> float:
     """Gain of a size: in goodput where it is larger, in goodput for its price where smaller.
 

@@ -11,10 +11,10 @@ from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.optimizer import guards
 from brain.optimizer.guards import Hold
-from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed, starves
+from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
 from brain.optimizer.situation import Situation, SlowNode, deviation
-from brain.optimizer.worth import hoped_of_fewer
 from brain.pool.allocator import Curve, Placement
+from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
@@ -215,9 +215,9 @@ def _curve(
     ]
     if known:
         rates = [found.examples_per_second * model.worth(size) for size, found in known]
-        if own and starves(situation):
-            hoped = [hoped_of_fewer(situation, size) for size, _ in known]
-            rates = [rate * factor for rate, factor in zip(rates, hoped, strict=True)]
+        if own:
+            tried = [trial(situation, size) for size, _ in known]
+            rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, tried, strict=True)]
         return Curve.of(
             [size for size, _ in known], rates, [deviation(found) for _, found in known]
         )

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain.optimizer.explain import recommend
-from brain.optimizer.narrowing import starves
 from brain.optimizer.situation import Choice, Situation
-from brain.optimizer.worth import hoped_of_fewer
 from brain.pool.allocator import Grant, Option, Outcome
 from brain.pool.division.changes import Change, Division
 from brain.pool.division.market import Market
 from brain.pool.division.members import Member
+from brain.pool.division.trials import trial
 from brain.types.explanation import Evidence, Explanation
 from brain.types.recommendation import Recommendation
 from brain.types.resources import NodeName, PoolName
@@ -145,11 +144,9 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         verb = "makes" if len(takers) == 1 else "make"
         whom = f"{', '.join(takers)} {verb} more of the rest" if takers else "others wait to start"
         reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
-        code = "makes-room"
-        if starves(situation) and hoped_of_fewer(situation, grant.replicas) > 1:
-            waits = percent(situation.data_wait_share or 0.0)
-            reason = f"workers wait for data {waits} of each step; {reason}"
-            code = "tried-smaller"
+        code, tried = "makes-room", trial(situation, grant.replicas)
+        if tried is not None:
+            code, reason = "tried-smaller", f"{tried.why}; {reason}"
         return Choice(replicas=grant.replicas, code=code, reason=reason, next_step="")
     slow = made.member.flees
     if slow is not None:

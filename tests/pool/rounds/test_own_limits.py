@@ -112,3 +112,17 @@ def test_a_job_that_loads_more_with_more_workers_gets_back_what_was_tried_to_be_
 
     assert 2 in sizes
     assert fleet.size("starved") >= 4
+
+
+def test_a_job_that_more_replicas_make_no_faster_is_tried_with_fewer_than_were_ever_measured():
+    fleet = pool()
+    fleet.submit("flat", scaling_by(-0.1), replicas=Bounds(min=1, max=8, start=2))
+    fleet.live(60)
+    fleet.submit("scales", scaling_by(0.9), replicas=Bounds(min=1, max=8, start=6))
+
+    fleet.live(300)
+
+    assert (fleet.size("flat"), fleet.size("scales")) == (1, 7)
+    tried = fleet.plans("flat")[0].explanation
+    assert tried.code == "tried-smaller"
+    assert "4 replicas made 0.93" in tried.reason

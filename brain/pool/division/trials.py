@@ -1,0 +1,72 @@
+"""Fewer replicas that a job is tried with, where something says that they may do as well.
+
+A size that was measured is worth what it did. One that was not is worth what the model expects of
+it, and the model's prior is that of jobs that scale. Two findings speak against that: workers wait
+for data, or the sizes that were measured make no difference. Then half of the replicas, and no
+fewer at once, are hoped to do as much; the measurement decides.
+"""
+
+from dataclasses import dataclass
+
+from brain.models.fitting import Point
+from brain.optimizer.narrowing import starves
+from brain.optimizer.situation import Situation
+from brain.optimizer.worth import EXPONENT
+from brain.typeset import percent, ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A smaller size that is hoped to do more than the model expects."""
+
+    #: Hoped throughput over the expected one; above 1.
+    factor: float
+    #: In a few words.
+    why: str
+
+
+def trial(situation: Situation, size: int) -> Trial | None:
+    """What is hoped of a smaller size that was never measured; None where nothing is.
+
+    Raises:
+        Undetermined: the size cannot be predicted.
+    """
+    predicted, present = situation.predict(size), situation.replicas
+    if not predicted.exploring or not present / 2 <= size < present:
+        return None
+    found = [(rate / predicted.examples_per_second, why) for rate, why in _hopes(situation, size)]
+    factor, why = max(found, default=(1.0, ""))
+    return Trial(factor=factor, why=why) if factor > 1 else None
+
+
+def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
+    """Throughputs at ``size`` that findings speak for, and the findings."""
+    found = []
+    if starves(situation):
+        # Of one storage for all: nothing is lost until fewer workers need all of their time.
+        waits = min(situation.data_wait_share or 0.0, 1.0)
+        kept = 1.0 if waits == 1 else min(1.0, size / situation.replicas / (1 - waits))
+        found.append(
+            (situation.rate * kept, f"workers wait for data {percent(waits)} of each step")
+        )
+    if (flat := _flat(situation, size)) is not None:
+        fewer, more, share = flat
+        rate = situation.predict(fewer).examples_per_second
+        found.append((rate, f"{more} replicas made {ratio(share)} of what {fewer} did"))
+    return found
+
+
+def _flat(situation: Situation, size: int) -> tuple[int, int, float] | None:
+    """The two smallest sizes that were measured, and what the larger one made of the smaller one's
+    throughput, where that did not pay for its replicas and ``size`` is below both."""
+    present = situation.present
+    if situation.model is None or not isinstance(present, Point):
+        return None
+    kind = present.accelerator
+    sizes = {point.replicas for point in situation.model.points if point.accelerator == kind}
+    fewer, more = sorted(sizes)[:2] if len(sizes) > 1 else (0, 0)
+    if not size < fewer:
+        return None
+    larger, smaller = situation.predict(more), situation.predict(fewer)
+    share = larger.examples_per_second / smaller.examples_per_second
+    return (fewer, more, share) if share < (more / fewer) ** EXPONENT else None
