@@ -11,12 +11,16 @@ from brain import errors
 from brain.cli import cli
 from brain.cli.replay import span
 from brain.db import SqlStores, prepare
+from brain.pool.rounds import Memo
 from brain.settings import settings_from
 from brain.simulator import replay as again
 from brain.simulator.replay import Recording, Replayed, Verdict
 from brain.simulator.replay.past import Evidence
+from brain.types.allocation import Bounds
 from brain.types.job import Checkpoint
 from tests import builders
+from tests.pool.rounds.fleet import POOL, Fleet
+from tests.pool.rounds.fleet import QUICK as SHARED
 from tests.virtual import QUICK, Laptop, scaling_by
 
 
@@ -102,6 +106,28 @@ def test_checkpoints_that_were_seen_are_seen_again():
     assert {one.verdict for one in found} == {Verdict.SAME}
 
 
+def test_every_decision_about_jobs_that_share_a_pool_is_the_same():
+    """Plans that wait for others', also for those of a job that has ended since."""
+    fleet = Fleet({"a": 8})
+    fleet.memo = Memo(POOL)
+    fleet.submit("flat", scaling_by(-0.1), replicas=Bounds(min=1, max=8, start=6))
+    fleet.live(40)
+    fleet.submit("scales", scaling_by(0.9), replicas=Bounds(min=1, max=8))
+    fleet.live(120)
+    fleet.finish("flat")
+    fleet.live(60)
+    with fleet.stores.transaction(read_only=True) as tx:
+        past = again.recorded(tx, since=fleet.now - timedelta(hours=1), now=fleet.now)
+        waited = [plan for plan in tx.plans.of(fleet.jobs["scales"].id) if plan.after]
+    found = again.replay(
+        fleet.stores, past, policy="brain", settings=SHARED, recorded_settings=SHARED
+    )
+
+    assert waited
+    assert any(one.decision.code == "plan-active" for one in found)
+    assert {one.verdict for one in found} == {Verdict.SAME}
+
+
 def test_what_is_gone_is_not_guessed():
     """A world of which neither samples nor a point are left."""
     lived = Laptop(scaling_by(0.9), cpus=4).start()
@@ -162,7 +188,7 @@ def test_the_command_replays_what_is_recorded_in_the_database(home: Path):
     (home / "brain.toml").write_text(
         "policy_mode = 'auto'\nverify_seconds = 120\n" + "\n".join(same) + "\n"
     )
-    words = ["replay", "--since", "500w", "--set", "minimum_gain=2"]
+    words = ["replay", "--since", "500w", "--set", "minimum_gain=1"]
     said = CliRunner().invoke(cli, words, catch_exceptions=False).output
     assert "digits: 1 → 2 replicas" in said
     assert "measured in world 2" in said

@@ -131,6 +131,10 @@ class _Again:
         again, evidence = self._decided(self._recorded_settings, cut)
         if again is None:
             return self._untold("what it rested on is no longer kept", evidence=evidence)
+        if self._decision.generation is None and again.hold:
+            # While a plan is carried out its size stands, and the world may still be the old one.
+            stands = again.target.replicas
+            self._decision = replace(self._decision, before=stands, replicas=stands)
         if again.target.replicas != self._decision.replicas:
             why = (
                 f"on what is still kept Brain decides {again.target.replicas} "

@@ -69,8 +69,10 @@ def past(
         for record in recording.jobs:
             if record.job.pool == pool and record.job.created_at <= cut.at:
                 job = job_then(record, cut)
+                into.jobs.add(job)
+                for plan in plans_then(record, cut):  # others may have waited for it
+                    into.plans.add(plan)
                 if not job.finished:
-                    into.jobs.add(job)
                     evidence[job.id] = _fill(record, tx, into, cut, settings)
     return stores, evidence
 
@@ -167,8 +169,6 @@ def _fill(
 ) -> Evidence:
     """Put one job's past where it is read from."""
     job = record.job.id
-    for plan in plans_then(record, cut):
-        into.plans.add(plan)
     worlds = list(worlds_then(record, cut))
     for world in worlds:
         into.worlds.put(world)
