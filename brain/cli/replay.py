@@ -63,7 +63,7 @@ def replay(
     """Take the decisions of this installation again and say what would have been different.
 
     \b
-    brain replay --since 7d --set dwell_seconds=60
+    brain replay --since 7d --set minimum_gain=1
     brain replay --since 2w --policy fifo
 
     Reads what is recorded, on the machine that has the database, and changes nothing. Each decision
