@@ -22,9 +22,9 @@ from brain.errors import BadInput, Unavailable
 from brain.ports import Stores
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.simulator import replay as again
+from brain.simulator.policies import OTHERS
 from brain.simulator.replay import Replayed, Support, Tally, Verdict
 from brain.simulator.replay.decisions import Progress
-from brain.simulator.run import NAMES
 from brain.typeset import change, count, duration, number, resize
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -35,7 +35,7 @@ _LONGEST_SECONDS = 100 * 365.25 * 86_400.0
 @click.option("--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, 2w.")
 @click.option(
     "--policy",
-    type=click.Choice(NAMES),
+    type=click.Choice(("brain", *OTHERS)),
     default="brain",
     show_default=True,
     help="Who decides instead.",

@@ -19,13 +19,13 @@ from brain.settings import Settings, settings_from
 from brain.simulator import run as running
 from brain.simulator.applications import CATALOGUE, Application
 from brain.simulator.report import page
-from brain.simulator.report.page import MEASURES
+from brain.simulator.report.page import rows
 from brain.simulator.run import NAMES, Outcome, Progress
 from brain.simulator.spec import Spec, read_spec
 from brain.simulator.tables import measured
 from brain.simulator.workload import Arrival, read_workload
 from brain.types.job import JobDocument, OptimizeMode
-from brain.typeset import duration, number
+from brain.typeset import duration
 
 #: Settings that virtual time needs otherwise: nobody is there to approve, so that a job about which
 #: Brain only advises after two rollbacks would stay as it is for good.
@@ -178,11 +178,9 @@ def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
 
 def show(outcomes: Sequence[Outcome]) -> None:
     """Print the figures, a column per policy."""
-    rows = [("", [outcome.policy for outcome in outcomes])]
-    rows += [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
-    rows.append(("A decision, mean (longest)", [_time(outcome) for outcome in outcomes]))
-    wide = max(len(cell) for _, cells in rows for cell in cells)
-    for label, cells in rows:
+    lines = [("", [outcome.policy for outcome in outcomes]), *rows(outcomes)]
+    wide = max(len(cell) for _, cells in lines for cell in cells)
+    for label, cells in lines:
         click.echo(f"{label:30}" + "".join(f"  {cell:>{wide}}" for cell in cells))
 
 
@@ -208,11 +206,6 @@ def plain(outcome: Outcome) -> dict[str, Any]:
         ],
         "policy_seconds": asdict(outcome.time),
     }
-
-
-def _time(outcome: Outcome) -> str:
-    taken = outcome.time
-    return f"{number(taken.mean * 1000)} ms ({number(taken.longest * 1000)} ms)"
 
 
 def chosen(given: Sequence[str]) -> dict[str, str]:

@@ -86,6 +86,7 @@ class Direct:
             placement=run.placement,
             attained=run.held,
             priority=arrival.priority,
+            restart_seconds=world.restart_seconds(run),
             seconds_left=seconds_left,
         )
 

@@ -5,7 +5,9 @@ from xml.etree import ElementTree
 
 from brain.cli.simulate import styles
 from brain.simulator.report import figures, page
+from brain.simulator.report.page import rows
 from brain.simulator.run import Outcome
+from brain.typeset import change
 from tests.simulator import building
 
 JOBS = [building.arrival(f"job-{index}", 60.0 * index, wanted=2) for index in range(5)]
@@ -52,3 +54,11 @@ def test_more_changes_than_pixels_are_drawn_as_means():
     plot = figures.use(outcome, outcome.jobs[-1].finished)
     assert sum(len(stays.stays) for stays in outcome.jobs) >= 900
     assert plot.count(" L") < 2500
+
+
+def test_where_the_oracle_was_asked_the_others_are_held_against_it():
+    both = [building.simulated(JOBS, policy) for policy in ("fifo", "oracle")]
+    behind = both[0].summary.jct_mean / both[1].summary.jct_mean - 1
+    said = dict(rows(both))["Mean against the oracle's"]
+    assert said == [change(behind), "—"]
+    assert "Mean against the oracle's" not in dict(rows(outcomes()))

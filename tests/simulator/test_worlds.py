@@ -157,3 +157,13 @@ def test_progress_is_told_up_to_the_end():
     )
     assert told[-1][0] == 2
     assert told == sorted(told)
+
+
+def test_an_oracle_knows_whom_more_accelerators_serve_and_who_ends_soon():
+    jobs = [
+        building.arrival("scales", application="perfect", scale=3, wanted=2),
+        building.arrival("short", application="usual", scale=0.2, wanted=4),
+    ]
+    told, asked = (building.simulated(jobs, policy) for policy in ("oracle", "fifo"))
+    assert told.summary.jct_mean < asked.summary.jct_mean
+    assert max(len(stay.placement) for stay in told.jobs[0].stays) > 4

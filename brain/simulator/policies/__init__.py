@@ -1,22 +1,37 @@
-"""Policies of others, as far as published descriptions say: what Brain is compared with here.
+"""What Brain is compared with here: policies of others, as far as published descriptions say, and
+its own division with perfect knowledge.
 
-Each sees what its paper lets it see, decides a whole round at once, and is blind to kinds of
-accelerators but for keeping a job on one. ``benchmarks/jct`` has the rounds and sizes of the
-published simulators to the digit; these are the rules in the world of ``brain.simulator``.
+Each of the others sees what its paper lets it see, decides a whole round at once, and is blind to
+kinds of accelerators but for keeping a job on one. ``benchmarks/jct`` has the rounds and sizes of
+the published simulators to the digit; these are the rules in the world of ``brain.simulator``.
 """
 
 from collections.abc import Callable, Mapping
 
 from brain.simulator.policies.fifo import Fifo
 from brain.simulator.policies.optimus import Optimus
+from brain.simulator.policies.oracle import Oracle
 from brain.simulator.policies.rounds import Contender, Policy
 from brain.simulator.policies.tiresias import Tiresias
 
 #: By name on the command line.
-POLICIES: Mapping[str, Callable[[], Policy]] = {
+OTHERS: Mapping[str, Callable[[], Policy]] = {
     "tiresias": Tiresias,
     "optimus": Optimus,
     "fifo": Fifo,
 }
+#: Name of the one that knows everything.
+ORACLE = "oracle"
+POLICIES: Mapping[str, Callable[[], Policy]] = {**OTHERS, ORACLE: Oracle}
 
-__all__ = ["POLICIES", "Contender", "Fifo", "Optimus", "Policy", "Tiresias"]
+__all__ = [
+    "ORACLE",
+    "OTHERS",
+    "POLICIES",
+    "Contender",
+    "Fifo",
+    "Optimus",
+    "Oracle",
+    "Policy",
+    "Tiresias",
+]

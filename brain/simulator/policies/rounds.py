@@ -21,6 +21,8 @@ class Contender:
     #: Accelerator-seconds that it held.
     attained: float = 0.0
     priority: int = 0
+    #: Work that a change of its placement costs it, in seconds.
+    restart_seconds: float = 0.0
     #: Seconds to its end at a size and on a kind of node; exact, where the policy may know that.
     seconds_left: Callable[[int, str], float]
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from brain.simulator.measures import Summary
+from brain.simulator.policies import ORACLE
 from brain.simulator.report import figures
 from brain.simulator.run import Outcome
 from brain.simulator.spec import Spec
-from brain.typeset import count, duration, number, percent, ratio
+from brain.typeset import change, count, duration, number, percent, ratio
 
 #: Rows of the table: label, unit, and how a summary says it.
 MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
@@ -22,6 +23,21 @@ MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
     ("Fairness ρ, worst", lambda s: f"{s.rho_max:.2f}"),
     ("Jobs with ρ above 1", lambda s: percent(s.unfair)),
 )
+
+
+def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, list[str]]]:
+    """The figures, a label and a cell per policy; how far each is behind the oracle, where that
+    one was asked, too."""
+    found = [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
+    best = next((one.summary.jct_mean for one in outcomes if one.policy == ORACLE), None)
+    if best is not None:
+        behind = [
+            "—" if one.policy == ORACLE else change(one.summary.jct_mean / best - 1)
+            for one in outcomes
+        ]
+        found.insert(1, ("Mean against the oracle's", behind))
+    found.append(("A decision, mean (longest)", [_policy_time(outcome) for outcome in outcomes]))
+    return found
 
 
 def page(outcomes: Sequence[Outcome], *, title: str, styles: str) -> str:
@@ -86,22 +102,20 @@ def _answer(outcomes: Sequence[Outcome]) -> str:
 
 def _table(outcomes: Sequence[Outcome]) -> str:
     heads = "".join(f"<th class='num'>{escape(o.policy)}</th>" for o in outcomes)
-    rows = []
-    for label, say in MEASURES:
-        cells = "".join(f"<td class='num'>{say(o.summary)}</td>" for o in outcomes)
-        rows.append(f"<tr><th scope='row'>{label}</th>{cells}</tr>")
-    times = "".join(f"<td class='num'>{_policy_time(outcome)}</td>" for outcome in outcomes)
-    rows.append(f"<tr><th scope='row'>A decision, mean (longest)</th>{times}</tr>")
+    lines = []
+    for label, said in rows(outcomes):
+        cells = "".join(f"<td class='num'>{cell}</td>" for cell in said)
+        lines.append(f"<tr><th scope='row'>{label}</th>{cells}</tr>")
     table = (
         f"<table class='tbl'><thead><tr><td></td>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>"
+        f"<tbody>{''.join(lines)}</tbody></table>"
     )
     return f"<section>{_scrolled('Figures', table)}</section>"
 
 
 def _policy_time(outcome: Outcome) -> str:
     mean, longest = (1000 * value for value in (outcome.time.mean, outcome.time.longest))
-    return f"{number(mean)} ({number(longest)}) ms"
+    return f"{number(mean)} ms ({number(longest)} ms)"
 
 
 def _scrolled(title: str, inside: str) -> str:

@@ -1,0 +1,61 @@
+"""Brain's own division with perfect knowledge: what better models could still win.
+
+It is told how long each job has to go at every size and on every kind of node, on as few nodes as
+will do. Nothing is measured, and no guard or approval holds a change up. It is no bound: dividing
+by the present moment alone can be unlucky.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from brain.pool.allocator import ClusterView, Curve, JobView, NodeView, Prices, allocate
+from brain.pool.allocator import Placement as Granted
+from brain.simulator.placing import Machine, Placement
+from brain.simulator.policies.rounds import Contender
+
+#: Sizes of one job that are compared at most; beyond, every so many are left out.
+_SIZES = 40
+
+
+class Oracle:
+    """``allocate`` on the true curves; begins each round with the prices of the last."""
+
+    def __init__(self) -> None:
+        self._prices: Prices | None = None
+
+    def allot(
+        self, jobs: Sequence[Contender], machines: Sequence[Machine]
+    ) -> Mapping[str, Placement]:
+        """Return the placement of each job that shall run."""
+        nodes = [
+            NodeView(name=str(each.index), accelerator=each.kind, capacity=each.capacity)
+            for each in machines
+        ]
+        kinds = {str(each.index): each.kind for each in machines}
+        views = [_view(job, kinds) for job in jobs]
+        made = allocate(views, ClusterView(nodes=nodes), prices=self._prices)
+        self._prices = made.prices
+        return {
+            key: tuple(sorted(map(int, grant.placement.nodes)))
+            for key, grant in made.grants.items()
+            if grant.placement is not None
+        }
+
+
+def _view(job: Contender, kinds: Mapping[str, str]) -> JobView:
+    sizes = job.sizes[:: max(1, -(-len(job.sizes) // _SIZES))]
+    left = {
+        kind: [job.seconds_left(size, kind) for size in sizes] for kind in sorted({*kinds.values()})
+    }
+    here = [str(node) for node in job.placement]
+    current = Granted(kinds[here[0]], tuple(here)) if here and kinds.keys() >= {*here} else None
+    return JobView(
+        key=job.key,
+        curves={
+            kind: Curve.of(sizes, [1 / max(each, 1e-9) for each in seconds])
+            for kind, seconds in left.items()
+        },
+        priority=job.priority,
+        remaining_seconds=max(seconds[0] for seconds in left.values()),
+        restart_seconds=job.restart_seconds,
+        current=current,
+    )
