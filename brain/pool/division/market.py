@@ -127,7 +127,10 @@ def giving_way(members: Sequence[Member], policy: PoolShares, now: datetime) -> 
         before = highest is not None and rank < highest
         return bool(one.yields) and (before or (patient is not None and rank <= patient))
 
-    return [replace(one, hold=None, curves=one.yields) if yields(one) else one for one in members]
+    return [
+        replace(one, hold=None, curves=one.yields, untenable=None) if yields(one) else one
+        for one in members
+    ]
 
 
 def view(member: Member, each: int, policy: PoolShares, now: datetime) -> JobView:

@@ -40,8 +40,10 @@ class Member:
     current: Placement | None = None
     #: Goodput by kind of accelerator; empty while it is held.
     curves: dict[str, Curve]
-    #: The same of what it might have instead if one of higher priority waits; empty where nothing.
+    #: The same of what it might have instead if others wait before it; empty where nothing.
     yields: dict[str, Curve] = field(default_factory=dict)
+    #: The owner's limit that its size breaks and another of ``curves`` keeps.
+    untenable: str | None = None
     #: Goodput of the smallest size on the slowest kind; work is counted in seconds of it.
     base: float = 1.0
     attained_seconds: float = 0.0
@@ -57,13 +59,6 @@ class Member:
     def nodes(self) -> tuple[str, ...]:
         """The node of each replica."""
         return self.current.nodes if self.current else ()
-
-    @property
-    def untenable(self) -> str | None:
-        """The owner's limit that its size breaks and another keeps; None: none, or it is held."""
-        if self.situation is None or self.hold is not None or not self.curves:
-            return None
-        return self.situation.untenable
 
     @property
     def flees(self) -> SlowNode | None:
@@ -160,7 +155,7 @@ def member(
     }
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
-    if hold is not None or guards.climbs(situation):
+    if hold is not None or guards.climbs(situation) or left.untenable:
         lower = [size for size in fits_devices(situation).sizes if size <= situation.replicas]
         own = _curve(situation, model, kinds[0], lower, rooms, own=True)
         yields = {} if own is None else {kinds[0]: own}
@@ -173,6 +168,7 @@ def member(
         current=current,
         curves=curves if hold is None else {},
         yields=yields,
+        untenable=left.untenable if hold is None and curves else None,
         base=base,
         attained_seconds=_attained(situation, earlier, base),
         remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,

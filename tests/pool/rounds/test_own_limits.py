@@ -61,6 +61,22 @@ def test_a_deadline_that_no_size_keeps_takes_nothing_from_others():
     assert (fleet.size("limited"), fleet.size("other")) == (4, 4)
 
 
+def test_a_deadline_that_finds_no_room_does_not_keep_others_from_starting():
+    fleet = pool()
+    fleet.submit("rigid", scaling_by(0.9), replicas=Bounds(min=4, max=4))
+    sizes, due = Bounds(min=1, max=8, start=4), fleet.now + timedelta(hours=1)
+    steps = int(3.6 * STEPS_PER_HOUR)
+    fleet.submit("limited", scaling_by(0.9), replicas=sizes, steps=steps, deadline=due)
+    fleet.live(60)
+    assert fleet.decision("limited").explanation.code == "put-off"
+    assert "the deadline is in" in fleet.decision("limited").explanation.reason
+    fleet.submit("third", scaling_by(0.9), replicas=Bounds(min=1, max=2))
+
+    fleet.live(120)
+
+    assert (fleet.size("rigid"), fleet.size("limited"), fleet.size("third")) == (4, 3, 1)
+
+
 def test_a_budget_is_kept_though_nobody_wants_what_it_gives_up():
     fleet = pool()
     sizes = Bounds(min=1, max=8, start=8)
