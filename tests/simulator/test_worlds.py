@@ -6,6 +6,7 @@ import pytest
 
 from brain import errors
 from brain.simulator.placing import shape
+from brain.simulator.policies import Contender, Oracle
 from brain.simulator.run import simulate
 from brain.simulator.spec import NodeKind, Trouble
 from brain.simulator.world import Event, World
@@ -167,3 +168,10 @@ def test_an_oracle_knows_whom_more_accelerators_serve_and_who_ends_soon():
     told, asked = (building.simulated(jobs, policy) for policy in ("oracle", "fifo"))
     assert told.summary.jct_mean < asked.summary.jct_mean
     assert max(len(stay.placement) for stay in told.jobs[0].stays) > 4
+
+
+def test_an_oracle_gives_nothing_where_no_node_is_left():
+    contender = Contender(
+        key="waits", arrived_seconds=0.0, wanted=1, sizes=(1, 2), seconds_left=lambda *_: 60.0
+    )
+    assert Oracle().allot([contender], []) == {}

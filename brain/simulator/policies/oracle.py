@@ -42,7 +42,8 @@ class Oracle:
 
 
 def _view(job: Contender, kinds: Mapping[str, str]) -> JobView:
-    sizes = job.sizes[:: max(1, -(-len(job.sizes) // _SIZES))]
+    few = job.sizes[:: max(1, -(-len(job.sizes) // _SIZES))]
+    sizes = sorted({*few, len(job.placement)} & {*job.sizes})
     left = {
         kind: [job.seconds_left(size, kind) for size in sizes] for kind in sorted({*kinds.values()})
     }
@@ -55,7 +56,7 @@ def _view(job: Contender, kinds: Mapping[str, str]) -> JobView:
             for kind, seconds in left.items()
         },
         priority=job.priority,
-        remaining_seconds=max(seconds[0] for seconds in left.values()),
+        remaining_seconds=max((seconds[0] for seconds in left.values()), default=None),
         restart_seconds=job.restart_seconds,
         current=current,
     )
