@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from brain.optimizer.situation import Situation, deviation
+from brain.optimizer.situation import Situation, Untenable, deviation
 from brain.typeset import duration
 
 #: 80 % quantile of the standard normal: as sure as a deadline must be kept.
@@ -22,8 +22,8 @@ def within_limits(situation: Situation) -> Situation:
     broken = {size: _broken(situation, size) for size in _known(situation)}
     if all(broken.values()):
         return _least_bad(situation, list(broken))
-    narrowed = situation.without_each(_broken)
-    return replace(narrowed, untenable=broken.get(situation.replicas))
+    narrowed, why = situation.without_each(_broken), broken.get(situation.replicas)
+    return replace(narrowed, untenable=Untenable(why=why) if why else None)
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
@@ -71,4 +71,6 @@ def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
     why = _broken(situation, situation.replicas)
     others = [size for size in situation.sizes if size != best]
     narrowed = situation.without(others, "no size keeps the limits, this one least")
-    return replace(narrowed, untenable=why if best != situation.replicas else None)
+    if why is None or best == situation.replicas:
+        return replace(narrowed, untenable=None)
+    return replace(narrowed, untenable=Untenable(why=why, kept=False))

@@ -82,7 +82,7 @@ class Efficient:
         share = predicted.examples_per_second / situation.rate
         if situation.untenable:
             code = "keeps-limits"
-            reason = f"{situation.untenable}; {count(best, 'replica')} would keep it, at {rate}"
+            reason = situation.untenable.by(count(best, "replica"), rate)
         elif best < situation.replicas:
             code = "saves-replicas"
             reason = (

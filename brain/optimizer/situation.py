@@ -33,6 +33,21 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Untenable:
+    """A limit of the owner's that the present size breaks."""
+
+    #: By how much, in a few words.
+    why: str
+    #: Whether another size keeps it; else one only comes nearest.
+    kept: bool = True
+
+    def by(self, size: str, rate: str) -> str:
+        """The reason to take ``size``, which does ``rate``."""
+        does = "would keep it" if self.kept else "would come nearest, none would keep it"
+        return f"{self.why}; {size} {does}, at {rate}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowNode:
     """A node that slowed a job down for minutes on end."""
 
@@ -60,7 +75,7 @@ class Situation:
     sizes: tuple[int, ...]
     ruled_out: tuple[tuple[int, str], ...] = ()
     #: Why the present size cannot stay, where another is to be taken whatever a restart costs.
-    untenable: str | None = None
+    untenable: Untenable | None = None
     #: Replicas of this job that fit its pool.
     room: int
     #: Age of the newest sample; None before the first in this world.

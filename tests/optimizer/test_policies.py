@@ -15,6 +15,7 @@ from brain.optimizer.situation import Limits, Situation
 from brain.optimizer.worth import credit
 from brain.settings import Settings
 from brain.types.job import JobState, PolicyMode
+from brain.typeset import count
 from tests.builders import NOW, job
 
 HOUR = 3600.0
@@ -197,7 +198,7 @@ def test_a_deadline_is_kept_by_the_size_that_keeps_it_whatever_it_costs():
     assert SINGLE_JOB.choose(relaxed).replicas == 1
     choice = SINGLE_JOB.choose(pressed)
     assert (choice.replicas, choice.code) == (4, "keeps-limits")
-    assert "the deadline is in 1\u202fh 24\u202fmin" in choice.reason
+    assert "the deadline is in 1\u202fh 24\u202fmin; 4\u202freplicas would keep it" in choice.reason
 
 
 def test_a_budget_is_kept_by_a_smaller_size():
@@ -222,7 +223,10 @@ def test_a_size_that_would_break_the_budget_is_not_chosen():
 def test_where_no_size_keeps_a_limit_the_one_that_breaks_it_least_is_taken(
     limits: dict[str, float], best: int
 ):
-    assert SINGLE_JOB.choose(limited(RATES, at=2, **limits)).replicas == best
+    choice = SINGLE_JOB.choose(limited(RATES, at=2, **limits))
+
+    assert (choice.replicas, choice.code) == (best, "keeps-limits")
+    assert f"{count(best, 'replica')} would come nearest, none would keep it" in choice.reason
 
 
 def test_a_limit_that_only_an_unknown_size_could_keep_changes_nothing_that_is_known():

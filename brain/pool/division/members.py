@@ -12,7 +12,7 @@ from brain.models.sizes import Size
 from brain.optimizer import guards
 from brain.optimizer.guards import Hold
 from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
-from brain.optimizer.situation import Situation, SlowNode, deviation
+from brain.optimizer.situation import Situation, SlowNode, Untenable, deviation
 from brain.pool.allocator import Curve, Placement
 from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
@@ -43,7 +43,7 @@ class Member:
     #: The same of what it might have instead if others wait before it; empty where nothing.
     yields: dict[str, Curve] = field(default_factory=dict)
     #: The owner's limit that its size breaks and another of ``curves`` keeps.
-    untenable: str | None = None
+    untenable: Untenable | None = None
     #: Goodput of the smallest size on the slowest kind; work is counted in seconds of it.
     base: float = 1.0
     attained_seconds: float = 0.0

@@ -133,7 +133,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
     share = made.promised.examples_per_second / situation.rate if made.promised else None
     rate = quantity(made.promised.examples_per_second, situation.unit) if made.promised else "more"
     if made.member.untenable:
-        reason = f"{made.member.untenable}; {size} would keep it, at {rate}"
+        reason = made.member.untenable.by(size, rate)
         return Choice(replicas=grant.replicas, code="keeps-limits", reason=reason, next_step="")
     if grant.outcome is Outcome.SHRINKS and made.member.flees is None:
         takers = [
@@ -175,7 +175,8 @@ def _keeps(division: Division, member: Member, grant: Grant, situation: Situatio
     if grant.outcome is Outcome.REFUSED:
         code, why = "refused", grant.because
     elif member.untenable:
-        code, why = "put-off", f"{member.untenable}; {put_off or 'no size that keeps it has room'}"
+        why = f"{member.untenable.why}; {put_off or 'no size that keeps it has room'}"
+        code = "put-off"
     elif put_off and grant.outcome is not Outcome.SHRINKS:
         code, why = "put-off", f"{count(grant.replicas, 'replica')} would be its share; {put_off}"
     others = tuple((size, "others make more of it") for size in situation.sizes)
