@@ -9,14 +9,18 @@ so the script waits for futures of ours, which ``end`` completes, and that threa
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -31,6 +35,9 @@ _CONNECT_SECONDS, _ATTEMPTS = 0.2, 8
 #: A group's threads have let go of everything so long after its last use (launcher/inject/parting).
 STILL_SECONDS = 10.0
 
+#: Seconds that the end of the interpreter waits at most for what gloo's threads still hold of it.
+_LET_GO_SECONDS = 2.0
+
 #: Read as a group is made: errors are cleaned up after, nobody watches for a standstill but we.
 _NCCL = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
@@ -39,6 +46,11 @@ _OVER = "Connection closed by peer: this process group was ended"
 
 Address = tuple[str, int]
 _building = threading.Lock()
+_groups: WeakSet[Exchanges] = WeakSet()
+
+
+class _Hold:
+    """Goes with the callback that a thread of gloo holds."""
 
 
 class _Exchange(Work):
@@ -92,6 +104,9 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         self._newest: dict[int, Any] = {}
         #: Exchanges that gloo has not ended, and whether one of them failed.
         self.open, self.failed = 0, False
+        #: Of callbacks that gloo's threads have called and not let go of.
+        self._called: WeakSet[_Hold] = WeakSet()
+        _groups.add(self)
 
     allgather, allreduce = _followed("allgather"), _followed("allreduce")
     allreduce_coalesced, barrier = _followed("allreduce_coalesced"), _followed("barrier")
@@ -117,13 +132,23 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
             self.open += 1
         # An error that ``set_exception`` sets would be a result to torch's own code.
         result = future.then(_result)
-        work.get_future().add_done_callback(lambda done: self._ended(future, done, work))
+        work.get_future().add_done_callback(partial(self._ended, future, work, _Hold()))
         return _Exchange(result)
 
+    @property
+    def calls(self) -> bool:
+        """Whether a thread of gloo calls Python, or is about to."""
+        return bool(self._called) or (self.open > 0 and not self._over)
+
     def _ended(
-        self, future: torch.futures.Future[Any], done: torch.futures.Future[Any], work: Any
+        self,
+        future: torch.futures.Future[Any],
+        work: Any,
+        hold: _Hold,
+        done: torch.futures.Future[Any],
     ) -> None:
         """A thread of gloo has made an exchange, and tells so before it lets go of it."""
+        self._called.add(hold)
         self._newest[threading.get_ident()] = work
         with self._lock:
             self.open -= 1
@@ -135,6 +160,15 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
         except RuntimeError as failed:
             self.failed = True  # before anybody is told
             future.set_result(failed)
+
+
+@atexit.register
+def _let_go() -> None:
+    """Before the interpreter ends: a thread that asks for its lock afterwards is unwound through
+    C++, which ends the process by a signal."""
+    until = time.monotonic() + _LET_GO_SECONDS
+    while any(group.calls for group in list(_groups)) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _result(future: torch.futures.Future[Any]) -> Any:
@@ -303,11 +337,10 @@ def _connections() -> list[tuple[int, Address, Address | None]]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                continue
+            is_socket = os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
         except OSError:
             continue
-        said = _with_socket(int(name), _addresses)
+        said = _with_socket(int(name), _addresses) if is_socket else None
         if said is not None:
             found.append((int(name), *said))
     return found
@@ -316,10 +349,9 @@ def _connections() -> list[tuple[int, Address, Address | None]]:
 def _addresses(found: socket.socket) -> tuple[Address, Address | None] | None:
     if found.type != socket.SOCK_STREAM or found.family not in (socket.AF_INET, socket.AF_INET6):
         return None
-    try:
+    peer = None
+    with suppress(OSError):
         peer = _plain(found.getpeername())
-    except OSError:
-        peer = None
     return _plain(found.getsockname()), peer
 
 
@@ -336,8 +368,7 @@ def _with_socket(fd: int, act: Any) -> Any:
     try:
         copy = socket.socket(fileno=own)
     except OSError:  # it is another file by now
-        os.close(own)
-        return None
+        return os.close(own)
     try:
         return act(copy)
     except OSError:

@@ -31,6 +31,38 @@ def test_torch_exchanges_right_after_our_own_exchange_a_thousand_times() -> None
     assert said.stdout.split() == [str(TIMES), str(TIMES)]
 
 
+#: A thread of gloo is late in letting go of what it called, as where others have the processor.
+LATE = """
+import ctypes, time, torch, torch.distributed as dist
+from launcher.elastic.groups import Exchanges
+ended = Exchanges._ended
+def late(*args):
+    ended(*args)
+    time.sleep(0.2)
+Exchanges._ended = late
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.4)  # the end takes its time
+last = Last()
+options = dist.ProcessGroupGloo._Options()
+options._devices = [dist.ProcessGroupGloo.create_device(hostname='127.0.0.1')]
+backend = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
+group, kind = Exchanges(0, 1, backend), dist.ProcessGroup.BackendType.GLOO
+group._set_default_backend(kind)
+group._register_backend(torch.device('cpu'), kind, backend)
+for each in (group, backend):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+group.allreduce([torch.ones(3)]).wait()
+"""
+
+
+def test_the_interpreter_ends_after_gloos_threads_have_let_go_of_it() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_no_method_that_torch_calls_of_a_group_in_python_is_left_to_torch() -> None:
     called = {name for name in dir(dist.ProcessGroupGloo) if name in _CALLED_OF_PYTHON}
     assert called <= vars(Exchanges).keys()
