@@ -108,8 +108,8 @@ def parse_yaml(text: str, path: str) -> Any:
     """
     import yaml
 
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         twice = _twice(node, set())
         if twice is not None:
@@ -123,8 +123,6 @@ def parse_yaml(text: str, path: str) -> Any:
         raise BadInput(f"{path} is no YAML: {bad}") from bad
     except RecursionError as deep:
         raise BadInput(f"{path} is nested too deep to be read; write it flatter") from deep
-    finally:
-        loader.dispose()
 
 
 def _twice(node: Any, seen: set[int]) -> tuple[str, int] | None:

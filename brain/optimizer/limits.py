@@ -9,6 +9,8 @@ from brain.typeset import duration
 
 #: 80 % quantile of the standard normal: as sure as a deadline must be kept.
 _Z80 = 0.84
+#: Time that a smaller size has to have to spare before a deadline.
+_MARGIN = 0.1
 
 
 def within_limits(situation: Situation) -> Situation:
@@ -27,12 +29,16 @@ def within_limits(situation: Situation) -> Situation:
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
-    """The same in a pool, where a deadline that no size keeps takes nothing from others."""
-    limits = situation.limits
-    timed = limits is not None and limits.deadline_seconds is not None
-    if timed and all(_broken(situation, size) for size in _known(situation)):
+    """The same in a pool, where a limit that no size keeps moves nobody; another may be kept."""
+    every = situation.limits
+    if every is None:
         return situation
-    return within_limits(situation)
+    budget, deadline = replace(every, deadline_seconds=None), replace(every, replica_seconds=None)
+    for limits in (every, budget, deadline):
+        asked = replace(situation, limits=limits)
+        if not all(_broken(asked, size) for size in _known(asked)):
+            return replace(within_limits(asked), limits=every)
+    return situation
 
 
 def _broken(situation: Situation, size: int) -> str | None:
@@ -42,6 +48,8 @@ def _broken(situation: Situation, size: int) -> str | None:
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
     expected = limits.work_seconds * situation.rate / predicted.examples_per_second
     late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
+    if size < situation.replicas:  # else the next estimate might turn the job back
+        late *= 1 + _MARGIN
     if limits.deadline_seconds is not None and late > limits.deadline_seconds:
         left = duration(max(0.0, limits.deadline_seconds))
         return f"{duration(late)} to go at 80 %, the deadline is in {left}"

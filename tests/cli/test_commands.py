@@ -83,6 +83,7 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
         ("[" * 100_000, "nested too deep"),
         ("deadline: 2026-13-45", "no YAML: month must be in 1..12"),
         ("steps: 0x_", "no YAML"),
+        ("name: a\n\x07steps: 3", "no YAML"),
     ],
 )
 def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str, says: str):

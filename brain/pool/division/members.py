@@ -25,6 +25,9 @@ _SIZES = 40
 #: gets credit for what there is to learn: it may be half as good or twice (the kinds of the
 #: published tables differ by up to four times).
 _UNTRIED = 0.5
+#: Share of its goodput that a size counts for which breaks a limit that another keeps: the job
+#: stays there only where that other finds no room.
+_UNTENABLE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,9 +153,8 @@ def member(
         return Member(job=situation.job, situation=situation, hold=hold, current=current, curves={})
     left = narrowed(situation, BESIDE_OTHERS)
     sizes = _sizes(left)
-    drawn = {
-        kind: _curve(situation, model, kind, sizes, rooms, own=kind == kinds[0]) for kind in kinds
-    }
+    kinds = kinds[:1] if left.untenable else kinds  # of others nobody knows what they keep
+    drawn = {kind: _curve(left, model, kind, sizes, rooms, own=kind == kinds[0]) for kind in kinds}
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
     if hold is not None or guards.climbs(situation) or left.untenable:
@@ -176,14 +178,15 @@ def member(
 
 
 def _sizes(situation: Situation) -> list[int]:
-    """Sizes in question, not hundreds of them; the present one unless another is to be taken."""
+    """Sizes in question, not hundreds of them; not the present one where it is to be left for a
+    smaller one, which always finds room."""
     allowed, present = situation.sizes, situation.replicas
     chosen, last = [], 0.0
     for size in allowed:
         if len(allowed) <= _SIZES or size <= 16 or size >= 1.2 * last:
             chosen.append(size)
             last = size
-    if situation.untenable:
+    if situation.untenable and max(chosen, default=present) <= present:
         return [size for size in chosen if size != present]
     return sorted({*chosen, present})
 
@@ -214,6 +217,11 @@ def _curve(
         if own:
             tried = [trial(situation, size) for size, _ in known]
             rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, tried, strict=True)]
+            if situation.untenable:
+                rates = [
+                    rate * _UNTENABLE if size == situation.replicas else rate
+                    for rate, (size, _) in zip(rates, known, strict=True)
+                ]
         return Curve.of(
             [size for size, _ in known], rates, [deviation(found) for _, found in known]
         )

@@ -42,7 +42,7 @@ def trial(situation: Situation, size: int) -> Trial | None:
 def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
     """Throughputs at ``size`` that findings speak for, and the findings."""
     found = []
-    if starves(situation):
+    if starves(situation) and not _paid(situation):
         # Of one storage for all: nothing is lost until fewer workers need all of their time.
         waits = min(situation.data_wait_share or 0.0, 1.0)
         kept = 1.0 if waits == 1 else min(1.0, size / situation.replicas / (1 - waits))
@@ -56,14 +56,29 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
     return found
 
 
+def _paid(situation: Situation) -> bool:
+    """Whether the present size does enough more than a smaller one that was measured: then each
+    worker loads for itself."""
+    present, rate = situation.replicas, situation.rate
+    return any(
+        rate >= situation.predict(size).examples_per_second * (present / size) ** EXPONENT
+        for size in _measured(situation)
+        if size < present
+    )
+
+
+def _measured(situation: Situation) -> set[int]:
+    present = situation.present
+    if situation.model is None or not isinstance(present, Point):
+        return set()
+    points = situation.model.points
+    return {point.replicas for point in points if point.accelerator == present.accelerator}
+
+
 def _flat(situation: Situation, size: int) -> tuple[int, int, float] | None:
     """The two smallest sizes that were measured, and what the larger one made of the smaller one's
     throughput, where that did not pay for its replicas and ``size`` is below both."""
-    present = situation.present
-    if situation.model is None or not isinstance(present, Point):
-        return None
-    kind = present.accelerator
-    sizes = {point.replicas for point in situation.model.points if point.accelerator == kind}
+    sizes = _measured(situation)
     fewer, more = sorted(sizes)[:2] if len(sizes) > 1 else (0, 0)
     if not size < fewer:
         return None
