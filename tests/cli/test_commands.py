@@ -80,30 +80,18 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[" * 100_000, "nested too deep"),
-        ("deadline: 2026-13-45", "no YAML: month must be in 1..12"),
-        ("steps: 0x_", "no YAML"),
-        ("name: a\n\x07steps: 3", "no YAML"),
+        ("[" * 100_000, "is nested too deep"),
+        ("deadline: 2026-13-45", "is no YAML: month must be in 1..12"),
+        ("steps: 0x_", "is no YAML"),
+        ("name: a\n\x07steps: 3", "is no YAML"),
+        ("name: one\nsteps: 3\nname: two", "says name twice, again in line 3"),
+        ("replicas: {min: 1, max: 2, min: 2}", "says min twice, again in line 1"),
     ],
 )
 def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str, says: str):
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    with pytest.raises(errors.BadInput, match=rf"job\.yaml is .*{says}"):
-        read_document(str(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("name: one\nsteps: 3\nname: two", "says name twice, again in line 3"),
-        ("replicas: {min: 1, max: 2, min: 2}", "says min twice, again in line 1"),
-    ],
-)
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path, text: str, says: str):
-    path = tmp_path / "job.yaml"
-    path.write_text(text)
-    with pytest.raises(errors.BadInput, match=says):
+    with pytest.raises(errors.BadInput, match=rf"job\.yaml {says}"):
         read_document(str(path))
 
 

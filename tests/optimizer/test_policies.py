@@ -9,7 +9,7 @@ from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
 from brain.optimizer import narrowing, recommend
-from brain.optimizer.limits import within_limits
+from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
 from brain.optimizer.situation import Limits, Situation
 from brain.optimizer.worth import credit
@@ -227,6 +227,26 @@ def test_where_no_size_keeps_a_limit_the_one_that_breaks_it_least_is_taken(
 
     assert (choice.replicas, choice.code) == (best, "keeps-limits")
     assert f"{count(best, 'replica')} would come nearest, none would keep it" in choice.reason
+
+
+def test_beside_others_a_deadline_that_no_size_keeps_moves_nobody_and_voids_no_budget():
+    hopeless = limited(RATES, at=4, deadline_seconds=600.0)
+    both = limited(RATES, at=4, deadline_seconds=600.0, replica_seconds=4 * HOUR)
+
+    assert within_limits_beside_others(hopeless) == hopeless
+    left = within_limits_beside_others(both)
+    assert left.untenable is not None
+    assert "the budget has" in left.untenable.why
+    assert left.limits == both.limits
+
+
+def test_a_smaller_size_keeps_a_deadline_with_time_to_spare():
+    # Two of four replicas take 8861 s and a restart; at 80 % a little more.
+    tight = limited(RATES, at=4, deadline_seconds=9500.0)
+    roomy = limited(RATES, at=4, deadline_seconds=10500.0)
+
+    assert 2 not in within_limits(tight).sizes
+    assert 2 in within_limits(roomy).sizes
 
 
 def test_a_limit_that_only_an_unknown_size_could_keep_changes_nothing_that_is_known():

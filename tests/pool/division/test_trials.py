@@ -29,6 +29,10 @@ def test_fewer_than_the_waiting_leaves_idle_are_hoped_to_do_less():
     assert tried({4: 100.0}, 2, at=4, data_wait_share=0.3) is None
 
 
+def test_workers_that_did_less_with_fewer_of_them_are_not_tried_by_their_waiting_again():
+    assert tried({4: 50.0, 8: 100.0}, 6, at=8, sizes=(4, 6, 8), data_wait_share=0.7) is None
+
+
 def test_below_sizes_that_made_no_difference_another_is_hoped_to_make_none():
     assert hoped({2: 100.0, 4: 105.0}, 1, at=2) == pytest.approx(100, rel=0.02)
     found = tried({2: 100.0, 4: 105.0}, 1, at=2)
