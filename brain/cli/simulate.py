@@ -70,6 +70,7 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     help="Over what Brain optimizes.",
 )
 @click.option("--declared", is_flag=True, help="Owners declare how long their jobs train.")
+@click.option("--tune", "tunes", is_flag=True, help="Scripts take the batch that Brain tells them.")
 @click.option(
     "--recurring", is_flag=True, help="Jobs of one application are runs of one name, and learn."
 )
@@ -90,6 +91,7 @@ def simulate(
     given: tuple[str, ...],
     mode: str,
     declared: bool,
+    tunes: bool,
     recurring: bool,
     report: Path,
     form: str,
@@ -112,6 +114,7 @@ def simulate(
         known,
         documents=lambda path: _document(workload.parent / path),
         declared=declared,
+        tunes=tunes,
         recurring=recurring,
     )
     settings = settings_from(VIRTUAL, chosen(given))

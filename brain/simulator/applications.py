@@ -236,10 +236,19 @@ def split(batch: int, replicas: int, largest_local: int) -> tuple[int, int]:
 
 
 def progress(
-    application: Application, device: Device, shape: Shape, batch: int, share: float
+    application: Application,
+    device: Device,
+    shape: Shape,
+    batch: int,
+    share: float,
+    *,
+    most: int | None = None,
 ) -> float:
-    """Work done per second with a global batch, at ``share`` of the run."""
-    local, accumulation = split(batch, sum(shape), application.holds(device))
+    """Work done per second with a global batch, at ``share`` of the run.
+
+    Micro-batches are as large as the device holds, or of ``most`` examples.
+    """
+    local, accumulation = split(batch, sum(shape), min(application.holds(device), most or batch))
     seconds = application.seconds(device, shape, local, accumulation)
     worth = efficiency(
         batch, first_batch=application.first_batch, noise=application.noise(share, batch)

@@ -12,7 +12,7 @@ from brain.simulator.policies import POLICIES, Contender, Policy
 from brain.simulator.service import Service
 from brain.simulator.spec import Spec
 from brain.simulator.workload import LAST_SECONDS, Arrival
-from brain.simulator.world import Happening, Run, World
+from brain.simulator.world import Governed, Happening, Run, World
 from brain.types.job import OptimizeMode
 from brain.typeset import duration, percent
 
@@ -46,9 +46,8 @@ class Outcome:
 class Governor(Protocol):
     """Decides who runs where."""
 
-    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> tuple[float, bool]:
-        """Act on the world; return the seconds that deciding took, and whether accelerators were
-        let go of that only another round can give away."""
+    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> Governed:
+        """Act on the world."""
         ...
 
 
@@ -58,7 +57,7 @@ class Direct:
     def __init__(self, world: World, policy: Policy) -> None:
         self._world, self._policy = world, policy
 
-    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> tuple[float, bool]:
+    def govern(self, happenings: Sequence[Happening], stopwatch: Stopwatch) -> Governed:
         """Ask the policy, and do what it says: first who stops or moves, then who starts."""
         world = self._world
         contenders = [self._contender(run) for run in world.present]
@@ -70,7 +69,7 @@ class Direct:
             world.place(run, ())
         for run in changed:
             world.place(run, chosen.get(run.name, ()))
-        return took, False
+        return Governed(took)
 
     def _contender(self, run: Run) -> Contender:
         arrival, world = run.arrival, self._world
@@ -138,12 +137,14 @@ def _live(
     world: World, governor: Governor, stopwatch: Stopwatch, progress: Progress
 ) -> list[float]:
     spec, took, worked_at = world.spec, list[float](), 0.0
-    upcoming = world.next_arrival or spec.turn_seconds
+    due = upcoming = world.next_arrival or spec.turn_seconds
     while not world.over:
         news = world.advance(upcoming)
-        seconds, freed = governor.govern(news, stopwatch)
-        took.append(seconds)
-        pause = min(spec.settle_seconds, spec.turn_seconds) if freed else spec.turn_seconds
+        governed = governor.govern(news, stopwatch)
+        took.append(governed.seconds)
+        if governed.decided or world.now >= due:
+            due = world.now + spec.turn_seconds
+        pause = min(spec.settle_seconds, spec.turn_seconds) if governed.freed else due - world.now
         upcoming = world.now + max(pause, _LEAST_SECONDS)
         if not world.present:
             worked_at, upcoming = world.now, max(upcoming, world.next_arrival or 0.0)

@@ -20,7 +20,7 @@ from brain.settings import Settings
 from brain.simulator.placing import Placement, of_kind, place
 from brain.simulator.spec import Spec
 from brain.simulator.telling import Telling, ended, members, running
-from brain.simulator.world import Event, Happening, Node, Run, World
+from brain.simulator.world import Event, Governed, Happening, Node, Run, World
 from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.resources import Node as StoredNode
 from brain.types.resources import NodeName, PoolName, Resources
@@ -42,6 +42,9 @@ BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
 #: Samples older than these seconds are dropped, at this interval: decisions rest on newer ones,
 #: and what worlds achieved is kept as points.
 _KEPT_SECONDS, _FORGET_SECONDS = 1200.0, 300.0
+#: Turns after which whoever looks again was away: the service has one every other second, virtual
+#: time one a minute, and what is younger than half of this is not looked at again.
+_PRESENT_TURNS = 1.5
 #: A replica's accelerator; CPU and memory are no question here.
 _EACH = Resources(gpus=1)
 _SHARES = np.linspace(0.005, 0.995, 100)
@@ -74,6 +77,9 @@ class Service:
     def __init__(
         self, world: World, settings: Settings, *, mode: OptimizeMode, seed: int, noise: float
     ) -> None:
+        # Between two turns nobody is away; and every job is looked at in each of them.
+        present = max(settings.stale_seconds, _PRESENT_TURNS * world.spec.turn_seconds)
+        settings = replace(settings, stale_seconds=present)
         self._world, self._settings, self._mode = world, settings, mode
         self._seed, self._noise = seed, noise
         self.stores = MemoryStores()
@@ -88,15 +94,8 @@ class Service:
             if world.spec.projects:
                 tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
 
-    def govern(
-        self, happenings: Sequence[Happening], stopwatch: Callable[[], float]
-    ) -> tuple[float, bool]:
-        """Tell Brain what happened, let it decide, and carry out what it wishes.
-
-        Returns:
-            Seconds that the turn took, and whether accelerators were let go of, so that another
-            turn may use them.
-        """
+    def govern(self, happenings: Sequence[Happening], stopwatch: Callable[[], float]) -> Governed:
+        """Tell Brain what happened, let it decide, and carry out what it wishes."""
         with self.stores.transaction() as tx:
             for one in happenings:
                 self._report(tx, one)
@@ -105,9 +104,10 @@ class Service:
             self._forget(tx)
         self._told_at = self._world.now
         began = stopwatch()
-        cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo).checked()
+        turn = cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo).checked()
         took = stopwatch() - began
-        return took, self._carry_out()
+        shared = self._mode is OptimizeMode.CLUSTER
+        return Governed(took, self._carry_out(), turn.round is not None or not shared)
 
     def _forget(self, tx: Transaction) -> None:
         """Drop samples that no decision reads any more; they would be looked through again."""
@@ -151,7 +151,9 @@ class Service:
 
     def _submit(self, tx: Transaction, run: Run, at: datetime) -> None:
         order = len(self._seen)
-        document = document_of(run, self._mode)
+        if run.arrival.tunes:
+            run.batch = run.application.first_batch
+        document = document_of(run, self._mode, self._holds(run))
         if any(job.document.name == document.name for job in tx.jobs.unfinished(POOL)):
             document = replace(document, name=run.name)
         job = lifecycle.submit(
@@ -165,6 +167,11 @@ class Service:
         )
         generator = np.random.default_rng([self._seed, 0, order])
         self._seen[run.name] = Seen(job.id, run, Telling(generator, self._noise))
+
+    def _holds(self, run: Run) -> int:
+        """Largest micro-batch that every kind of node holds."""
+        kinds = self._world.spec.nodes
+        return min(run.application.holds(self._world.device(kind)) for kind in kinds)
 
     def _stepping(self, tx: Transaction, seen: Seen, at_seconds: float) -> None:
         if not seen.run.placement and seen.run.finished_at is None:
@@ -203,6 +210,9 @@ class Service:
         with self.stores.transaction(read_only=True) as tx:
             wished = [(seen, self._wish(tx, seen)) for seen in self._here()]
         freed = False
+        for seen, wish in wished:
+            if wish.batch is not None:
+                seen.run.batch, seen.run.most_local = wish.batch.global_size, wish.batch.local_most
         for seen, wish in wished:
             if wish.replicas < len(seen.run.placement):
                 freed = self._change(seen, wish) or freed
@@ -303,16 +313,19 @@ class Service:
         lifecycle.world_reported(tx, report, settings=self._settings, now=at)
 
 
-def document_of(run: Run, mode: OptimizeMode) -> JobDocument:
-    """What the owner of a simulated job would submit."""
-    arrival = run.arrival
+def document_of(run: Run, mode: OptimizeMode, holds: int) -> JobDocument:
+    """What the owner of a simulated job would submit; ``holds``: its largest micro-batch."""
+    arrival, largest = run.arrival, run.application.largest_batch
+    batch = Batch(global_size=run.batch)
+    if arrival.tunes:
+        batch = replace(batch, global_max=largest, local_max=holds, tune=True)
     return JobDocument(
         name=arrival.submitted_as or arrival.name,
         command=("simulated",),
         project=arrival.project,
         replicas=arrival.bounds,
         resources=_EACH,
-        batch=Batch(global_size=arrival.batch),
+        batch=batch,
         checkpoint=Checkpoint(path="simulated"),
         epochs=run.application.epochs if arrival.declared else None,
         steps=steps_of(run) if arrival.declared else None,
@@ -324,7 +337,7 @@ def document_of(run: Run, mode: OptimizeMode) -> JobDocument:
 
 def steps_of(run: Run) -> int:
     """Optimizer steps of its whole run with its batch: larger batches bring less each."""
-    batch, application = run.arrival.batch, run.application
+    batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]
     worths = [
         float(efficiency(batch, first_batch=application.first_batch, noise=noise))
@@ -335,7 +348,7 @@ def steps_of(run: Run) -> int:
 
 def _steps(run: Run, work: float) -> int:
     """Optimizer steps that so much work takes now."""
-    batch, application = run.arrival.batch, run.application
+    batch, application = run.batch, run.application
     noise = application.noise(min(1.0, run.done / run.work), batch)
     worth = efficiency(batch, first_batch=application.first_batch, noise=noise)
     return round(work / (batch * float(worth)))

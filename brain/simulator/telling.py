@@ -17,6 +17,8 @@ from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
 
 #: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known.
 WINDOW_SECONDS = 10.0
+#: Of the real probe: steps from one whose gradients are read to the next, and seconds at least.
+_SAMPLED_STEPS, _SAMPLED_SECONDS = 16.0, 0.1
 
 
 class Telling:
@@ -25,6 +27,8 @@ class Telling:
     def __init__(self, generator: np.random.Generator, noise: float) -> None:
         self._generator, self._noise = generator, noise
         self._sequence, self._steps, self._epoch = 0, 0.0, 0
+        #: Steps whose gradients were read since the last window that tells of some.
+        self._sampled = 0.0
 
     def windows(
         self,
@@ -45,8 +49,8 @@ class Telling:
         width = (world.now - since) / count
         device = world.device(run.kind)
         holds = run.application.holds(device)
-        local, accumulation = split(run.arrival.batch, len(replicas), holds)
-        gradients = self._gradients(run, local, local * accumulation * len(replicas))
+        holds = min(holds, run.most_local or run.batch)
+        local, accumulation = split(run.batch, len(replicas), holds)
         where = shape(run.placement)
         truth = run.application.seconds(device, where, local, accumulation)
         truth *= world.slowness(run)
@@ -54,6 +58,12 @@ class Telling:
             # All ranks wait for each other, so they see one time.
             seconds = truth * float(np.exp(self._generator.normal(0, self._noise)))
             self._steps += width / truth
+            gradients = self._gradients(
+                run,
+                local,
+                local * accumulation * len(replicas),
+                min(width / truth / _SAMPLED_STEPS, width / _SAMPLED_SECONDS),
+            )
             self._sequence += 1
             for rank, replica in enumerate(replicas):
                 yield ThroughputSample(
@@ -84,16 +94,20 @@ class Telling:
                     **gradients,
                 )
 
-    def _gradients(self, run: Run, small: int, big: int) -> dict[str, Any]:
-        """Norms that compare a micro-batch with a step; nothing where they are the same.
+    def _gradients(self, run: Run, small: int, big: int, sampled: float) -> dict[str, Any]:
+        """Norms that compare a micro-batch with a step; nothing where they are the same, or before
+        a whole step was sampled.
 
         Of a gradient of squared norm 1 and noise scale phi, a batch b shows 1 + phi / b.
         """
-        if small == big:
+        self._sampled += sampled
+        whole = int(self._sampled)
+        self._sampled -= whole
+        if small == big or not whole:
             return {}
-        phi = run.application.noise(min(1.0, run.done / run.work), run.arrival.batch)
+        phi = run.application.noise(min(1.0, run.done / run.work), run.batch)
         return {
-            "gns_steps": 1,
+            "gns_steps": whole,
             "gns_small_batch": small,
             "gns_small_square": 1 + phi / small,
             "gns_big_batch": big,

@@ -24,6 +24,8 @@ COLUMNS: Mapping[str, str] = {
     "num_replicas": "accelerators that its owner asks for: what policies of fixed sizes give it, "
     "and what it begins with under Brain where they are idle",
     "batch_size": "global batch that its script keeps",
+    "tune": "whether its script takes the batch that Brain tells it, from the first to the largest "
+    "that is known of the application, and begins with the first: yes or no",
     "min_replicas": "fewest that an elastic policy may give it",
     "max_replicas": "most that an elastic policy may give it",
     "start_replicas": "how many it begins with under Brain, where that is not num_replicas",
@@ -57,6 +59,8 @@ class Arrival:
     project: str = "default"
     #: Whether its owner tells how long it trains.
     declared: bool = False
+    #: Whether its script takes the batch that it is told.
+    tunes: bool = False
     #: Name that it is submitted under; its own where another run has that one just now.
     submitted_as: str = ""
     scale: float = 1.0
@@ -74,6 +78,7 @@ def read_workload(
     documents: Documents | None = None,
     declared: bool = False,
     recurring: bool = False,
+    tunes: bool = False,
 ) -> tuple[Arrival, ...]:
     """Parse and check a workload; jobs in the order of their arrival.
 
@@ -84,6 +89,7 @@ def read_workload(
         declared: What counts where the column ``declared`` says nothing.
         recurring: Whether jobs are submitted under the name of their application, where the column
             ``submitted_as`` says nothing.
+        tunes: What counts where the column ``tune`` says nothing.
 
     Raises:
         BadInput: the message names line, column, value and remedy.
@@ -91,7 +97,7 @@ def read_workload(
     """
     found: dict[str, Arrival] = {}
     for reader in _rows(lines):
-        arrival = _arrival(reader, spec, applications, documents, declared)
+        arrival = _arrival(reader, spec, applications, documents, declared, tunes)
         if recurring and not arrival.submitted_as:
             arrival = replace(arrival, submitted_as=arrival.application)
         if arrival.name in found:
@@ -179,6 +185,7 @@ def _arrival(
     applications: Mapping[str, Application],
     documents: Documents | None,
     declared: bool,
+    tunes: bool,
 ) -> Arrival:
     if None in row.cells:
         raise BadInput(f"line {row.line} has more cells than the head; take the last ones out")
@@ -196,7 +203,9 @@ def _arrival(
         raise row.bad("scale", "must be above 0; correct it")
     bounds = _bounds(row, spec, document)
     wanted = _wanted(row, bounds, spec)
-    if row.text("num_replicas") and bounds.start is None and bounds.allow(wanted):
+    tuned = row.truth("tune", (document is not None and document.tunes) or tunes)
+    named = bool(row.text("num_replicas")) and not tuned  # it belongs to the batch of its owner
+    if named and bounds.start is None and bounds.allow(wanted):
         bounds = replace(bounds, start=wanted)
     given = document.batch.global_size if document else None
     batch = row.whole("batch_size", given or applications[application].first_batch)
@@ -212,6 +221,7 @@ def _arrival(
         priority=row.whole("priority", document.priority if document else 0, least=-1000),
         project=_project(row, spec, document, bounds),
         declared=row.truth("declared", said or declared),
+        tunes=tuned,
         submitted_as=row.text("submitted_as"),
         scale=scale,
     )

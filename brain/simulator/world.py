@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from brain.simulator.applications import Application, Device, progress
 from brain.simulator.faults import Blow, Fault, Faults
@@ -54,6 +55,9 @@ class Run:
     work: float
     done: float = 0.0
     saved: float = 0.0
+    #: Examples of an optimizer step, and the most of one micro-batch; None: what a device holds.
+    batch: int = 0
+    most_local: int | None = None
     #: Seconds of training since that checkpoint.
     unsaved_seconds: float = 0.0
     placement: Placement = ()
@@ -101,6 +105,17 @@ class Happening:
     event: Event
     run: Run | None = None
     node: int | None = None
+
+
+class Governed(NamedTuple):
+    """What came of asking who runs where."""
+
+    #: That deciding took.
+    seconds: float
+    #: Whether accelerators were let go of, so that asking again may use them.
+    freed: bool = False
+    #: Whether anything was decided; Brain does not divide a pool again at once.
+    decided: bool = True
 
 
 class World:
@@ -171,7 +186,9 @@ class World:
         """Work per second that it would do somewhere else, on nodes that are not slow."""
         share = min(1.0, run.done / run.work)
         where = shape(placement)
-        return progress(run.application, self.device(kind), where, run.arrival.batch, share)
+        return progress(
+            run.application, self.device(kind), where, run.batch, share, most=run.most_local
+        )
 
     def slowness(self, run: Run) -> float:
         """Step time over what it should be: all wait for the slowest node."""
@@ -325,4 +342,5 @@ def _nodes(spec: Spec) -> list[Node]:
 
 def _run(arrival: Arrival, applications: Mapping[str, Application]) -> Run:
     application = applications[arrival.application]
-    return Run(arrival=arrival, application=application, work=application.examples * arrival.scale)
+    work = application.examples * arrival.scale
+    return Run(arrival=arrival, application=application, work=work, batch=arrival.batch)

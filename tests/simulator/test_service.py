@@ -92,7 +92,7 @@ def test_declared_steps_are_those_that_the_work_takes():
     run = world.present[0]
     worth = (500 + 64) / (500 + 256)
     assert steps_of(run) == pytest.approx(run.work / 256 / worth, rel=1e-3)
-    assert document_of(run, OptimizeMode.CLUSTER).steps == steps_of(run)
+    assert document_of(run, OptimizeMode.CLUSTER, 256).steps == steps_of(run)
 
 
 @pytest.mark.timeout(400)
@@ -117,3 +117,35 @@ def test_the_order_of_sets_changes_nothing(tmp_path: Path):
         )
         answers.append(ran.stdout.partition('"policy_seconds"')[0])
     assert answers[0] == answers[1]
+
+
+def test_a_script_that_is_told_its_batch_begins_with_the_first_and_is_told_larger_ones():
+    asks = building.arrival(tunes=True, batch=256)
+    world = World(building.spec(), [asks], building.APPLICATIONS)
+    governor = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.0)
+    batches = []
+    while not world.over:
+        governor.govern(world.advance(world.now + 60.0), lambda: 0.0)
+        batches += [run.batch for run in world.present]
+
+    assert batches[0] == 64
+    assert max(batches) > 256
+
+
+def test_a_script_that_is_told_its_batch_is_done_sooner():
+    at = {"application": "usual", "batch": 64, "scale": 8.0}
+    told, keeps = (
+        building.simulated([building.arrival(tunes=tunes, **at)]).summary.jct_mean
+        for tunes in (True, False)
+    )
+
+    assert told < keeps
+
+
+def test_a_batch_that_a_script_keeps_stays_what_its_row_says():
+    world = World(building.spec(), [building.arrival(batch=256)], building.APPLICATIONS)
+    governor = Service(world, building.AUTO, mode=OptimizeMode.CLUSTER, seed=0, noise=0.0)
+    for _ in range(5):
+        governor.govern(world.advance(world.now + 60.0), lambda: 0.0)
+
+    assert [(run.batch, run.most_local) for run in world.present] == [(256, None)]
