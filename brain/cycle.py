@@ -283,7 +283,7 @@ def follow(
         case PlanState.APPLYING if plan:
             lifecycle.settle(tx, plan, settings=settings, now=now)
         case PlanState.APPLIED if plan:
-            verify(tx, job, plan, sight, settings, now)
+            verify(tx, job, plan, sight, memo, settings, now)
 
 
 def lapse(tx: Transaction, plan: ScalePlan, memo: Memo, now: datetime) -> None:
@@ -303,6 +303,7 @@ def verify(
     job: Job,
     plan: ScalePlan,
     sight: Sight,
+    memo: Memo,
     settings: Settings,
     now: datetime,
 ) -> None:
@@ -316,8 +317,12 @@ def verify(
         if found is Evidence.COPIES_SO_FAR and waited < settings.verify_seconds:
             return
     if isinstance(sight.present, Point) and sight.present.replicas == plan.target.replicas:
-        measured = sight.present.measured
-        lifecycle.judge(tx, plan, measured, unit=sight.unit, settings=settings, now=now)
+        early, measured = waited < settings.verify_seconds, sight.present.measured
+        if early and lifecycle.rebatch(tx, job, plan, sight, settings, now):
+            memo.wrote(tx, [job.id])
+            return
+        worths, unit = lifecycle.worths(plan, sight), sight.unit
+        lifecycle.judge(tx, plan, measured, unit=unit, settings=settings, now=now, worths=worths)
     elif waited >= settings.verify_seconds:
         why = f"not measured within {duration(waited)}: {sight.missing}"
         lifecycle.inconclusive(tx, plan, why, now)

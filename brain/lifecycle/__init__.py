@@ -7,7 +7,7 @@ rule stands in one place whoever applies it.
 """
 
 from brain.lifecycle.advising import lift_advise_only
-from brain.lifecycle.batches import tune
+from brain.lifecycle.batches import rebatch, tune, worths
 from brain.lifecycle.jobs import (
     admit,
     cancel,
@@ -71,6 +71,7 @@ __all__ = [
     "preempt",
     "proceed",
     "propose",
+    "rebatch",
     "refusal",
     "reject",
     "replicas_reported",
@@ -87,4 +88,5 @@ __all__ = [
     "wish",
     "wished",
     "world_reported",
+    "worths",
 ]

@@ -6,13 +6,55 @@ size stays, nothing restarts, and a script that does not follow is left alone.
 
 from datetime import datetime
 
-from brain import wire
 from brain.lifecycle.records import BRAIN, acted, happened
-from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch, frozen, wished_batch
-from brain.optimizer.batches import choose_batch
+from brain.lifecycle.sight import Sight
+from brain.lifecycle.verdicts import SAME, Worths, kept
+from brain.lifecycle.wishes import AskedBatch, ask, asked_batch, frozen, wished_batch
+from brain.models.efficiency import efficiency
+from brain.models.terms import Batching
+from brain.optimizer.batches import BatchChoice, better_batch, choose_batch
 from brain.optimizer.situation import Situation
-from brain.ports import StoredFit, Transaction
-from brain.types.job import Job
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import Job, OptimizeMode
+from brain.types.plan import PlanKind, ScalePlan
+
+
+def rebatch(
+    tx: Transaction, job: Job, plan: ScalePlan, sight: Sight, settings: Settings, now: datetime
+) -> bool:
+    """Ask for the batch that suits a size that fell short, as the size is known now; whether one
+    was asked for.
+
+    A size is judged with its best batch: the first one that it got was chosen before anybody had
+    measured it.
+    """
+    if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
+        return False
+    measured, worth = sight.model.present.measured, worths(plan, sight)
+    if plan.promised is None or kept(plan, plan.promised, measured, settings, worth):
+        return False
+    choice = better_batch(sight.model, wished_batch(tx, job))
+    if choice is None:
+        return False
+    _asked(tx, job, choice, now)
+    return True
+
+
+def worths(plan: ScalePlan, sight: Sight) -> Worths:
+    """What the measured examples, and those before the plan, are worth in promised ones."""
+    model, promised, before = sight.model, plan.target.batch, plan.current.batch
+    if model is None or promised is None or before is None or model.batching is not Batching.TOLD:
+        return SAME
+    first, noise, now = model.first_batch, model.present.noise_scale, model.present
+    if first is None or now.examples_per_step is None:
+        return SAME
+
+    def worth(batch: float) -> float:
+        return float(efficiency(batch, first_batch=first, noise=noise))
+
+    there = worth(promised.global_size)
+    return Worths(worth(now.examples_per_step) / there, worth(before.global_size) / there)
 
 
 def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool:
@@ -21,14 +63,18 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
         return False
     chosen = asked_batch(tx, job)
     trying = chosen is not None and chosen.trial is not None
-    choice = choose_batch(situation, wished_batch(tx, job), trying=trying)
+    shared = job.document.optimize_mode is OptimizeMode.CLUSTER
+    choice = choose_batch(situation, wished_batch(tx, job), trying=trying, shared=shared)
     if choice is None:
         return False
+    _asked(tx, job, choice, now)
+    return True
+
+
+def _asked(tx: Transaction, job: Job, choice: BatchChoice, now: datetime) -> None:
     asked = AskedBatch(wish=choice.wish, at=now, reason=choice.reason, trial=choice.trial)
-    parameters = wire.encode(asked).decode()
-    tx.fits.put(StoredFit(job=job.id, kind=BATCH, parameters=parameters, fitted_at=now))
+    ask(tx, job, asked, now)
     # The wish is another now, so its version is, too.
     tx.jobs.put(job)
     happened(tx, "batch.asked", choice.reason, job=job.id, now=now)
     acted(tx, BRAIN, "batch.asked", f"job/{job.id}", now=now, why=choice.reason)
-    return True

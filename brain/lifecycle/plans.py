@@ -12,7 +12,17 @@ from brain.errors import Conflict
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
-from brain.lifecycle.wishes import frozen, may_act, meets, moved, reached, standing
+from brain.lifecycle.verdicts import SAME, Worths, kept
+from brain.lifecycle.wishes import (
+    ask_with,
+    frozen,
+    may_act,
+    meets,
+    moved,
+    reached,
+    standing,
+    wished_batch,
+)
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
@@ -102,6 +112,7 @@ def begin(
         return plan
     begins = change(plan) if plan.current == plan.target else f"{change(plan)} begins"
     plan = move_plan(tx, plan, PlanState.APPLYING, begins, now)
+    ask_with(tx, job, plan, now)
     if job.state in _STEADY:
         move_job(tx, job, JobState.CHANGING, change(plan), now)
     return settle(tx, plan, settings=settings, now=now)
@@ -172,6 +183,7 @@ def fail(
     if job.state is JobState.CHANGING:
         job = move_job(tx, job, JobState.RUNNING, f"{change(plan)} was given up: {why}", now)
     _, target = standing(tx.plans.of(job.id), job)
+    target = replace(target, batch=plan.current.batch)
     # The world may never have had the size that is given up; what runs is what is left.
     world = tx.worlds.latest(job.id)
     runs = 0 if world is None or world.ended_at is not None else world.replicas
@@ -211,17 +223,18 @@ def judge(
     unit: str,
     settings: Settings,
     now: datetime,
+    worths: Worths = SAME,
 ) -> ScalePlan:
     """Compare an applied plan's promise with what was measured, and roll it back if it fell short.
 
     Only Brain's own advice is rolled back: what a person asked for, and a rollback, stay, with
-    the verdict beside them.
+    the verdict beside them. ``worths``: of examples, where batches differ.
     """
     if plan.promised is None:
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
     both = f"{number(measured.examples_per_second)} of "
     both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
-    if kept(plan, plan.promised, measured, settings):
+    if kept(plan, plan.promised, measured, settings, worths):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
     job = tx.jobs.get(plan.job)
     if plan.kind is not PlanKind.RESIZE or _made_room(job, plan):
@@ -239,17 +252,6 @@ def _made_room(job: Job, plan: ScalePlan) -> bool:
     """Whether others have what the plan gave up: then the next round decides, not this verdict."""
     smaller = plan.target.replicas < plan.current.replicas
     return smaller and job.document.optimize_mode is OptimizeMode.CLUSTER
-
-
-def kept(plan: ScalePlan, promised: Prediction, measured: Prediction, settings: Settings) -> bool:
-    """Within the band or above it; and a growth must have brought what a restart needs.
-
-    The band of a size that was never seen is wide: it may hold throughputs below the present.
-    """
-    rate = measured.examples_per_second
-    grew = plan.target.replicas > plan.current.replicas
-    before = plan.measured.examples_per_second if grew and plan.measured else 0.0
-    return rate >= max(promised.low, before * (1 + settings.minimum_gain))
 
 
 def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:
@@ -285,7 +287,8 @@ def draft(
 ) -> ScalePlan:
     """A proposal of the next generation."""
     plans = tx.plans.of(job.id)
-    more.setdefault("current", standing(plans, job)[1])
+    current = more.get("current") or standing(plans, job)[1]
+    more["current"] = replace(current, batch=wished_batch(tx, job))
     return ScalePlan(
         job=job.id,
         generation=1 + max((plan.generation for plan in plans), default=0),

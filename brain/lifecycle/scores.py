@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from brain.lifecycle.plans import kept
 from brain.lifecycle.records import happened
+from brain.lifecycle.verdicts import kept
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.settings import Settings

@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 
 from brain import wire
 from brain.errors import Undetermined
-from brain.lifecycle.wishes import asked_batch
+from brain.lifecycle.wishes import asked_batch, wished_batch
 from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
-from brain.models.job import JobModel, fit, foretell
+from brain.models.forecast import foretell
+from brain.models.job import JobModel, fit
 from brain.models.lessons import Learned, history_of
 from brain.models.step_time.history import History
 from brain.models.terms import Terms, terms_of, unit_of
+from brain.optimizer.batches import taken
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
@@ -120,9 +122,12 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     if not isinstance(present, Point):
         return sight
     noise, taught = sight.noise, history(tx, job)
+    wish = wished_batch(tx, job)
+    if wish is not None and not taken(wish, present):
+        terms = replace(terms, told=False)  # Nobody knows which batch it would make elsewhere.
     present = replace(
         present,
-        noise_scale=noise.examples if isinstance(noise, NoiseScale) else None,
+        noise_scale=noise.examples if isinstance(noise, NoiseScale) else _last_noise(stored),
         foretold=None if since > world.formed_at else _foretold(present, stored, terms, taught),
     )
     try:
@@ -149,6 +154,12 @@ def of_world(
         if isinstance(found, Point) or since <= begun:
             break
     return samples, found
+
+
+def _last_noise(stored: Sequence[Point]) -> float | None:
+    """What was last known of the noise of gradients: another batch is measured anew."""
+    known = [point.noise_scale for point in stored if point.noise_scale is not None]
+    return known[-1] if known else None
 
 
 def _foretold(

@@ -2,12 +2,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from brain.errors import Undetermined
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.records import BRAIN
@@ -16,6 +17,7 @@ from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
 from brain.lifecycle.work import earlier_runs, limits, still_to_come
 from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
+from brain.models.job import JobModel
 from brain.models.resources.gpu_memory import safe_batch
 from brain.models.restart import restart_cost
 from brain.models.sizes import Size
@@ -38,6 +40,9 @@ _LATELY_SECONDS = 3600.0
 _BUSY_SECONDS = 60.0
 #: A size that fell short is not tried again for so long.
 _DISAPPOINTED_SECONDS = 6 * 3600.0
+#: A batch that differs by more, in logarithm, is another: what fell short with one says little
+#: about the other.
+_ANOTHER_BATCH = math.log(1.5)
 #: Saves older than this say nothing about the script that runs now.
 _SAVES_SECONDS = 24 * 3600.0
 #: Step time above its peers' median from which a rank is a straggler.
@@ -97,6 +102,7 @@ def situate(
         servers=_servers(tx, job),
         settings=settings,
         now=now,
+        disappointed=_disappointed(plans, sight.model, now),
         **_changes(plans, worlds, settings, now),
     )
 
@@ -122,7 +128,6 @@ def _changes(
         "since_move_seconds": None if moved is None else _since(moved.updated_at, now),
         "ramping": newest is not None and _grew(newest) and newest.outcome.verdict is Verdict.KEPT,
         "left_lately": frozenset(plan.current.replicas for plan in lately),
-        "disappointed": _disappointed(plans, now),
     }
 
 
@@ -181,14 +186,36 @@ def _turns(changes: Sequence[ScalePlan]) -> int:
     return len(changes) - climbed
 
 
-def _disappointed(plans: Sequence[ScalePlan], now: datetime) -> frozenset[int]:
-    return frozenset(
-        plan.target.replicas
+def _disappointed(
+    plans: Sequence[ScalePlan], model: JobModel | None, now: datetime
+) -> Mapping[int, int]:
+    """Sizes that fell short lately, at about the batch that they would have now, and the fewest
+    nodes that each did on."""
+    fell = [
+        plan.target
         for plan in plans
         if plan.kind is PlanKind.RESIZE
         and plan.state is PlanState.ROLLED_BACK
         and _since(plan.updated_at, now) < _DISAPPOINTED_SECONDS
-    )
+        and not _at_another_batch(plan, model)
+    ]
+    return {
+        size: min(max(1, len(one.nodes)) for one in fell if one.replicas == size)
+        for size in {one.replicas for one in fell}
+    }
+
+
+def _at_another_batch(plan: ScalePlan, model: JobModel | None) -> bool:
+    if model is None or plan.target.batch is None:
+        return False
+    try:
+        runs = model.runs(Size(replicas=plan.target.replicas))
+    except Undetermined:
+        return False
+    if runs is None:
+        return False
+    away = abs(math.log(runs.batch * model.terms.shared / plan.target.batch.global_size))
+    return away > _ANOTHER_BATCH
 
 
 def _straggler(samples: Sequence[ThroughputSample]) -> str | None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from brain import wire
 from brain.errors import BadInput, UnknownJob
 from brain.lifecycle.sight import HISTORY, Sight, points
+from brain.models.efficiency import gain
 from brain.models.fitting import Point, made
 from brain.models.lessons import MOST_APPLICATIONS, Taught, learned, taught
 from brain.models.remaining import Declared, Finished, Remaining, declared, remaining
@@ -102,15 +103,36 @@ def _came_to(tx: Transaction, run: Job) -> list[Finished]:
     if run.state is not JobState.SUCCEEDED or (steps is None and epochs is None):
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
-    done = steps_made(seen, worlds)
+    done = steps_made(seen, worlds, first=first_batch(run))
     examples = examples_made(seen, worlds)
     known = Finished(steps=done, examples=examples, declared_steps=steps, declared_epochs=epochs)
     return [known] if done > 0 else []
 
 
-def steps_made(seen: Sequence[Point], worlds: Sequence[World]) -> int:
-    """Optimizer steps of the script so far; those made again count once."""
-    return sum(steps for steps, _ in made(seen)) - sum(world.steps_redone or 0 for world in worlds)
+def steps_made(
+    seen: Sequence[Point], worlds: Sequence[World], *, first: float | None = None
+) -> float:
+    """Optimizer steps of the script so far; those made again count once.
+
+    With the ``first`` batch of a script that is told its batch, steps of that one: a step of
+    another batch is as many of them as it is worth (``gain_of``).
+    """
+    gains = {point.epoch: gain_of(point, first) for point in seen}
+    again = sum((world.steps_redone or 0) * gains.get(world.epoch, 1.0) for world in worlds)
+    return sum(steps * gain_of(point, first) for steps, point in made(seen)) - again
+
+
+def gain_of(point: Point, first: float | None) -> float:
+    """Steps of the first batch that one of a point is worth; 1 where the batch stays."""
+    if first is None or point.examples_per_step is None:
+        return 1.0
+    return gain(point.examples_per_step, first_batch=first, noise=point.noise_scale)
+
+
+def first_batch(job: Job) -> float | None:
+    """The batch that declared steps are of, where Brain chooses others; None where it stays."""
+    batch = job.document.batch
+    return float(batch.global_size) if job.document.tunes and batch.global_size else None
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
@@ -144,12 +166,14 @@ def still_to_come(
             return replace(by_age, basis="as long as so far: no run told how long an epoch is")
         return by_age
     seen = [*sight.earlier, present]
-    done, pace = float(steps_made(seen, worlds)), 1 / present.step_seconds
+    first = first_batch(job)
+    done = steps_made(seen, worlds, first=first)
+    pace = gain_of(present, first) / present.step_seconds
     if said.in_examples:
         examples = examples_made(seen, worlds)
         if examples is None or present.examples_per_step is None:
             return replace(by_age, basis="as long as so far: its batch was not seen")
-        done, pace = examples, pace * present.examples_per_step
+        done, pace = examples, present.examples_per_step / present.step_seconds
     found = remaining(
         done=done,
         declared=said.expected,
@@ -174,10 +198,11 @@ def limits(
     if not hours and document.deadline is None:
         return None
     assert document.steps is not None, "limits are refused without declared steps"
-    left = max(0, document.steps - steps_made([*sight.earlier, present], worlds))
+    first = first_batch(job)
+    left = max(0, document.steps - steps_made([*sight.earlier, present], worlds, first=first))
     spent = spent_replica_seconds(worlds, now)
     return Limits(
-        work_seconds=left * present.step_seconds,
+        work_seconds=left * present.step_seconds / gain_of(present, first),
         deadline_seconds=(document.deadline - now).total_seconds() if document.deadline else None,
         replica_seconds=min(hours) * _HOUR - spent if hours else None,
     )

@@ -198,6 +198,17 @@ class GradientSums:
         return NoiseScale(examples=found, low=found / band, high=found * band, steps=weight)
 
 
+def gain(batch: float, *, first_batch: float, noise: float | None) -> float:
+    """Steps of the first batch that one of ``batch`` is worth: AdaScale's gain.
+
+        r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
+
+    >>> gain(128.0, first_batch=32, noise=32.0)
+    1.6
+    """
+    return batch / first_batch * float(efficiency(batch, first_batch=first_batch, noise=noise))
+
+
 def efficiency(
     batch: float | NDArray[np.float64], *, first_batch: float, noise: float | None
 ) -> NDArray[np.float64]:

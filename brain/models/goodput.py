@@ -45,6 +45,10 @@ class Batches:
         """Largest global batch that may be chosen: without a noise scale the first one."""
         return self.first if self.noise is None else max(self.first, self.largest)
 
+    def spread(self, copies: int) -> bool:
+        """Whether some allowed batch gives each of so many copies the least that it takes."""
+        return max(self.first, self.smallest_local * copies) <= self.top * (1 + 1e-9)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
@@ -123,6 +127,22 @@ def curve(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> l
         for row, center, deviation, share in zip(
             table[at], log_rate[at], spread.reshape(shape)[at], worth[at], strict=True
         )
+    ]
+
+
+def chosen(times: Times, sizes: Sequence[tuple[int, int]], batches: Batches) -> list[Configuration]:
+    """The configuration of most goodput at each size (nodes, replicas): with the first batch, were
+    it too small for whole examples, where none is allowed."""
+    return [
+        Configuration(
+            nodes=nodes,
+            replicas=replicas,
+            local_batch=math.ceil(batches.first / replicas),
+            accumulation=1,
+        )
+        if found is None
+        else found.configuration
+        for (nodes, replicas), found in zip(sizes, curve(times, sizes, batches), strict=True)
     ]
 
 

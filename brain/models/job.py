@@ -16,8 +16,8 @@ Brain decides as before) and remembered: the same points are fitted once.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -26,21 +26,30 @@ from brain.errors import Undetermined
 from brain.models.calibration import Calibration, calibration, scores, surprised, widening
 from brain.models.efficiency import efficiency
 from brain.models.fitting import REPEAT, Z90, Point
-from brain.models.goodput import Batches, Goodput, best
-from brain.models.sizes import Size, configurations, copies_of, largest_local, nodes_of, same_batch
+from brain.models.goodput import Batches, Goodput, best, chosen
+from brain.models.report import Report
+from brain.models.sizes import (
+    Size,
+    configurations,
+    copies_of,
+    largest_local,
+    like,
+    nodes_of,
+    same_batch,
+    unspread,
+)
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Floats, Observation, rows
-from brain.models.step_time.ensemble import FitReport
 from brain.models.step_time.history import History
 from brain.models.step_time.trials import Trial, free_trials, next_trial
 from brain.models.terms import (
     Batching,
     Terms,
-    batching,
     configuration,
     local_batch,
     observation,
+    rule,
     unit_of,
     unusable,
 )
@@ -50,22 +59,6 @@ from brain.typeset import count
 #: Newest points that are fitted, of a hundred worlds.
 _NEWEST = 40
 _REMEMBERED = 2500  # Fits, one per job of a large pool.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a fit rests on, and how far to trust it."""
-
-    #: Worlds that were used, and why others were not.
-    points: int
-    left_out: tuple[str, ...]
-    batching: Batching
-    #: Per kind of accelerator: rank, held-out error, bounds hit, members.
-    fits: Mapping[str, FitReport]
-    #: Factor by which bands were widened because earlier ones did not hold.
-    widening: float
-    #: Whether the job lately was other than predicted, so that nothing larger is predicted.
-    surprised: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,6 +81,8 @@ class JobModel:
     widening: float
     #: Sizes that were asked about, with their answers.
     _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
+    #: Sizes of which it was asked what the script would run there.
+    _asked_of: dict[Size, Configuration] = field(default_factory=dict, repr=False)
 
     @property
     def present(self) -> Point:
@@ -175,19 +170,27 @@ class JobModel:
         refusal = self._refusal(size)
         if refusal is not None:
             raise refusal
+        copies, nodes = copies_of(size.replicas, self.terms), nodes_of(size, self.points)
+        kind = size.accelerator or self.present.accelerator
+        batches = self.batches(most_examples)
+        return best(self.times.on(kind), min(nodes, copies), copies, batches)
+
+    def batches(self, most_examples: float | None) -> Batches:
+        """Which batches there are to choose from; at most ``most_examples``.
+
+        Raises:
+            Undetermined: no batch was seen.
+        """
         first = self.first_batch
         if first is None:
             raise Undetermined("no batch size was seen; declare batch.globalSize", code="no-batch")
-        copies, nodes = copies_of(size.replicas, self.terms), nodes_of(size, self.points)
-        kind = size.accelerator or self.present.accelerator
-        batches = Batches(
+        return Batches(
             first=first,
             largest=max(first, most_examples or 0.0),
             smallest_local=self.terms.smallest_local,
             largest_local=largest_local(self.points, self.terms),
             noise=self.present.noise_scale,
         )
-        return best(self.times.on(kind), min(nodes, copies), copies, batches)
 
     @property
     def first_batch(self) -> float | None:
@@ -197,24 +200,40 @@ class JobModel:
             return self.terms.global_batch
         return None if seen is None else seen / self.terms.shared
 
-    def worth(self, replicas: int) -> float:
+    def worth(self, size: Size | int) -> float:
         """What an example is worth at a size, in examples of the first batch.
 
         1 where the script's batch stays, and where the noise of gradients is not measured.
         """
         first, noise = self.first_batch, self.present.noise_scale
-        if first is None or noise is None or self.batching is not Batching.LOCAL:
+        if first is None or noise is None or self.batching in (Batching.GLOBAL, Batching.UNKNOWN):
             return 1.0
-        local = local_batch(self.present) * self.present.accumulation
-        batch = local * copies_of(replicas, self.terms)
+        asked = size if isinstance(size, Size) else Size(replicas=size)
+        if self.batching is Batching.TOLD:
+            batch = self._runs(asked).batch
+        else:
+            local = local_batch(self.present) * self.present.accumulation
+            batch = local * copies_of(asked.replicas, self.terms)
         return float(efficiency(batch, first_batch=first, noise=noise))
 
-    def local_batch(self, replicas: int) -> float | None:
-        """Examples of a worker's micro-batch at a size; None where nobody knows how it follows."""
+    def runs(self, size: Size) -> Configuration | None:
+        """What the script would run at a size; None where nobody knows how its batch follows.
+
+        Raises:
+            Undetermined: as ``predict``.
+        """
         if self.batching is Batching.UNKNOWN or self.present.examples_per_step is None:
             return None
-        asked = Size(replicas=replicas)
-        return self._asked(self.present.accelerator, [asked], self.batching)[0].local_batch
+        refusal = self._refusal(size)
+        if refusal is not None:
+            raise refusal
+        return self._runs(size)
+
+    def _runs(self, size: Size) -> Configuration:
+        if size not in self._asked_of:
+            kind = size.accelerator or self.present.accelerator
+            self._asked_of[size] = self._asked(kind, [size], self.batching)[0]
+        return self._asked_of[size]
 
     def trial(self, size: Size) -> Trial | None:
         """The micro-batch at the present size that would tell most about ``size``.
@@ -252,13 +271,17 @@ class JobModel:
             self.times.on(size.accelerator or self.present.accelerator)
         except Undetermined as untried:
             return untried
+        if self.batching is Batching.TOLD:
+            return unspread(size.replicas, self.batches(self.terms.largest_batch), self.terms)
         return None
 
     def _rates(self, kind: str, sizes: Sequence[Size]) -> list[Prediction]:
         """Throughput of sizes on one kind, rules of batching mixed evenly where it is unknown."""
         means, variances = [], []
-        for rule in self._rules():
-            asked = self._asked(kind, sizes, rule)
+        for way in self._rules():
+            asked = self._asked(kind, sizes, way)
+            if way is Batching.TOLD:
+                self._asked_of.update(zip(sizes, asked, strict=True))
             mean, spread = self.times.on(kind).predict(rows(asked), return_std=True)
             means.append(np.log(self._examples(asked)) - mean)
             variances.append(spread**2)
@@ -291,7 +314,7 @@ class JobModel:
                     continue
                 if point.nodes != nodes_of(size, self.points):
                     continue
-                if not same_batch(point, self.present, self.batching):
+                if not self._same_batch(point, size):
                     continue
                 error = observation(point, self.present, self.terms).relative_error
                 known = spread[at] ** -2
@@ -299,6 +322,12 @@ class JobModel:
                 center[at] = (known * center[at] + seen * math.log(point.rate)) / (known + seen)
                 spread[at] = (known + seen) ** -0.5
         return center, spread
+
+    def _same_batch(self, point: Point, size: Size) -> bool:
+        """Whether a point's batch is the one that its size would have now."""
+        if self.batching is Batching.TOLD:
+            return like(configuration(point, self.terms), self._runs(size))
+        return same_batch(point, self.present, self.batching)
 
     def _rules(self) -> tuple[Batching, ...]:
         if self.batching is Batching.UNKNOWN:
@@ -311,8 +340,12 @@ class JobModel:
             return np.ones(len(asked))
         return np.array([one.batch * self.terms.shared for one in asked])
 
-    def _asked(self, kind: str, sizes: Sequence[Size], rule: Batching) -> list[Configuration]:
-        return configurations(kind, sizes, rule, points=self.points, terms=self.terms)
+    def _asked(self, kind: str, sizes: Sequence[Size], way: Batching) -> list[Configuration]:
+        if way is not Batching.TOLD:
+            return configurations(kind, sizes, way, points=self.points, terms=self.terms)
+        spread = [(nodes_of(s, self.points), copies_of(s.replicas, self.terms)) for s in sizes]
+        batches = self.batches(self.terms.largest_batch)
+        return chosen(self.times.on(kind), [(min(pair), pair[1]) for pair in spread], batches)
 
 
 def fit(
@@ -336,24 +369,6 @@ def fit(
     return _fitted(present, tuple(earlier), terms or Terms(), history)
 
 
-def foretell(
-    point: Point,
-    earlier: Sequence[Point],
-    *,
-    terms: Terms | None = None,
-    history: History | None = None,
-) -> Prediction | None:
-    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
-    known = [replace(one, foretold=None) for one in earlier]
-    if not known:
-        return None
-    try:
-        model = fit(known[-1], known[:-1], terms=terms, history=history)
-        return model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
-    except Undetermined:
-        return None
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _fitted(
     present: Point, earlier: tuple[Point, ...], terms: Terms, history: History | None
@@ -372,7 +387,7 @@ def _fitted(
         points=tuple(used),
         left_out=tuple(f"world {point.epoch}: {reason}" for point, reason in reasons if reason),
         times=accelerators.fit(observations, history=history, widen=wider),
-        batching=Batching.GLOBAL if terms.told else batching(used, terms.global_batch),
+        batching=rule(used, terms),
         terms=terms,
         outcomes=outcomes,
         widening=wider,

@@ -9,9 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from brain.errors import Undetermined
 from brain.models.fitting import Point
+from brain.models.goodput import Batches
 from brain.models.step_time.columns import Configuration
 from brain.models.terms import Batching, Terms, configuration, local_batch
+from brain.typeset import count
 
 #: Global batches that differ by less are the same: whole micro-batches round them up.
 _SAME = 0.1
@@ -69,6 +72,25 @@ def largest_local(points: Sequence[Point], terms: Terms) -> float:
     if math.isfinite(terms.largest_local):
         return terms.largest_local
     return max(local_batch(point) for point in points)
+
+
+def unspread(replicas: int, batches: Batches, terms: Terms) -> Undetermined | None:
+    """Why no batch of those that are allowed can be spread over so many replicas; None where one
+    can."""
+    if batches.spread(copies_of(replicas, terms)):
+        return None
+    return Undetermined(
+        f"no batch up to {batches.top:g} gives each of {count(replicas, 'replica')} the "
+        f"{batches.smallest_local:g} that a worker takes at least; take fewer replicas, or raise "
+        "batch.globalMax",
+        code="no-batch",
+    )
+
+
+def like(one: Configuration, other: Configuration) -> bool:
+    """Whether two of one size make nearly the same batch, in as many micro-batches."""
+    near = abs(one.batch / other.batch - 1) <= _SAME
+    return near and one.accumulation == other.accumulation
 
 
 def same_batch(point: Point, present: Point, rule: Batching) -> bool:

@@ -30,6 +30,8 @@ class Batching(StrEnum):
     GLOBAL = "fixed global batch"
     #: Local batch kept, global batch grows: weak scaling.
     LOCAL = "fixed batch per worker"
+    #: The one of most goodput at each size: the script takes the batch that it is told.
+    TOLD = "the best batch at each size"
     UNKNOWN = "unknown batch rule"
 
 
@@ -45,6 +47,8 @@ class Terms:
     #: Local batches that a worker takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
+    #: Largest global batch that training bears, where the owner allows larger ones than the first.
+    largest_batch: float | None = None
     #: The script takes the batch that it is told, whatever the size.
     told: bool = False
 
@@ -58,6 +62,7 @@ def terms_of(document: JobDocument) -> Terms:
         global_batch=batch.global_size,
         smallest_local=float(batch.local_min or 1),
         largest_local=float(batch.local_max or math.inf),
+        largest_batch=None if batch.global_max is None else float(batch.global_max),
         told=document.tunes,
     )
 
@@ -79,6 +84,14 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
     (workers, batch), (others, before) = list(newest.items())[:2]
     grew, expected = math.log(batch / before), math.log(workers / others)
     return Batching.GLOBAL if abs(grew) <= abs(grew - expected) else Batching.LOCAL
+
+
+def rule(points: Sequence[Point], terms: Terms) -> Batching:
+    """What decides about the batch of other sizes than the present one, the newest point's."""
+    if terms.told:
+        seen = points[-1].examples_per_step is not None
+        return Batching.TOLD if seen else Batching.GLOBAL
+    return batching(points, terms.global_batch)
 
 
 def unit_of(point: Point) -> str:

@@ -4,15 +4,14 @@ Another batch costs no restart. So what is better by little is worth it, and whe
 tell whether another size pays, a micro-batch is tried that tells it (models.md sections 2.6, 2.8).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brain.errors import Undetermined
-from brain.models.efficiency import efficiency
+from brain.models.efficiency import efficiency, gain
 from brain.models.fitting import Point
-from brain.models.goodput import Goodput
 from brain.models.job import JobModel
 from brain.models.sizes import Size
-from brain.models.terms import SAME_BATCH, local_batch
+from brain.models.terms import SAME_BATCH, Batching, local_batch
 from brain.optimizer.situation import Situation
 from brain.optimizer.worth import blocking_trial
 from brain.types.batch import BatchWish
@@ -21,6 +20,8 @@ from brain.typeset import change, count, percent
 
 #: Gain in goodput from which another batch is asked for: less is the model's own error.
 LEAST_GAIN = 0.05
+#: Seconds after which the gradients of a world have told how much of them is noise, or never will.
+_SETTLED_SECONDS = 300.0
 #: Where the global batch is free, micro-batches are multiples of it: devices like them.
 _EVEN = 8
 
@@ -36,7 +37,11 @@ class BatchChoice:
 
 
 def choose_batch(
-    situation: Situation, standing: BatchWish | None, *, trying: bool = False
+    situation: Situation,
+    standing: BatchWish | None,
+    *,
+    trying: bool = False,
+    shared: bool = False,
 ) -> BatchChoice | None:
     """Another batch for a job that asks, or None: what stands is as good, or is not taken yet.
 
@@ -44,27 +49,53 @@ def choose_batch(
         situation: Of a job; ``present`` was measured since ``standing`` was asked for.
         standing: What it is asked to take now.
         trying: That is a trial, which has an end.
+        shared: The job shares its pool: there another size is tried rather than a micro-batch,
+            because a growth costs less than a trial of minutes at each size.
     """
     model, present = situation.model, situation.present
     if not _may(situation) or model is None or not isinstance(present, Point):
         return None
-    if present.examples_per_step is None or (standing and not taken(standing, present)):
+    best = _best(model, present, standing)
+    if best is None or (trying and unsettled(situation)):
         return None
-    best = _best(situation, model, present)
-    if best is None:
-        return None
-    wish, found = best
-    now = situation.predict(situation.replicas).examples_per_second
-    now *= _worth(model, present, present.examples_per_step, situation)
-    gain = found.prediction.examples_per_second / now - 1
+    wish, won = best
     if trying:
         return BatchChoice(wish=wish, reason=f"{_told(wish, present)} again: the trial is over")
-    if gain >= LEAST_GAIN and wish != standing:
-        reason = f"{_told(wish, present)}: {change(gain)} goodput expected"
-        if wish.learning_rate_scale != 1:
-            reason += f", each example worth {percent(found.efficiency)} of one of the first batch"
-        return BatchChoice(wish=wish, reason=reason)
-    return _trial(situation, model, standing or wish)
+    if won >= LEAST_GAIN and wish != standing:
+        return BatchChoice(wish=wish, reason=_reason(model, wish, won))
+    asked = standing or wish
+    pair = _pair(situation, asked)
+    return pair if pair or shared else _trial(situation, model, asked)
+
+
+def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | None:
+    """A batch that does more at the present size than the one that it has; None where none does."""
+    best = _best(model, model.present, standing)
+    if best is None or best[1] < LEAST_GAIN or best[0] == standing:
+        return None
+    return BatchChoice(wish=best[0], reason=_reason(model, *best))
+
+
+def _best(
+    model: JobModel, present: Point, standing: BatchWish | None
+) -> tuple[BatchWish, float] | None:
+    """The best batch where a job is, and its gain in goodput over the one that was measured."""
+    if present.examples_per_step is None or (standing and not taken(standing, present)):
+        return None
+    here = Size(replicas=present.replicas, nodes=present.nodes)
+    wish, found = wish_at(model, here), model.curve([here])[0]
+    if wish is None or isinstance(found, Undetermined):
+        return None
+    now = present.rate * _worth(model, present.examples_per_step)
+    return wish, found.examples_per_second * model.worth(here) / now - 1
+
+
+def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
+    reason = f"{_told(wish, model.present)}: {change(won)} goodput expected"
+    if wish.learning_rate_scale != 1:
+        worth = percent(_worth(model, wish.global_size))
+        reason += f", each example worth {worth} of one of the first batch"
+    return reason
 
 
 def taken(wish: BatchWish, present: Point) -> bool:
@@ -81,37 +112,67 @@ def _may(situation: Situation) -> bool:
     return mine and job.state is JobState.RUNNING and situation.active is None
 
 
-def _best(
-    situation: Situation, model: JobModel, present: Point
-) -> tuple[BatchWish, Goodput] | None:
-    here = Size(replicas=present.replicas, nodes=present.nodes)
-    most = situation.job.document.batch.global_max
+def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
+    """The best batch at a size, as a script is asked for it; None where it does not ask."""
+    if model is None or model.batching is not Batching.TOLD:
+        return None
     try:
-        found = model.goodput(here, most_examples=most)
+        chosen = model.runs(size)
     except Undetermined:
         return None
-    chosen, first = found.configuration, model.first_batch or found.configuration.batch
-    free = present.noise_scale is not None and most is not None
-    gained = chosen.batch / first * _worth(model, present, chosen.batch, situation)
-    scale = max(1.0, gained) if free else 1.0
+    assert chosen is not None, "its batch is known"
+    first, noise = model.first_batch or chosen.batch, model.present.noise_scale
+    free = noise is not None and model.terms.largest_batch is not None
+    scale = gain(chosen.batch, first_batch=first, noise=noise) if free else 1.0
     local, whole = round(chosen.local_batch), round(chosen.batch)
     if free and local >= 2 * _EVEN:
         local -= local % _EVEN
         whole = local * chosen.replicas * chosen.accumulation
-    wish = BatchWish(
+    return BatchWish(
         global_size=whole,
         local_most=local,
-        learning_rate_scale=round(scale, 3),
+        learning_rate_scale=round(max(1.0, scale), 3),
     )
-    return wish, found
 
 
-def _worth(model: JobModel, present: Point, batch: float, situation: Situation) -> float:
+def _worth(model: JobModel, batch: float) -> float:
     """What an example of a batch is worth, in examples of the first one; 1 where that is fixed."""
-    first, most = model.first_batch, situation.job.document.batch.global_max
-    if first is None or most is None:
+    first = model.first_batch
+    if first is None or model.terms.largest_batch is None:
         return 1.0
-    return float(efficiency(batch, first_batch=first, noise=present.noise_scale))
+    return float(efficiency(batch, first_batch=first, noise=model.present.noise_scale))
+
+
+def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
+    """Two micro-batches for a worker that is alone: of one a step nobody can tell how much of its
+    gradient is noise, and then no other batch can be judged."""
+    model = situation.model
+    if model is None or not unsettled(situation):
+        return None
+    present = model.present
+    if present.processes > 1 or present.accumulation > 1:
+        return None
+    wish = replace(standing, local_most=-(-standing.global_size // 2))
+    if wish.local_most < model.terms.smallest_local or wish.local_most == standing.global_size:
+        return None
+    if any(taken(wish, point) for point in model.points if point.processes == 1):
+        return None
+    reason = f"2 micro-batches of {wish.local_most} examples, so that gradient noise is measured"
+    return BatchChoice(wish=wish, reason=reason, trial=present.replicas)
+
+
+def unsettled(situation: Situation) -> bool:
+    """Whether larger batches may be chosen once gradients have told how noisy they are."""
+    model = situation.model
+    if model is None or model.batching is not Batching.TOLD:
+        return False
+    present, first = model.present, model.first_batch
+    free = first is not None and (model.terms.largest_batch or 0) > first
+    if not free or present.noise_scale is not None:
+        return False
+    if present.processes == 1 and not any(one.accumulation > 1 for one in model.points):
+        return True
+    return situation.world_age_seconds < _SETTLED_SECONDS
 
 
 def _trial(situation: Situation, model: JobModel, standing: BatchWish) -> BatchChoice | None:

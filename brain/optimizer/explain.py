@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
+from brain.models.sizes import Size
+from brain.optimizer.batches import wish_at
 from brain.optimizer.policies import SINGLE_JOB
 from brain.optimizer.situation import Choice, Policy, Situation, chance
 from brain.optimizer.worth import worth
@@ -24,7 +26,11 @@ def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendati
     moves = choice.replicas != situation.replicas
     return Recommendation(
         current=situation.current,
-        target=replace(situation.current, replicas=choice.replicas),
+        target=replace(
+            situation.current,
+            replicas=choice.replicas,
+            batch=wish_at(situation.model, Size(replicas=choice.replicas)) if moves else None,
+        ),
         measured=situation.measured,
         predicted=promised,
         restart_seconds=situation.restart_seconds,

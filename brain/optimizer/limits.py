@@ -46,7 +46,7 @@ def _broken(situation: Situation, size: int) -> str | None:
     limits, predicted = situation.limits, situation.predict(size)
     assert limits is not None, "asked only where there are limits"
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
-    expected = limits.work_seconds * situation.rate / predicted.examples_per_second
+    expected = limits.work_seconds * situation.useful(situation.replicas) / situation.useful(size)
     late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
     if size < situation.replicas:  # else the next estimate might turn the job back
         late *= 1 + _MARGIN

@@ -7,6 +7,7 @@ stays. Formulas and constants: models.md section 5.
 from collections.abc import Callable, Sequence
 
 from brain.optimizer import guards
+from brain.optimizer.batches import unsettled
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.situation import Situation
 from brain.optimizer.worth import worth
@@ -67,6 +68,17 @@ def _unfed(situation: Situation, size: int) -> str | None:
     return f"workers wait for data {waits} of each step; that comes first"
 
 
+def judged(situation: Situation) -> Situation:
+    """No larger size before gradients told how much of them is noise, where the batch is ours.
+
+    Few replicas pay at the first batch, many at the one that noise allows.
+    """
+    if not unsettled(situation):
+        return situation
+    larger = [size for size in situation.sizes if size > situation.replicas]
+    return situation.without(larger, "the noise of its gradients is measured first")
+
+
 def up_only(situation: Situation) -> Situation:
     """Only larger sizes on the way up, as long as the last change would else be too recent."""
     if not guards.climbs(situation):
@@ -92,15 +104,17 @@ ALONE: Sequence[Narrowing] = (
     fits_devices,
     not_in_vain,
     fed,
+    judged,
     up_only,
     within_limits,
     not_back,
 )
-#: For one that shares its pool: what there is room for, the division knows.
+#: For one that shares its pool: what there is room for, and on how many nodes a size fell short,
+#: the division knows.
 BESIDE_OTHERS: Sequence[Narrowing] = (
     fits_devices,
-    not_in_vain,
     fed,
+    judged,
     up_only,
     within_limits_beside_others,
 )

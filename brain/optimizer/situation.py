@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from brain.errors import Undetermined
 from brain.models.fitting import Z90, Point
 from brain.models.job import JobModel
+from brain.models.sizes import Size
+from brain.models.step_time.columns import Configuration
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.job import Job, PolicyMode
@@ -112,8 +114,8 @@ class Situation:
     #: Why that long, in a few words.
     remaining_basis: str = "as long as so far"
     limits: Limits | None = None
-    #: Sizes that fell short lately.
-    disappointed: frozenset[int] = frozenset()
+    #: Sizes that fell short lately, and the fewest nodes that they did on; 1 where none were named.
+    disappointed: Mapping[int, int] = field(default_factory=dict)
     #: Why its replicas are no job of several, in one sentence; None where nothing says so.
     not_distributed: str | None = None
     #: A rank that is slower than its peers, in one sentence.
@@ -149,7 +151,8 @@ class Situation:
         if isinstance(self.present, Undetermined):
             raise self.present
         assert self.model is not None, "a measured world has a model"
-        return self.model.predict(replicas)
+        nodes = self.present.nodes if replicas == self.present.replicas else None
+        return self.model.predict(replicas, nodes=nodes)
 
     def useful(self, replicas: int) -> float:
         """Predicted goodput at a size: examples/s, each weighed by what it is worth.
@@ -160,12 +163,19 @@ class Situation:
         rate = self.predict(replicas).examples_per_second
         return rate * (self.model.worth(replicas) if self.model else 1.0)
 
+    def runs(self, size: Size) -> Configuration | None:
+        """What the script would run at a size; None where nobody knows how its batch follows."""
+        try:
+            return self.model.runs(size) if self.model else None
+        except Undetermined:
+            return None
+
     def overflows(self, replicas: int) -> str | None:
         """Why a worker would not surely fit its device at a size: fewer of them hold more each."""
         if self.device_examples is None or self.model is None or replicas >= self.replicas:
             return None
-        held = self.model.local_batch(replicas)
-        if held is None or held <= self.device_examples * (1 + _ROUNDING):
+        runs = self.runs(Size(replicas=replicas))
+        if runs is None or (held := runs.local_batch) <= self.device_examples * (1 + _ROUNDING):
             return None
         return (
             f"each worker would hold {held:.0f} examples there, and {self.device_examples:.0f} "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from brain.types.batch import BatchWish
 from brain.types.resources import NodeName, Resources
 
 
@@ -17,6 +18,9 @@ class Allocation:
     #: Replicas on each node, where that was chosen; empty: wherever they fit. It is no part of the
     #: size, and does not tell two of them apart.
     nodes: tuple[tuple[NodeName, int], ...] = field(default=(), compare=False)
+    #: Batch that its script is asked to take with this size, where it asks and Brain chose one;
+    #: another batch alone is no other size, either.
+    batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
         """Whether both say where their replicas are, and not the same."""

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
-from brain.lifecycle.wishes import AskedBatch, asked_batch
+from brain.lifecycle.wishes import AskedBatch, ask, asked_batch
+from brain.lifecycle.work import earlier_runs, gain_of, still_to_come
+from brain.models.fitting import Point
 from brain.types.allocation import Bounds
 from brain.types.batch import BatchWish
 from brain.types.job import Batch, Policy, PolicyMode
+from brain.types.plan import PlanState
 from tests.virtual import Laptop
 
 
@@ -162,3 +165,97 @@ def test_what_a_trial_measured_stays_known_beside_its_world():
     assert model is not None
     assert sorted({point.accumulation for point in model.points}) == [1, 4]
     assert {point.epoch for point in model.points} == {1}
+
+
+class Exchanging(Script):
+    """A script that exchanges gradients for 50 ms once it has more than two replicas: at a small
+    batch more of them do little, at a large one they do more."""
+
+    def _step_seconds(self) -> float:
+        local, accumulation = self.told
+        return accumulation * (0.05 + 0.0005 * local) + (0.05 if self.size > 2 else 0.0)
+
+
+def exchanging(**fields: Any) -> Exchanging:
+    made: dict[str, Any] = {"replicas": Bounds(min=2, max=4, unit=2), "cpus": 4, "noise": 0.01}
+    here = Exchanging(**(made | {"batch": Batch(tune=True, **WIDE)} | fields))
+    here.start()
+    return here
+
+
+def test_a_growth_brings_the_batch_of_its_size_along():
+    here = exchanging()
+    here.also.update(NOISE)
+    here.live(60)
+
+    grown = next(plan for plan in here.plans if plan.target.replicas == 4)
+    assert grown.current.batch is not None
+    assert grown.target.batch is not None
+    assert grown.target.batch.global_size > grown.current.batch.global_size
+    assert here.size == 4
+
+
+def test_nothing_grows_before_the_noise_of_gradients_is_known():
+    here = exchanging()
+    here.live(40)
+    found = here.turn().decisions[here.id].explanation.alternatives
+    waits = [other.why_not for other in found]
+
+    assert (here.plans, waits) == ([], ["the noise of its gradients is measured first"])
+
+
+def test_one_worker_is_asked_for_two_micro_batches_to_tell_noise_by():
+    here = script(batch=WIDE, replicas=Bounds(min=1, max=1))
+    here.live(20)
+    assert here.asked is not None
+    assert (here.asked.wish.split(1), here.asked.trial) == ((32, 2), 1)
+
+    here.also.update(NOISE)
+    here.live(60)
+    assert here.wish().batch.global_size > 64
+
+
+def test_noise_that_was_known_stays_known_at_another_batch():
+    here = noisy()
+    here.live(60)
+    for name in NOISE:
+        del here.also[name]
+    here.live(20)
+
+    model = here.sight.model
+    assert model is not None
+    assert model.present.noise_scale == pytest.approx(2000, rel=0.1)
+
+
+def test_a_size_is_judged_with_its_own_batch():
+    """With another one it falls short, and is asked to take its own before anything is undone."""
+    here = exchanging()
+    here.also.update(NOISE)
+    while not here.plans:
+        here.live(2)
+    small = BatchWish(global_size=64, local_most=16)
+    plan = here.plans[0]
+    with here.stores.transaction() as tx:
+        asked = AskedBatch(wish=small, at=here.now, reason="a test")
+        ask(tx, tx.jobs.get(here.id), asked, here.now)
+    here.live(60)
+
+    assert [each.state for each in here.plans if each.generation == plan.generation] == [
+        PlanState.VERIFIED
+    ]
+
+
+def test_declared_steps_are_of_the_declared_batch():
+    here = noisy(steps=10_000)
+    here.live(120)
+
+    seen = here.sight
+    with here.transaction() as (tx, job):
+        rest = still_to_come(
+            job, seen, tx.worlds.of(job.id), elapsed=1e9, past=earlier_runs(tx, job)
+        )
+    present = seen.present
+    assert isinstance(present, Point)
+    gained = gain_of(present, 64.0)
+    assert gained > 1.5
+    assert rest.seconds < 10_000 * present.step_seconds / gained

@@ -12,7 +12,8 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.models.fitting import REPEAT, Point
-from brain.models.job import JobModel, fit, foretell, forget_every_fit
+from brain.models.forecast import foretell
+from brain.models.job import JobModel, fit, forget_every_fit
 from brain.models.sizes import Size
 from brain.models.terms import Batching, Terms, terms_of
 from brain.types.job import Batch, Parallelism

@@ -121,7 +121,7 @@ def test_what_does_not_fit_the_pool_is_no_candidate():
 
 
 def test_what_fell_short_is_not_tried_again():
-    burnt = situation({1: 100.0}, disappointed=frozenset({2}))
+    burnt = situation({1: 100.0}, disappointed={2: 1})
 
     choice = Efficient().choose(narrowing.not_in_vain(burnt))
 

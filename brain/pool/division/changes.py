@@ -18,6 +18,7 @@ from brain.pool.allocator import (
     Grant,
     JobView,
     Outcome,
+    Placement,
     Prices,
     Round,
     Terms,
@@ -43,6 +44,7 @@ from brain.types.resources import NodeName, Resources
 from brain.types.sharing import PoolShares
 from brain.typeset import change, duration, percent
 
+_TAKEN = "what it needs is not free, and nobody frees it now"
 #: A job is moved once in so long at most (models.md section 4.4).
 MOVED_SECONDS = 1800.0
 
@@ -218,6 +220,15 @@ class _Carried:
 
     def _take(self, member: Member, grant: Grant) -> None:
         made = self._change(member, grant)
+        self._try(made)
+        taken = self.put_off.get(member.key) == _TAKEN
+        beside = self._beside(member, grant) if taken else None
+        if beside is not None:
+            self._try(self._change(member, beside))
+
+    def _try(self, made: Change) -> None:
+        """Carry out a change where nothing speaks against it; else note the reason."""
+        member, grant = made.member, made.grant
         gained = {n: more for n, more in self._difference(made).items() if more > 0}
         each = member.job.document.resources
         moves = grant.outcome is Outcome.MOVES
@@ -226,8 +237,9 @@ class _Carried:
         why = self._refusal(made, size)
         providers = None if why else self._claims.take(gained, each)
         if providers is None:
-            self.put_off[member.key] = why or "what it needs is not free, and nobody frees it now"
+            self.put_off[member.key] = why or _TAKEN
             return
+        self.put_off.pop(member.key, None)
         for key in providers:
             if key in self._given:
                 self.changes.append(self._given.pop(key))
@@ -237,11 +249,31 @@ class _Carried:
         self.changes.append(replace(made, after=providers))
         self._claims.offer(member.key, self._freed(made))
 
+    def _beside(self, member: Member, grant: Grant) -> Grant | None:
+        """The larger size of a grant where the job is and on what is idle, for want of the nodes
+        that it was granted; None where that is too little."""
+        before, placement = member.current, grant.placement
+        if before is None or placement is None or before.accelerator != placement.accelerator:
+            return None
+        rooms = self._claims.rooms(member.job.document.resources)
+        usable = [
+            node.name
+            for node in self._market.cluster.nodes
+            if node.healthy and node.accelerator == before.accelerator
+        ]
+        nodes = list(before.nodes)
+        for name in sorted(usable, key=lambda n: (n not in before.nodes, -rooms.get(n, 0), n)):
+            nodes += [name] * max(0, min(rooms.get(name, 0), grant.replicas - len(nodes)))
+        if len(nodes) != grant.replicas:
+            return None
+        return replace(grant, placement=Placement(before.accelerator, tuple(sorted(nodes))))
+
     def _refusal(self, made: Change, size: int) -> str | None:
         if made.grant.outcome is Outcome.STARTS:
             return None
         since = made.member.situation.since_move_seconds if made.member.situation else None
-        if since is not None and since < MOVED_SECONDS and _leaves(made):
+        moves = made.grant.outcome is Outcome.MOVES
+        if moves and since is not None and since < MOVED_SECONDS and _leaves(made):
             return (
                 f"it was moved {duration(since)} ago; {duration(MOVED_SECONDS)} lie between moves"
             )
@@ -278,15 +310,21 @@ class _Carried:
         return {name: each.times(count) for name, count in fewer.items()}
 
 
-def promised(member: Member, grant: Grant) -> Prediction | None:
-    """What the job is expected to do at what it was granted."""
-    situation = member.situation
-    if situation is None or situation.model is None or grant.placement is None:
+def granted(member: Member, grant: Grant) -> Size | None:
+    """What a job was granted, as its model is asked about it; None where that is nothing."""
+    if grant.placement is None:
         return None
     own = member.current is not None and member.current.accelerator == grant.placement.accelerator
     kind = None if own else grant.placement.accelerator
     nodes = len(set(grant.placement.nodes))
-    size = Size(replicas=grant.replicas, nodes=nodes, accelerator=kind)
+    return Size(replicas=grant.replicas, nodes=nodes, accelerator=kind)
+
+
+def promised(member: Member, grant: Grant) -> Prediction | None:
+    """What the job is expected to do at what it was granted."""
+    situation, size = member.situation, granted(member, grant)
+    if situation is None or situation.model is None or size is None:
+        return None
     found = situation.model.curve([size])[0]
     return None if isinstance(found, Undetermined) else found
 
@@ -296,7 +334,11 @@ def _gain(made: Change) -> float | None:
     if situation is None or made.promised is None:
         return None
     slowed = situation.slow.factor if made.member.flees and situation.slow else 1.0
-    return made.promised.examples_per_second / situation.rate * slowed - 1
+    size = granted(made.member, made.grant)
+    assert situation.model is not None, "it promised"
+    assert size is not None, "it promised"
+    useful = made.promised.examples_per_second * situation.model.worth(size)
+    return useful / situation.useful(situation.replicas) * slowed - 1
 
 
 def _leaves(made: Change) -> bool:

@@ -36,6 +36,14 @@ class Claims:
             short += max(0, replicas - min(fits, default=replicas))
         return short
 
+    def rooms(self, each: Resources) -> dict[str, int]:
+        """Replicas that the idle resources of each node suffice for."""
+        one, found = _amount(each), {}
+        for name, idle in self._idle.items():
+            fits = [max(0, have) // n for n, have in zip(one, idle, strict=True) if n > 0]
+            found[str(name)] = min(fits, default=0)
+        return found
+
     def take(self, gained: Mapping[NodeName, int], each: Resources) -> tuple[str, ...] | None:
         """Take room for new replicas by node; return whose changes must free it first.
 

@@ -3,17 +3,19 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
 from brain.errors import Undetermined
+from brain.models.efficiency import gain
 from brain.models.fitting import Point, made
 from brain.models.job import JobModel
 from brain.models.sizes import Size
+from brain.models.terms import Batching
 from brain.optimizer import guards
 from brain.optimizer.guards import Hold
 from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
 from brain.optimizer.situation import Situation, SlowNode, Untenable, deviation
 from brain.pool.allocator import Curve, Placement
+from brain.pool.division.shapes import ANYWHERE, Spread, shapes
 from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
@@ -131,7 +133,7 @@ def member(
     kinds: Sequence[str],
     earlier: Sequence[Point] = (),
     hold: Hold | None = None,
-    rooms: Sequence[int] = (),
+    spread: Spread = ANYWHERE,
 ) -> Member:
     """A job that runs.
 
@@ -141,7 +143,7 @@ def member(
         kinds: Accelerators that it may be given; its own first.
         earlier: Its worlds before the present one, for the work that it has done.
         hold: A reason from outside to leave it alone, where no guard has one.
-        rooms: Replicas that fit each node of its kind, those that it has included, most first.
+        spread: What the nodes of its kind hold of it.
     """
     asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
     hold = next((found for guard in asked if (found := guard(situation))), hold)
@@ -154,12 +156,12 @@ def member(
     left = narrowed(situation, BESIDE_OTHERS)
     sizes = _sizes(left)
     kinds = kinds[:1] if left.untenable else kinds  # of others nobody knows what they keep
-    drawn = {kind: _curve(left, model, kind, sizes, rooms, own=kind == kinds[0]) for kind in kinds}
+    drawn = {kind: _curve(left, model, kind, sizes, spread, own=kind == kinds[0]) for kind in kinds}
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
     if hold is not None or guards.climbs(situation) or left.untenable:
         lower = [size for size in fits_devices(situation).sizes if size <= situation.replicas]
-        own = _curve(situation, model, kinds[0], lower, rooms, own=True)
+        own = _curve(situation, model, kinds[0], lower, spread, own=True)
         yields = {} if own is None else {kinds[0]: own}
     base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
@@ -172,7 +174,7 @@ def member(
         yields=yields,
         untenable=left.untenable if hold is None and curves else None,
         base=base,
-        attained_seconds=_attained(situation, earlier, base),
+        attained_seconds=_attained(situation, earlier, model) / base,
         remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,
     )
 
@@ -196,34 +198,36 @@ def _curve(
     model: JobModel,
     kind: str,
     sizes: Sequence[int],
-    rooms: Sequence[int],
+    spread: Spread,
     *,
     own: bool,
 ) -> Curve | None:
     """Goodput of the sizes that can be known; of a kind never tried, a look at two sizes."""
-    asked = [
-        Size(replicas=size, nodes=_nodes(situation, size, rooms))
+    asked = (
+        shapes(situation, sizes, spread)
         if own
-        else Size(replicas=size, accelerator=kind)
-        for size in sizes
-    ]
+        else [Size(replicas=size, accelerator=kind) for size in sizes]
+    )
     known = [
         (size, found)
-        for size, found in zip(sizes, model.curve(asked), strict=True)
+        for size, found in zip(asked, model.curve(asked), strict=True)
         if isinstance(found, Prediction) and found.low > 0 and math.isfinite(found.high)
     ]
     if known:
         rates = [found.examples_per_second * model.worth(size) for size, found in known]
         if own:
-            tried = [trial(situation, size) for size, _ in known]
-            rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, tried, strict=True)]
+            hoped = [trial(situation, size.replicas) for size, _ in known]
+            rates = [r * (t.factor if t else 1.0) for r, t in zip(rates, hoped, strict=True)]
             if situation.untenable:
                 rates = [
-                    rate * _UNTENABLE if size == situation.replicas else rate
+                    rate * _UNTENABLE if size.replicas == situation.replicas else rate
                     for rate, (size, _) in zip(rates, known, strict=True)
                 ]
         return Curve.of(
-            [size for size, _ in known], rates, [deviation(found) for _, found in known]
+            [size.replicas for size, _ in known],
+            rates,
+            [deviation(found) for _, found in known],
+            [size.nodes or 0 for size, _ in known],
         )
     if own:
         return None
@@ -237,24 +241,18 @@ def _curve(
     return Curve.of(looks, worth, _UNTRIED)
 
 
-def _nodes(situation: Situation, size: int, rooms: Sequence[int]) -> int | None:
-    """Nodes that a size would be spread over: as it is, else as few as have room now.
-
-    None, as few as it was ever packed on, where it would take room that others have.
-    """
-    if size == situation.replicas:
-        return None
-    for nodes, room in enumerate(accumulate(rooms), start=1):
-        if room >= size:
-            return nodes
-    return None
-
-
-def _attained(situation: Situation, earlier: Sequence[Point], base: float) -> float:
-    """Work done so far, in seconds of the smallest size."""
+def _attained(situation: Situation, earlier: Sequence[Point], model: JobModel) -> float:
+    """Work done so far, in examples; of a script that is told its batch in those of the first."""
     present = [situation.present] if isinstance(situation.present, Point) else []
-    done = made((*earlier, *present))
-    return sum(steps * (point.examples_per_step or 1.0) for steps, point in done) / base
+    done, first = made((*earlier, *present)), model.first_batch
+
+    def worth(point: Point) -> float:
+        batch = point.examples_per_step or 1.0
+        if first is None or model.batching is not Batching.TOLD:
+            return batch
+        return first * gain(batch, first_batch=first, noise=point.noise_scale)
+
+    return sum(steps * worth(point) for steps, point in done)
 
 
 def _elsewhere(situation: Situation, current: Placement | None) -> Hold:

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from brain.optimizer.batches import wish_at
 from brain.optimizer.explain import recommend
 from brain.optimizer.situation import Choice, Situation
 from brain.pool.allocator import Grant, Option, Outcome
-from brain.pool.division.changes import Change, Division
+from brain.pool.division.changes import Change, Division, granted
 from brain.pool.division.market import Market
 from brain.pool.division.members import Member
 from brain.pool.division.trials import trial
@@ -48,6 +49,9 @@ def advise(member: Member, division: Division) -> Recommendation | None:
     where = _where(member)
     current = replace(advice.current, nodes=where)
     target = replace(advice.target, nodes=made.nodes if made else where)
+    size = granted(member, made.grant) if made else None
+    if size is not None:
+        target = replace(target, batch=wish_at(situation.model, size))
     promised = made.promised if made else advice.predicted
     return replace(
         advice, current=current, target=target, predicted=promised, explanation=explanation

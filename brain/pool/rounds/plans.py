@@ -14,6 +14,7 @@ from brain.pool.allocator import Placement, Prices
 from brain.pool.division import Division, Member, advise, divide, facts, member, shares, waiting
 from brain.pool.division.market import Floor, giving_way, kind_of, kinds_of
 from brain.pool.division.members import beside_slow
+from brain.pool.division.shapes import Spread
 from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.memo import Memo
 from brain.ports import Stores, Transaction
@@ -55,15 +56,17 @@ def joined(
         kinds=kinds,
         earlier=sight.earlier,
         hold=hold,
-        rooms=_rooms(memo, job, kind),
+        spread=_spread(memo, job, kind),
     )
 
 
-def _rooms(memo: Memo, job: Job, kind: str | None) -> list[int]:
-    """Replicas that fit each node of a kind beside what others have, most first."""
-    gpus, found = job.document.resources.gpus > 0, memo.ledger.rooms(job)
-    alike = {node.name for node in memo.nodes if kind_of(node, gpus=gpus) == kind}
-    return sorted((found[name] for name in alike & found.keys()), reverse=True)
+def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
+    """What each node of a kind holds of a job, beside what others have and at most."""
+    each, found = job.document.resources, memo.ledger.rooms(job)
+    alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
+    usable = alike.keys() & found.keys()
+    widest = max((each.copies_within(alike[name].capacity) or 0 for name in usable), default=0)
+    return Spread(sorted((found[name] for name in usable), reverse=True), widest)
 
 
 class Shared:

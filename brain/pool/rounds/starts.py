@@ -12,6 +12,9 @@ from brain.types.job import Job
 #: replicas at most): completion times of 0.95, 0.89 and 0.91 of those with the fewest replicas, in
 #: simulation.
 _SHARE = 0.5
+#: Replicas that suffice to measure the noise of gradients: few pay at the first batch, which is all
+#: that a script whose batch Brain chooses is known to bear until then.
+_TUNED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Starts:
         if not shares(job) or not may_act(job, self.settings):
             return None
         share = int(fits * _SHARE / self.queued)
+        if named is None and job.document.tunes and job.document.batch.global_max:
+            share = min(share, max(_TUNED, job.document.replicas.min))
         if named is not None and named <= fits // self.queued:
             return named
         return max((size for size in job.document.replicas.sizes() if size <= share), default=None)

@@ -1,9 +1,11 @@
 """Over how many nodes a size is expected to be."""
 
 from brain.models.job import fit
+from brain.models.sizes import Size
 from brain.models.terms import Terms
 from brain.pool.allocator import Placement
 from brain.pool.division.members import member
+from brain.pool.division.shapes import Spread, shapes
 from tests.models.test_job import point
 from tests.optimizer.test_policies import situation
 
@@ -17,7 +19,7 @@ def goodput_of_four(*rooms: int) -> float:
     )
     model = fit(points[-1], points[:-1], terms=Terms(global_batch=64))
     here = situation({2: 50.0}, sizes=(1, 2, 3, 4), at=2, present=points[-1], model=model)
-    made = member(here, current=Placement("T4", ("a", "a")), kinds=["T4"], rooms=rooms)
+    made = member(here, current=Placement("T4", ("a", "a")), kinds=["T4"], spread=Spread(rooms))
     found = {int(row[0]): float(row[2]) for row in made.curves["T4"].rows}
     return found[4]
 
@@ -28,3 +30,25 @@ def test_a_size_is_expected_on_as_few_nodes_as_have_room_for_it():
 
 def test_where_no_room_is_known_it_is_as_packed_as_it_ever_was():
     assert goodput_of_four() == goodput_of_four(2, 2)
+
+
+def test_a_size_is_looked_at_on_the_fewest_nodes_and_on_those_that_have_room_now():
+    here = situation({2: 50.0}, sizes=(1, 2, 4), at=2)
+
+    found = [(size.replicas, size.nodes) for size in shapes(here, (1, 2, 4), Spread((3, 2), 4))]
+
+    assert found == [(1, 1), (2, 1), (4, 1), (4, 2)]
+
+
+def test_a_size_that_fell_short_over_two_nodes_is_tried_on_one():
+    here = situation({2: 50.0}, sizes=(2, 4), at=2, disappointed={4: 2})
+
+    found = [(size.replicas, size.nodes) for size in shapes(here, (2, 4), Spread((3, 2), 4))]
+
+    assert found == [(2, 1), (4, 1)]
+
+
+def test_the_present_size_counts_as_it_is_spread():
+    here = situation({2: 50.0}, at=2, present=point(2, 50.0, nodes=2))
+
+    assert shapes(here, (2,), Spread((4, 4), 4)) == [Size(replicas=2, nodes=2)]

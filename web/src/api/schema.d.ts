@@ -992,6 +992,7 @@ export interface components {
          * @description A size: replicas, the processes of each, and what each replica reserves.
          */
         Allocation: {
+            batch: components["schemas"]["BatchWish"] | null;
             /**
              * Nodes
              * @default []

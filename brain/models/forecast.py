@@ -1,0 +1,29 @@
+"""What was believed of a world before it was measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brain.errors import Undetermined
+from brain.models.fitting import Point
+from brain.models.job import fit
+from brain.models.step_time.history import History
+from brain.models.terms import Terms
+from brain.types.recommendation import Prediction
+
+
+def foretell(
+    point: Point,
+    earlier: Sequence[Point],
+    *,
+    terms: Terms | None = None,
+    history: History | None = None,
+) -> Prediction | None:
+    """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
+    known = [replace(one, foretold=None) for one in earlier]
+    if not known:
+        return None
+    try:
+        model = fit(known[-1], known[:-1], terms=terms, history=history)
+        return model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
+    except Undetermined:
+        return None
