@@ -1,20 +1,22 @@
 """Batches that scripts are asked to take: chosen, stored, part of the wish.
 
-Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. It is no plan: the
-size stays, nothing restarts, and a script that does not follow is left alone.
+Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. Another batch alone
+is no plan: the size stays and nothing restarts. A plan for another size brings its batch along. A
+script that does not follow is left alone.
 """
 
 from datetime import datetime
 
+from brain import wire
 from brain.lifecycle.records import BRAIN, acted, happened
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.verdicts import SAME, Worths, kept
-from brain.lifecycle.wishes import AskedBatch, ask, asked_batch, frozen, wished_batch
+from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch, frozen, wished_batch
 from brain.models.efficiency import efficiency
 from brain.models.terms import Batching
-from brain.optimizer.batches import BatchChoice, better_batch, choose_batch
+from brain.optimizer.batches import BatchChoice, better_batch, brought, choose_batch
 from brain.optimizer.situation import Situation
-from brain.ports import Transaction
+from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, ScalePlan
@@ -31,14 +33,25 @@ def rebatch(
     """
     if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
         return False
+    if frozen(tx, job):
+        return False
     measured, worth = sight.model.present.measured, worths(plan, sight)
     if plan.promised is None or kept(plan, plan.promised, measured, settings, worth):
         return False
     choice = better_batch(sight.model, wished_batch(tx, job))
     if choice is None:
         return False
-    _asked(tx, job, choice, now)
+    _ask(tx, job, choice, now)
+    # The wish is another now, so its version is, too.
+    tx.jobs.put(job)
     return True
+
+
+def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
+    """Ask the script for the batch that belongs to the target of a plan that begins."""
+    wish = plan.target.batch
+    if job.document.tunes and wish is not None and wish != wished_batch(tx, job):
+        _ask(tx, job, BatchChoice(wish=wish, reason=brought(wish, plan.target.replicas)), now)
 
 
 def worths(plan: ScalePlan, sight: Sight) -> Worths:
@@ -67,14 +80,14 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
     choice = choose_batch(situation, wished_batch(tx, job), trying=trying, shared=shared)
     if choice is None:
         return False
-    _asked(tx, job, choice, now)
+    _ask(tx, job, choice, now)
+    tx.jobs.put(job)
     return True
 
 
-def _asked(tx: Transaction, job: Job, choice: BatchChoice, now: datetime) -> None:
+def _ask(tx: Transaction, job: Job, choice: BatchChoice, now: datetime) -> None:
     asked = AskedBatch(wish=choice.wish, at=now, reason=choice.reason, trial=choice.trial)
-    ask(tx, job, asked, now)
-    # The wish is another now, so its version is, too.
-    tx.jobs.put(job)
+    parameters = wire.encode(asked).decode()
+    tx.fits.put(StoredFit(job=job.id, kind=BATCH, parameters=parameters, fitted_at=now))
     happened(tx, "batch.asked", choice.reason, job=job.id, now=now)
     acted(tx, BRAIN, "batch.asked", f"job/{job.id}", now=now, why=choice.reason)

@@ -10,11 +10,11 @@ from typing import Any
 
 from brain.errors import Conflict
 from brain.lifecycle.advising import count_rollbacks
+from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.lifecycle.verdicts import SAME, Worths, kept
 from brain.lifecycle.wishes import (
-    ask_with,
     frozen,
     may_act,
     meets,

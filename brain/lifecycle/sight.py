@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from brain import wire
 from brain.errors import Undetermined
-from brain.lifecycle.wishes import asked_batch, wished_batch
+from brain.lifecycle.wishes import asked_batch, may_act, wished_batch
 from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
@@ -123,8 +123,9 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
         return sight
     noise, taught = sight.noise, history(tx, job)
     wish = wished_batch(tx, job)
-    if wish is not None and not taken(wish, present):
-        terms = replace(terms, told=False)  # Nobody knows which batch it would make elsewhere.
+    if not may_act(job, settings) or (wish is not None and not taken(wish, present)):
+        # Nobody tells it another batch, or it does not follow.
+        terms = replace(terms, told=False)
     present = replace(
         present,
         noise_scale=noise.examples if isinstance(noise, NoiseScale) else _last_noise(stored),

@@ -7,7 +7,7 @@ from datetime import datetime
 from zlib import crc32
 
 from brain import wire
-from brain.ports import StoredFit, Transaction
+from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
@@ -53,20 +53,6 @@ def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
     if not job.document.tunes or batch.global_size is None:
         return None
     return BatchWish(global_size=batch.global_size, local_most=batch.local_max or batch.global_size)
-
-
-def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
-    """Ask the script for the batch that belongs to the target of a plan that begins."""
-    wish = plan.target.batch
-    if not job.document.tunes or wish is None or wish == wished_batch(tx, job):
-        return
-    ask(tx, job, AskedBatch(wish=wish, at=now, reason=plan.explanation.reason), now)
-
-
-def ask(tx: Transaction, job: Job, asked: AskedBatch, now: datetime) -> None:
-    """Store the batch that a script is asked to take."""
-    parameters = wire.encode(asked).decode()
-    tx.fits.put(StoredFit(job=job.id, kind=BATCH, parameters=parameters, fitted_at=now))
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:

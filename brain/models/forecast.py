@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point
+from brain.models.goodput import rate
 from brain.models.job import fit
 from brain.models.step_time.history import History
-from brain.models.terms import Terms
+from brain.models.terms import Batching, Terms, configuration
 from brain.types.recommendation import Prediction
 
 
@@ -24,6 +25,17 @@ def foretell(
         return None
     try:
         model = fit(known[-1], known[:-1], terms=terms, history=history)
-        return model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
+        found = model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
+        if model.batching is not Batching.TOLD:
+            return found
+        # Of the batch that it made, not of the one that would be best.
+        made = rate(model.times.on(point.accelerator), configuration(point, model.terms))
     except Undetermined:
         return None
+    shared = model.terms.shared
+    return Prediction(
+        examples_per_second=made.examples_per_second * shared,
+        low=made.low * shared,
+        high=made.high * shared,
+        exploring=found.exploring,
+    )

@@ -22,6 +22,8 @@ from brain.typeset import change, count, percent
 LEAST_GAIN = 0.05
 #: Seconds after which the gradients of a world have told how much of them is noise, or never will.
 _SETTLED_SECONDS = 300.0
+#: Gain in goodput for which a job takes another batch before it takes another size.
+_MUCH_GAIN = 0.25
 #: Where the global batch is free, micro-batches are multiples of it: devices like them.
 _EVEN = 8
 
@@ -76,6 +78,16 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
     return BatchChoice(wish=best[0], reason=_reason(model, *best))
 
 
+def outgrown(situation: Situation) -> bool:
+    """Whether another batch would do so much more at the present size that it has to be measured
+    first: what is promised of other sizes would rest on a batch that was never made."""
+    model = situation.model
+    best = None if model is None else _best(model, model.present, None)
+    if model is None or best is None or taken(best[0], model.present):
+        return False
+    return best[1] >= _MUCH_GAIN
+
+
 def _best(
     model: JobModel, present: Point, standing: BatchWish | None
 ) -> tuple[BatchWish, float] | None:
@@ -96,6 +108,15 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
         worth = percent(_worth(model, wish.global_size))
         reason += f", each example worth {worth} of one of the first batch"
     return reason
+
+
+def brought(wish: BatchWish, replicas: int) -> str:
+    """A batch that comes with another size, in words."""
+    size = f"{wish.global_size} examples a step with {count(replicas, 'replica')}"
+    return (
+        f"{size}; the script multiplies the learning rate of its first batch by "
+        f"{wish.learning_rate_scale:g}"
+    )
 
 
 def taken(wish: BatchWish, present: Point) -> bool:

@@ -10,6 +10,7 @@ from brain.optimizer.batches import wish_at
 from brain.optimizer.policies import SINGLE_JOB
 from brain.optimizer.situation import Choice, Policy, Situation, chance
 from brain.optimizer.worth import worth
+from brain.types.batch import BatchWish
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
@@ -19,18 +20,19 @@ from brain.typeset import THIN, change, count, duration, number, percent
 _SHOWN = 100
 
 
-def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendation:
-    """Let ``policy`` decide about one job, and say why."""
+def recommend(
+    situation: Situation, policy: Policy = SINGLE_JOB, *, at: Size | None = None
+) -> Recommendation:
+    """Let ``policy`` decide about one job, and say why; ``at``: the size that it takes, where its
+    nodes were chosen, too."""
     choice = policy.choose(situation)
     promised = _promise(situation, choice.replicas)
     moves = choice.replicas != situation.replicas
+    size = at or Size(replicas=choice.replicas)
+    wish = wish_at(situation.model, size) if moves or at else None
     return Recommendation(
         current=situation.current,
-        target=replace(
-            situation.current,
-            replicas=choice.replicas,
-            batch=wish_at(situation.model, Size(replicas=choice.replicas)) if moves else None,
-        ),
+        target=replace(situation.current, replicas=choice.replicas, batch=wish),
         measured=situation.measured,
         predicted=promised,
         restart_seconds=situation.restart_seconds,
@@ -38,7 +40,7 @@ def recommend(situation: Situation, policy: Policy = SINGLE_JOB) -> Recommendati
         explanation=Explanation(
             code=choice.code,
             reason=choice.reason,
-            evidence=tuple(_evidence(situation, promised if moves else None)),
+            evidence=tuple(_evidence(situation, promised if moves else None, wish)),
             alternatives=tuple(_alternatives(situation, choice)),
             confidence=_confidence(situation, promised) if moves else None,
             next_step=choice.next_step if not moves else _next_step(situation),
@@ -83,7 +85,9 @@ def _next_step(situation: Situation) -> str:
     }[situation.mode]
 
 
-def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidence]:
+def _evidence(
+    situation: Situation, promised: Prediction | None, wish: BatchWish | None
+) -> list[Evidence]:
     found: list[tuple[str, str | None]] = []
     if isinstance(situation.present, Point):
         point = situation.present
@@ -92,6 +96,9 @@ def _evidence(situation: Situation, promised: Prediction | None) -> list[Evidenc
         found.append(("measured now", f"{rate} over {count(point.steps, 'step')}"))
     if promised is not None:
         found.append(("promised", f"{_interval(promised)} {situation.unit} (90 %)"))
+    if wish is not None:
+        scale = f"learning rate × {wish.learning_rate_scale:g}, which the script applies"
+        found.append(("batch", f"{wish.global_size} examples a step, {scale}"))
     if situation.model is not None:
         found.append(("rests on", situation.model.basis))
     if situation.data_wait_share is not None:

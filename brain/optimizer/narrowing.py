@@ -7,7 +7,7 @@ stays. Formulas and constants: models.md section 5.
 from collections.abc import Callable, Sequence
 
 from brain.optimizer import guards
-from brain.optimizer.batches import unsettled
+from brain.optimizer.batches import outgrown, unsettled
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.situation import Situation
 from brain.optimizer.worth import worth
@@ -69,14 +69,17 @@ def _unfed(situation: Situation, size: int) -> str | None:
 
 
 def judged(situation: Situation) -> Situation:
-    """No larger size before gradients told how much of them is noise, where the batch is ours.
+    """No larger size before gradients told how much of them is noise, where the batch is ours, and
+    before the batch that noise allows was measured at the present one.
 
-    Few replicas pay at the first batch, many at the one that noise allows.
+    Few replicas pay at the first batch, many at a larger one. Another batch costs no restart.
     """
-    if not unsettled(situation):
-        return situation
     larger = [size for size in situation.sizes if size > situation.replicas]
-    return situation.without(larger, "the noise of its gradients is measured first")
+    if unsettled(situation):
+        return situation.without(larger, "the noise of its gradients is measured first")
+    if outgrown(situation):
+        return situation.without(larger, "a better batch is measured at its present size first")
+    return situation
 
 
 def up_only(situation: Situation) -> Situation:

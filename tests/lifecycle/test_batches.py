@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
-from brain.lifecycle.wishes import AskedBatch, ask, asked_batch
+from brain import lifecycle, wire
+from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch
 from brain.lifecycle.work import earlier_runs, gain_of, still_to_come
 from brain.models.fitting import Point
+from brain.models.sizes import Size
+from brain.ports import StoredFit
 from brain.types.allocation import Bounds
 from brain.types.batch import BatchWish
 from brain.types.job import Batch, Policy, PolicyMode
 from brain.types.plan import PlanState
+from brain.types.pool import Freeze, FreezeScope
 from tests.virtual import Laptop
 
 
@@ -237,7 +241,8 @@ def test_a_size_is_judged_with_its_own_batch():
     plan = here.plans[0]
     with here.stores.transaction() as tx:
         asked = AskedBatch(wish=small, at=here.now, reason="a test")
-        ask(tx, tx.jobs.get(here.id), asked, here.now)
+        made = wire.encode(asked).decode()
+        tx.fits.put(StoredFit(job=here.id, kind=BATCH, parameters=made, fitted_at=here.now))
     here.live(60)
 
     assert [each.state for each in here.plans if each.generation == plan.generation] == [
@@ -259,3 +264,53 @@ def test_declared_steps_are_of_the_declared_batch():
     gained = gain_of(present, 64.0)
     assert gained > 1.5
     assert rest.seconds < 10_000 * present.step_seconds / gained
+
+
+def test_a_growth_says_what_becomes_of_the_learning_rate():
+    here = exchanging()
+    here.also.update(NOISE)
+    while not here.plans:
+        here.live(2)
+
+    plan = here.plans[0]
+    assert plan.target.batch is not None
+    scale = f"{plan.target.batch.learning_rate_scale:g}"
+    assert {one.label: one.value for one in plan.explanation.evidence}["batch"] == (
+        f"{plan.target.batch.global_size} examples a step, learning rate × {scale}, which the "
+        "script applies"
+    )
+    assert here.asked is not None
+    assert here.asked.reason.endswith(f"multiplies the learning rate of its first batch by {scale}")
+    assert here.events("batch.")[0] == "batch.asked"
+
+
+@pytest.mark.parametrize("mode", [PolicyMode.APPROVE, PolicyMode.SHADOW])
+def test_where_brain_may_not_act_sizes_are_compared_at_the_declared_batch(mode: PolicyMode):
+    here = exchanging(policy=Policy(mode=mode))
+    here.also.update(NOISE)
+    here.live(40)
+
+    model = here.sight.model
+    assert model is not None
+    found = model.runs(Size(replicas=4))
+    assert found is not None
+    assert found.batch == 64
+    assert all(plan.target.batch is None for plan in here.plans)
+
+
+def test_a_frozen_script_is_asked_for_no_batch_to_be_judged_with():
+    here = exchanging()
+    here.also.update(NOISE)
+    while not here.plans:
+        here.live(2)
+    small = BatchWish(global_size=64, local_most=16)
+    with here.stores.transaction() as tx:
+        asked = AskedBatch(wish=small, at=here.now, reason="a test")
+        made = wire.encode(asked).decode()
+        tx.fits.put(StoredFit(job=here.id, kind=BATCH, parameters=made, fitted_at=here.now))
+        job = tx.jobs.get(here.id)
+        freeze = Freeze(scope=FreezeScope.JOB, target=job.id, by="ada", why="a paper", at=here.now)
+        lifecycle.freeze(tx, freeze)
+    here.live(8)
+
+    assert here.asked == asked

@@ -372,3 +372,22 @@ def test_so_does_the_band_of_the_next_doubling(batching: Batching):
             found.append((task, low <= math.exp(gain + then) <= high))
 
     assert coverage(found) >= FEW_TASKS
+
+
+def test_a_forecast_is_of_the_batch_that_was_made():
+    told = Terms(global_batch=64, largest_batch=1024, told=True)
+    first = point(2, 1000.0)
+    larger = point(2, 4000.0, epoch=3, examples_per_step=512.0)
+    found = foretell(larger, [first], terms=told)
+
+    assert found is not None
+    assert found.examples_per_second > 1.2 * first.rate
+    assert found.examples_per_second < 8 * first.rate
+
+
+def test_no_batch_that_is_allowed_gives_each_of_too_many_workers_the_least_that_it_takes():
+    told = Terms(global_batch=64, smallest_local=32, told=True)
+    seen = model(point(2, 100.0), terms=told)
+
+    with pytest.raises(Undetermined, match="no batch up to 64 gives each of 4"):
+        seen.predict(4)

@@ -347,3 +347,22 @@ def test_a_size_at_which_a_workers_batch_would_not_surely_fit_its_device_is_not_
     refused = {one.replicas: one.why_not for one in recommend(tight).explanation.alternatives}
     assert "64 examples there, and 32 surely fit" in refused[1]
     assert recommend(unread).target.replicas == 1
+
+
+def told(batch: float, **fields: Any) -> Situation:
+    """A script that takes the batch that it is told, from 64 to 4,096 examples, and makes
+    ``batch`` of them in steps of half a second: nearly all of it is overhead."""
+    present = point(2, batch / 0.5, examples_per_step=batch, noise_scale=1e5)
+    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    less = point(2, 64 / 0.49, epoch=1, examples_per_step=64.0, noise_scale=1e5)
+    model = fit(present, [less] if batch > 64 else [], terms=terms)
+    return situation({2: 1.0}, at=2, sizes=(1, 2, 4), present=present, model=model, **fields)
+
+
+def test_a_better_batch_comes_before_a_larger_size():
+    waits = narrowing.judged(told(64.0))
+    measured = narrowing.judged(told(4096.0))
+
+    assert dict(waits.ruled_out) == {4: "a better batch is measured at its present size first"}
+    assert waits.sizes == (1, 2)
+    assert measured.sizes == (1, 2, 4)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from brain.optimizer.batches import wish_at
 from brain.optimizer.explain import recommend
 from brain.optimizer.situation import Choice, Situation
 from brain.pool.allocator import Grant, Option, Outcome
@@ -44,14 +43,12 @@ def advise(member: Member, division: Division) -> Recommendation | None:
         choice = _held(member, situation)
     else:
         choice = _keeps(division, member, grant, situation)
-    advice = recommend(situation, _Decided(choice))
+    size = granted(member, made.grant) if made else None
+    advice = recommend(situation, _Decided(choice), at=size)
     explanation = _explained(advice.explanation, division, member, made)
     where = _where(member)
     current = replace(advice.current, nodes=where)
     target = replace(advice.target, nodes=made.nodes if made else where)
-    size = granted(member, made.grant) if made else None
-    if size is not None:
-        target = replace(target, batch=wish_at(situation.model, size))
     promised = made.promised if made else advice.predicted
     return replace(
         advice, current=current, target=target, predicted=promised, explanation=explanation
