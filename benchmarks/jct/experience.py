@@ -244,7 +244,7 @@ class Experience:
         mean, deviation = (
             values.reshape(shape) for values in self._model.predict(asked, return_std=True)
         )
-        alone = self._model.physical_[0].predict_compute
+        alone = self._model.physical_.predict_compute
         local, seen = np.log(self.grid.local), np.log(X[:, 2])
         wait = alone(asked).reshape(shape) + _between(local, seen, compute - alone(X))
         missed = step - self._model.predict(_beside(X))

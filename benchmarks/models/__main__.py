@@ -6,8 +6,7 @@ Every application on every kind of node that Pollux and Sia measured is a task. 
 its configurations; after k of them each model predicts all others of the table (``data``).
 Beside ours: the fits of Pollux and Optimus (``peers``). At equal telemetry: Pollux's fit as
 published takes the compute time of each step beside the step's, so ours is given it too; both are
-also shown without. Ours ships its constants and learns from no other job here; what a history of
-the other five applications would add is a row of its own (leave one application out).
+also shown without. Ours ships its constants and learns from no other job.
 
 Errors are means over tasks and walks of the mean absolute percentage error over a table. Bands are
 counted over the same predictions. Regret is what the goodput of the chosen configuration lacks of
@@ -26,11 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.models import transfer, trials
-from benchmarks.models.data import Task, applications, tasks, trajectory
+from benchmarks.models.data import Task, tasks, trajectory
 from benchmarks.models.peers import Optimus, Pollux
 from benchmarks.report import Row, publish
 from brain.models.step_time.ensemble import StepTime
-from brain.models.step_time.history import History, lesson, priors
 from brain.typeset import count
 
 Floats = NDArray[np.float64]
@@ -61,11 +59,11 @@ class Score:
 Scores = Mapping[tuple[str, int], Score]
 
 
-def ours(history: History | None = None, *, split: bool) -> Model:
+def ours(*, split: bool) -> Model:
     """Brain's ensemble; with ``split`` it is given compute times."""
 
     def model(X: Floats, y: Floats, compute: Floats, asked: Floats) -> tuple[Floats, Floats]:
-        fitted = StepTime(history=history).fit(X, y, None, compute if split else None)
+        fitted = StepTime().fit(X, y, None, compute if split else None)
         mean, spread = fitted.predict(asked, return_std=True)
         return mean, spread
 
@@ -83,21 +81,15 @@ def peer(kind: type[Pollux] | type[Optimus], *, split: bool) -> Model:
     return model
 
 
-def bake_off(
-    found: Sequence[Task], models: Callable[[Sequence[Task]], Mapping[str, Model]], seeds: int
-) -> Scores:
-    """Score every model at every number of points; ``models`` are told the other applications."""
+def bake_off(found: Sequence[Task], models: Mapping[str, Model], seeds: int) -> Scores:
+    """Score every model at every number of points."""
     scores: dict[tuple[str, int], Score] = defaultdict(Score)
-    numbers = {task.name: number for number, task in enumerate(found)}
-    for _, own, others in applications(found):
-        contenders = models(others)
-        for task in own:
-            for seed in range(seeds):
-                random = np.random.default_rng([seed, numbers[task.name]])
-                walk = trajectory(task, max(POINTS), random)
-                for points in (points for points in POINTS if points <= len(walk)):
-                    for name, model in contenders.items():
-                        judge(scores[name, points], task, walk[:points], model)
+    for number, task in enumerate(found):
+        for seed in range(seeds):
+            walk = trajectory(task, max(POINTS), np.random.default_rng([seed, number]))
+            for points in (points for points in POINTS if points <= len(walk)):
+                for name, model in models.items():
+                    judge(scores[name, points], task, walk[:points], model)
     return scores
 
 
@@ -151,23 +143,11 @@ def fit_milliseconds(found: Sequence[Task]) -> float:
     return float(np.median(taken))
 
 
-def taught(others: Sequence[Task]) -> History:
-    """What the other applications teach, however few they are."""
-    random = np.random.default_rng(0)
-    lessons = []
-    for task in others:
-        begin = trajectory(task, 1, random)
-        rows = [*begin, *np.setdiff1d(np.arange(len(task.X)), begin)]
-        lessons.append(lesson(task.application, task.X[rows], np.log(task.step_seconds[rows])))
-    return priors(lessons)
-
-
-def contenders(others: Sequence[Task]) -> Mapping[str, Model]:
+def contenders() -> Mapping[str, Model]:
     """All models of the bake-off."""
     return {
         "Brain": ours(split=True),
         "Brain without compute times": ours(split=False),
-        "Brain with a history of five applications": ours(taught(others), split=True),
         "Pollux's fit": peer(Pollux, split=True),
         "Pollux's fit without compute times": peer(Pollux, split=False),
         "Optimus's fit": peer(Optimus, split=False),
@@ -180,7 +160,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
     found = tasks(data)
-    scores = bake_off(found, contenders, arguments.seeds)
+    scores = bake_off(found, contenders(), arguments.seeds)
     table = [*errors(scores), *usual(scores), *coverage(scores), *regrets(scores)]
     table += [*transfer.rows(found), *trials.rows(found)]
     spent = fit_milliseconds(found)
@@ -194,7 +174,6 @@ def errors(scores: Scores) -> list[Row]:
         ("Brain", "Pollux's fit"),
         ("Brain without compute times", "Pollux's fit without compute times"),
         ("Brain without compute times", "Optimus's fit"),
-        ("Brain with a history of five applications", "Pollux's fit"),
     )
     table = []
     for mine, other in pairs:

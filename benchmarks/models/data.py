@@ -7,7 +7,7 @@ with mean step and synchronisation seconds. A trajectory is what an elastic job 
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,10 +142,3 @@ def _move(size: int, sizes: Sequence[int], random: np.random.Generator) -> float
 
 def _nearest(sizes: Sequence[int], wanted: float) -> int:
     return min(sizes, key=lambda size: abs(math.log(size / max(wanted, 1))))
-
-
-def applications(found: Sequence[Task]) -> Iterator[tuple[str, list[Task], list[Task]]]:
-    """Each application with its tasks and those of all others."""
-    for name in sorted({task.application for task in found}):
-        own = [task for task in found if task.application == name]
-        yield name, own, [task for task in found if task.application != name]

@@ -10,7 +10,7 @@ from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
 from brain.lifecycle.wishes import wished
-from brain.lifecycle.work import check_limits, hand_on, teach
+from brain.lifecycle.work import check_limits, hand_on
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import (
@@ -247,7 +247,6 @@ def end(
     job = move_job(tx, job, state, reason, now, exit_code=exit_code)
     close(tx, job, f"the job is {state}: {reason}", now)
     forgo(tx, job, now)
-    teach(tx, job, now)
     return job
 
 

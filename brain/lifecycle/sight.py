@@ -15,8 +15,6 @@ from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit
-from brain.models.lessons import Learned, history_of
-from brain.models.step_time.history import History
 from brain.models.terms import Terms, terms_of, unit_of
 from brain.optimizer.batches import taken
 from brain.ports import StoredFit, Transaction
@@ -29,8 +27,6 @@ from brain.types.world import World
 #: Kind of the stored fit. Fields that ``Point`` gains have defaults, so that what an earlier
 #: release stored is read on; a shape that cannot be read gets a new kind.
 KIND = "throughput-points/1"
-#: Kind of the stored priors that a job began with.
-HISTORY = "history/1"
 #: Kind of the stored sums of gradients.
 GRADIENTS = "gradient-sums/1"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
@@ -121,7 +117,7 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
     if not isinstance(present, Point):
         return sight
-    noise, taught = sight.noise, history(tx, job)
+    noise = sight.noise
     wish = wished_batch(tx, job)
     if not may_act(job, settings) or (wish is not None and not taken(wish, present)):
         # Nobody tells it another batch, or it does not follow.
@@ -129,10 +125,10 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     present = replace(
         present,
         noise_scale=noise.examples if isinstance(noise, NoiseScale) else _last_noise(stored),
-        foretold=None if since > world.formed_at else _foretold(present, stored, terms, taught),
+        foretold=None if since > world.formed_at else _foretold(present, stored, terms),
     )
     try:
-        model = fit(present, earlier, terms=terms, history=taught)
+        model = fit(present, earlier, terms=terms)
         return replace(sight, present=present, model=model)
     except Undetermined as unusable:
         return replace(sight, present=unusable)
@@ -163,12 +159,10 @@ def _last_noise(stored: Sequence[Point]) -> float | None:
     return known[-1] if known else None
 
 
-def _foretold(
-    present: Point, stored: Sequence[Point], terms: Terms, taught: History | None
-) -> Prediction | None:
+def _foretold(present: Point, stored: Sequence[Point], terms: Terms) -> Prediction | None:
     """What was believed of the present world before it was measured, as it was first believed."""
     kept = [point.foretold for point in stored if point.epoch == present.epoch]
-    return kept[0] if kept else foretell(present, stored, terms=terms, history=taught)
+    return kept[0] if kept else foretell(present, stored, terms=terms)
 
 
 def achieved(
@@ -215,12 +209,6 @@ def points(tx: Transaction, job: Job) -> list[Point]:
     """All points of a job that were remembered, oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
-
-
-def history(tx: Transaction, job: Job) -> History | None:
-    """The priors that a job began with; None where nobody had taught enough."""
-    stored = tx.fits.get(job.id, HISTORY)
-    return history_of(wire.decode(stored.parameters, Learned)) if stored else None
 
 
 def gradients(tx: Transaction, job: Job) -> GradientSums:

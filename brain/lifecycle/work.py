@@ -2,7 +2,7 @@
 
 Declared steps and epochs are believed once earlier runs of the job's name kept to theirs; until
 then they only shorten what is expected. How long an epoch is only those runs can tell. Each run
-hands what it learned of its name on to the next, and what it taught about jobs to all that come.
+hands what it learned of its name on to the next.
 """
 
 import math
@@ -12,13 +12,10 @@ from datetime import datetime
 
 from brain import wire
 from brain.errors import BadInput, UnknownJob
-from brain.lifecycle.sight import HISTORY, Sight, points
+from brain.lifecycle.sight import Sight, points
 from brain.models.efficiency import gain
 from brain.models.fitting import Point, made
-from brain.models.lessons import MOST_APPLICATIONS, Taught, learned, taught
 from brain.models.remaining import Declared, Finished, Remaining, declared, remaining
-from brain.models.step_time.history import APPLICATIONS
-from brain.models.terms import terms_of
 from brain.optimizer.situation import Limits
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings, prices_of
@@ -27,26 +24,16 @@ from brain.types.world import World
 
 #: Kind of the stored list of what earlier runs declared and came to, oldest first.
 KIND = "finished-runs/1"
-#: Kind of the stored lesson of a finished job.
-LESSON = "lesson/1"
 #: Runs that are handed on.
 _HANDED_ON = 10
-#: Newest jobs that are asked what they taught.
-_ASKED = 200
 _HOUR = 3600.0
 
 
 def hand_on(tx: Transaction, job: Job, now: datetime) -> None:
     """Give a job that is being submitted what earlier runs of its name learned.
 
-    Called before the job is stored, while its name still means the run before. What all finished
-    jobs taught comes along, once that is enough: priors stay those of a job's first day, so that
-    its predictions change by its own measurements alone.
+    Called before the job is stored, while its name still means the run before.
     """
-    priors = learned(_lessons(tx))
-    if priors is not None:
-        parameters = wire.encode(priors).decode()
-        tx.fits.put(StoredFit(job=job.id, kind=HISTORY, parameters=parameters, fitted_at=now))
     try:
         before = tx.jobs.get(job.document.name, job.document.project)
     except UnknownJob:
@@ -57,33 +44,6 @@ def hand_on(tx: Transaction, job: Job, now: datetime) -> None:
     if known:
         parameters = wire.encode(known).decode()
         tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
-
-
-def teach(tx: Transaction, job: Job, now: datetime) -> None:
-    """Keep what a job that ended taught about jobs."""
-    lesson = taught(_application(job), points(tx, job), terms_of(job.document))
-    if lesson is not None:
-        parameters = wire.encode(lesson).decode()
-        tx.fits.put(StoredFit(job=job.id, kind=LESSON, parameters=parameters, fitted_at=now))
-
-
-def _lessons(tx: Transaction) -> tuple[Taught, ...]:
-    """The newest lesson of each application; none where there are too few of them to learn."""
-    newest: dict[str, Job] = {}
-    for job in tx.jobs.page(after=None, size=_ASKED):
-        if job.finished:
-            newest.setdefault(_application(job), job)
-    if len(newest) < APPLICATIONS:
-        return ()
-    stored = [tx.fits.get(job.id, LESSON) for job in newest.values()]
-    found = [wire.decode(one.parameters, Taught) for one in stored if one is not None]
-    return tuple(found[:MOST_APPLICATIONS])
-
-
-def _application(job: Job) -> str:
-    """What makes two jobs runs of one script: its text, else project and name."""
-    document = job.document
-    return document.script_hash or f"{document.project}/{document.name}"
 
 
 def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:

@@ -7,7 +7,6 @@ from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.goodput import rate
 from brain.models.job import fit
-from brain.models.step_time.history import History
 from brain.models.terms import Batching, Terms, configuration
 from brain.types.recommendation import Prediction
 
@@ -17,14 +16,13 @@ def foretell(
     earlier: Sequence[Point],
     *,
     terms: Terms | None = None,
-    history: History | None = None,
 ) -> Prediction | None:
     """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
     try:
-        model = fit(known[-1], known[:-1], terms=terms, history=history)
+        model = fit(known[-1], known[:-1], terms=terms)
         found = model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
         if model.batching is not Batching.TOLD:
             return found

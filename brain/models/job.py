@@ -41,7 +41,6 @@ from brain.models.sizes import (
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Floats, Observation, rows
-from brain.models.step_time.history import History
 from brain.models.step_time.trials import Trial, free_trials, next_trial
 from brain.models.terms import (
     Batching,
@@ -353,7 +352,6 @@ def fit(
     earlier: Iterable[Point] = (),
     *,
     terms: Terms | None = None,
-    history: History | None = None,
 ) -> JobModel:
     """Return the model of a job from its present world and those before.
 
@@ -361,18 +359,15 @@ def fit(
         present: What the world that runs now achieved.
         earlier: What others did, oldest first, on whatever accelerator and with whatever batch.
         terms: What the owner said; ``terms_of`` reads it from the job document.
-        history: What other jobs taught.
 
     Raises:
         Undetermined: the present point is none (a step time of 0 or NaN, less than one copy).
     """
-    return _fitted(present, tuple(earlier), terms or Terms(), history)
+    return _fitted(present, tuple(earlier), terms or Terms())
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _fitted(
-    present: Point, earlier: tuple[Point, ...], terms: Terms, history: History | None
-) -> JobModel:
+def _fitted(present: Point, earlier: tuple[Point, ...], terms: Terms) -> JobModel:
     why = unusable(present, present, terms)
     if why:
         raise Undetermined(f"the present world cannot be fitted: {why}", code="unusable")
@@ -386,7 +381,7 @@ def _fitted(
     return JobModel(
         points=tuple(used),
         left_out=tuple(f"world {point.epoch}: {reason}" for point, reason in reasons if reason),
-        times=accelerators.fit(observations, history=history, widen=wider),
+        times=accelerators.fit(observations, widen=wider),
         batching=rule(used, terms),
         terms=terms,
         outcomes=outcomes,

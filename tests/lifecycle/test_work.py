@@ -5,18 +5,14 @@ from typing import Any
 
 import pytest
 
-from brain import lifecycle, wire
+from brain import lifecycle
 from brain.errors import BadInput
-from brain.lifecycle.sight import KIND as POINTS
 from brain.lifecycle.work import KIND, earlier_runs, limits, promised_work, spent_replica_seconds
-from brain.ports import StoredFit
 from brain.settings import Settings
-from brain.types.allocation import Bounds
 from brain.types.job import Budget, JobState
 from brain.types.resources import Resources
 from tests import builders
 from tests.builders import NOW, at, world
-from tests.models.test_job import point, truth
 from tests.virtual import QUICK, Laptop, scaling_by
 
 
@@ -170,34 +166,6 @@ def test_a_deadline_that_one_replica_misses_is_kept_by_more():
 
     assert laptop.plans[-1].explanation.code == "keeps-limits"
     assert laptop.size == 2
-
-
-def finish_as(laptop: Laptop, number: int) -> None:
-    """Let a job of another script end that was measured at four sizes."""
-    id = f"0197f000-0000-7000-8000-0000000001{number:02d}"
-    laptop.submit(builders.document(f"app-{number}", replicas=Bounds(min=1, max=2)), id=id)
-    with laptop.stores.transaction() as tx:
-        job = tx.jobs.get(id)
-        points = [point(n, (1 + number / 10) * truth(n)) for n in (1, 2, 4, 8)]
-        kept = wire.encode(points).decode()
-        tx.fits.put(StoredFit(job=job.id, kind=POINTS, parameters=kept, fitted_at=laptop.now))
-        lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", laptop.now)
-
-
-@pytest.mark.parametrize(("applications", "members"), [(19, 2), (20, 4)])
-def test_the_history_of_twenty_applications_votes_by_itself(applications: int, members: int):
-    laptop = Laptop(scaling_by(0.9))
-    for number in range(applications):
-        finish_as(laptop, number)
-    with laptop.transaction() as (tx, job):
-        lifecycle.end(tx, job, JobState.CANCELLED, "never began", laptop.now)
-
-    laptop.id = laptop.submit(laptop.document, id="0197f000-0000-7000-8000-000000000002")
-    laptop.start().train(20)
-
-    model = laptop.sight.model
-    assert model is not None
-    assert len(model.report.fits["cpu"].members) == members
 
 
 def test_what_cannot_be_known_of_parameter_servers_is_said():

@@ -6,7 +6,6 @@ mean and standard deviation of that logarithm: a log-normal step time.
 
     columns            what a member sees
     physics, linear    the members
-    history            priors that other jobs taught, once they are enough
     ensemble           the members' mean, with a report
     accelerators       one ensemble per kind of accelerator, and ratios between them
     trials             which configuration to look at next

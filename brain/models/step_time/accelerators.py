@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from brain.errors import Undetermined
 from brain.models.step_time.columns import Observation, rows
 from brain.models.step_time.ensemble import StepTime
-from brain.models.step_time.history import History
 from brain.models.step_time.physics import launch_seconds
 
 #: Deviation between tasks of log step time on one kind of device, scaled by one ratio from
@@ -88,7 +87,6 @@ class OnAccelerator:
 def fit(
     observations: Mapping[str, Sequence[Observation]],
     *,
-    history: History | None = None,
     widen: float = 1.0,
 ) -> Accelerators:
     """Fit a job's observations, by kind of accelerator.
@@ -100,9 +98,7 @@ def fit(
     if not seen:
         raise Undetermined("no configuration was measured; measure one", code="no-steps")
     models = {
-        kind: _fitted(
-            found, StepTime(history=history, widen=widen, launch_seconds=launch_seconds(kind))
-        )
+        kind: _fitted(found, StepTime(widen=widen, launch_seconds=launch_seconds(kind)))
         for kind, found in seen.items()
     }
     points = {kind: model.report_.configurations for kind, model in models.items()}

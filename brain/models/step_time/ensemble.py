@@ -18,7 +18,6 @@ from brain.models.step_time.columns import (
     seconds,
     whole_step,
 )
-from brain.models.step_time.history import History, Prior
 from brain.models.step_time.linear import SmoothLinear, coordinates, features
 from brain.models.step_time.physics import LAUNCH_SECONDS, SIGMA, Physical
 
@@ -56,12 +55,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
 
     Where one extrapolates wildly the other seldom does: the mean has about two thirds of either's
-    error at three to twelve points (``make bench-models``). With a ``history`` of enough jobs two
-    more members vote, the same forms with priors learned from it. A configuration that was
-    measured is answered by its measurement and that mean, weighed by their precisions.
+    error at three to twelve points (``make bench-models``). A configuration that was measured is
+    answered by its measurement and that mean, weighed by their precisions.
 
     Args:
-        history: What other jobs taught; None, or too little of it, leaves two members.
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
         launch_seconds: Believed of a step's launches, ``physics.launch_seconds`` of a kind.
         warm_start: ``fit`` begins where the last one ended, and does nothing on the same data.
@@ -77,12 +74,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        history: History | None = None,
         widen: float = 1.0,
         launch_seconds: float = LAUNCH_SECONDS,
         warm_start: bool = False,
     ) -> None:
-        self.history = history
         self.widen = widen
         self.launch_seconds = launch_seconds
         self.warm_start = warm_start
@@ -107,14 +102,14 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         error = np.zeros(len(rows)) if relative_error is None else np.asarray(relative_error, float)
         compute = np.full(len(rows), np.nan) if log_compute is None else np.asarray(log_compute)
         data = np.column_stack([rows, target, error, compute])
-        warm = self.warm_start and getattr(self, "taught_by_", self) is self.history
-        before: Floats | None = getattr(self, "data_", None) if warm else None
+        before: Floats | None = getattr(self, "data_", None) if self.warm_start else None
         if before is not None and _same(before, data):
             return self
         if before is None:
-            self.physical_ = self._begin()
-        for member in self.physical_:
-            member.fit(rows, target, error, compute)
+            self.physical_ = Physical(
+                launch_seconds=self.launch_seconds, warm_start=self.warm_start
+            )
+        self.physical_.fit(rows, target, error, compute)
         self._fit_linear(rows, target, error, compute)
         self.data_ = data
         self.n_features_in_ = len(COLUMNS)
@@ -125,8 +120,7 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Log seconds per optimizer step, with their standard deviation if asked for."""
         check_is_fitted(self)
         rows = design(X)
-        found = [member.predict(rows, return_std=True) for member in self.physical_]
-        found += [self._whole(rows, member) for member in self.linear_]
+        found = [self.physical_.predict(rows, return_std=True), self._whole(rows)]
         means = np.array([mean for mean, _ in found])
         variance = np.mean([spread**2 for _, spread in found], axis=0) + means.var(axis=0)
         center, spread = self._recalled(
@@ -149,63 +143,41 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 spread[here] *= np.sqrt(1 - trust)
         return center, spread
 
-    def _begin(self) -> list[Physical]:
-        self.taught_by_ = self.history
-        priors: list[Prior | tuple[None, None]] = [(None, None)]
-        if self.history is not None:
-            priors.append(self.history.physical)
-        return [
-            Physical(
-                prior_mean=mean,
-                prior_covariance=covariance,
-                launch_seconds=self.launch_seconds,
-                warm_start=self.warm_start,
-            )
-            for mean, covariance in priors
-        ]
-
     def _fit_linear(self, X: Floats, y: Floats, error: Floats, compute: Floats) -> None:
-        first = self.physical_[0]
-        micro = micro_step(y, X[:, 3], first.predict_compute(X))
+        micro = micro_step(y, X[:, 3], self.physical_.predict_compute(X))
         seen = np.isfinite(compute) & (X[:, 1] > 1)
         alone = X[seen].copy()
         alone[:, :2] = 1
         rows, target = np.vstack([X, alone]), np.concatenate([micro, compute[seen]])
         noise = np.concatenate([error, np.full(len(alone), _COMPUTE_ERROR)])
-        priors = [(linear.PRIOR_MEAN, np.diag(linear.PRIOR_DEVIATION**2))]
-        if self.history is not None:
-            priors.append(self.history.linear)
-        self.linear_: list[SmoothLinear] = []
-        for mean, covariance in priors:
-            level = np.concatenate([[micro.mean()], mean[1:]])
-            member = SmoothLinear(prior_mean=level, prior_covariance=covariance, linear=len(level))
-            self.linear_.append(member.fit(self._columns(rows), target, noise))
+        level = np.concatenate([[micro.mean()], linear.PRIOR_MEAN[1:]])
+        spread = np.diag(linear.PRIOR_DEVIATION**2)
+        member = SmoothLinear(prior_mean=level, prior_covariance=spread, linear=len(level))
+        self.linear_ = member.fit(self._columns(rows), target, noise)
 
     def _columns(self, X: Floats) -> Floats:
-        return np.hstack([features(X, self.physical_[0].reference_), coordinates(X)])
+        return np.hstack([features(X, self.physical_.reference_), coordinates(X)])
 
-    def _whole(self, X: Floats, member: SmoothLinear) -> tuple[Floats, Floats]:
-        """A log-linear member's optimizer step: micro-steps before the last only compute."""
-        mean, spread = member.predict(self._columns(X), return_std=True)
+    def _whole(self, X: Floats) -> tuple[Floats, Floats]:
+        """The log-linear member's optimizer step: micro-steps before the last only compute."""
+        mean, spread = self.linear_.predict(self._columns(X), return_std=True)
         if (X[:, 3] > 1).any():
-            mean = whole_step(mean, X[:, 3], self.physical_[0].predict_compute(X))
+            mean = whole_step(mean, X[:, 3], self.physical_.predict_compute(X))
         return mean, spread
 
     def _report(self, X: Floats) -> FitReport:
         count = len(X)
-        missed = [member.leave_one_out_ for member in self.physical_]
-        missed += [member.leave_one_out_[:count] for member in self.linear_]
+        missed = [self.physical_.leave_one_out_, self.linear_.leave_one_out_[:count]]
         left_out = np.mean(missed, axis=0)
-        columns = features(X, self.physical_[0].reference_)
-        learned = ("physical, learned", "log-linear, learned") if self.history else ()
+        columns = features(X, self.physical_.reference_)
         return FitReport(
             observations=count,
             configurations=len(np.unique(X, axis=0)),
             rank=int(np.linalg.matrix_rank(columns, tol=SIGMA)),
             held_out_error=float(np.sqrt((left_out**2).mean())) if count > 1 else None,
-            bounds_hit=tuple(dict.fromkeys(n for m in self.physical_ for n in m.bounds_hit_)),
-            members=("physical", "log-linear", *learned),
-            iterations=sum(member.n_iter_ for member in self.physical_),
+            bounds_hit=self.physical_.bounds_hit_,
+            members=("physical", "log-linear"),
+            iterations=self.physical_.n_iter_,
         )
 
 

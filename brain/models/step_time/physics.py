@@ -70,9 +70,6 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     contention, logarithmic growth and the parametrisation of models.md section 2.8.
 
     Args:
-        prior_mean: Of ``z``; ``z0`` relative to the first log step time, ``z1`` before launches.
-            Default: ``PRIOR_MEAN``.
-        prior_covariance: Of ``z``. Default: the squares of ``PRIOR_DEVIATION``.
         launch_seconds: What launching a step's compute is believed to take.
         warm_start: Begin at the ``z`` of the previous ``fit``, as scikit-learn means it.
 
@@ -90,13 +87,9 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        prior_mean: Floats | None = None,
-        prior_covariance: Floats | None = None,
         launch_seconds: float = LAUNCH_SECONDS,
         warm_start: bool = False,
     ) -> None:
-        self.prior_mean = prior_mean
-        self.prior_covariance = prior_covariance
         self.launch_seconds = launch_seconds
         self.warm_start = warm_start
 
@@ -150,25 +143,14 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return log_times(self.z_, design(X), self.reference_).compute
 
-    def likelihood(self) -> tuple[Floats, Floats]:
-        """Precision and shift of what the data alone say of ``z``, its level relative."""
-        check_is_fitted(self)
-        problem = self.problem_
-        known = problem.curvature(self.z_) - problem.precision
-        level = np.zeros(len(self.z_))
-        level[0] = self.origin_
-        return known, known @ (self.z_ - level) + problem.precision @ (self.z_ - problem.mean)
-
     def _shift(self, name: str) -> float:
         return self.origin_ if name == PARAMETERS[0] else 0.0
 
     def _prior(self) -> tuple[Floats, Floats]:
-        mean: Floats = (PRIOR_MEAN if self.prior_mean is None else self.prior_mean).copy()
+        mean: Floats = PRIOR_MEAN.copy()
         mean[0] += self.origin_
         mean[1] = np.logaddexp(mean[1], np.log(self.launch_seconds) - self.origin_)
-        if self.prior_covariance is None:
-            return mean, np.diag(PRIOR_DEVIATION**-2)
-        return mean, inverse(self.prior_covariance)
+        return mean, np.diag(PRIOR_DEVIATION**-2)
 
 
 def launch_seconds(accelerator: str) -> float:

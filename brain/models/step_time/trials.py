@@ -70,7 +70,7 @@ def next_trial(
     """
     if not candidates:
         return None
-    member: Physical = model.physical_[0]
+    member: Physical = model.physical_
     by = log_times(member.z_, rows([question, *candidates]), member.reference_).by_step
     spread = by @ member.covariance_ @ by.T
     own = np.diag(spread)[1:] + SIGMA**2
