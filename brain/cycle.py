@@ -171,7 +171,7 @@ def _admitted(
             now=now,
             room=memo.room,
             barred=rounds.Limits(tx, memo).take,
-            first=rounds.Starts(len(ids), settings).first,
+            first=rounds.Starts(len(ids), settings, tx).first,
             begun=memo.wrote,
         )
         return tuple(job.id for job in started)

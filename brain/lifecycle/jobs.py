@@ -6,6 +6,7 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, UnknownJob
 from brain.lifecycle.capacity import Room, compared, largest, room
+from brain.lifecycle.earlier import inherit
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
@@ -74,6 +75,7 @@ def submit(
             field=field,
         )
     hand_on(tx, job, now)
+    inherit(tx, job, now)
     tx.jobs.add(job)
     happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)
     acted(tx, owner, "job.submit", f"job/{job.id}", now=now, after=job.state)
@@ -301,6 +303,7 @@ def _admitted(
         why_not = _unfit(tx, job, size, fits) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
+            inherit(tx, job, now)
             move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
             return True
     move_job(tx, job, JobState.QUEUED, why_not, now)

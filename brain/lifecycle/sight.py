@@ -7,10 +7,12 @@ the present world alone.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from brain import wire
 from brain.errors import Undetermined
 from brain.lifecycle.wishes import asked_batch, may_act, wished_batch
+from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, work_done
 from brain.models.efficiency import GradientSums, NoiseScale
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
@@ -29,11 +31,14 @@ from brain.types.world import World
 KIND = "throughput-points/1"
 #: Kind of the stored sums of gradients.
 GRADIENTS = "gradient-sums/1"
+#: Kind of the stored list of what earlier runs of the script measured, newest first.
+RUNS = "earlier-runs/1"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
 #: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
 WINDOWS_SECONDS = (60.0, 900.0)
 #: The point of the present world is stored again when it has so many more seconds of samples.
 KEEP_SECONDS = 30.0
+_REMEMBERED = 2500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +122,18 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     sight = Sight(world=world, samples=samples, earlier=earlier, present=present, gradients=sums)
     if not isinstance(present, Point):
         return sight
-    noise = sight.noise
-    wish = wished_batch(tx, job)
+    runs, wish = same_script(tx, job), wished_batch(tx, job)
     if not may_act(job, settings) or (wish is not None and not taken(wish, present)):
         # Nobody tells it another batch, or it does not follow.
         terms = replace(terms, told=False)
-    present = replace(
-        present,
-        noise_scale=noise.examples if isinstance(noise, NoiseScale) else _last_noise(stored),
-        foretold=None if since > world.formed_at else _foretold(present, stored, terms),
-    )
+    foretold = None if since > world.formed_at else _foretold(present, stored, terms, runs)
     try:
-        model = fit(present, earlier, terms=terms)
+        for heard in (runs, ()):
+            noise = _noise(sight, present, stored, heard, terms.global_batch)
+            present = replace(present, noise_scale=noise, foretold=foretold)
+            model = fit(present, earlier, terms=terms, runs=runs)
+            if not model.inherited.refused:
+                break
         return replace(sight, present=present, model=model)
     except Undetermined as unusable:
         return replace(sight, present=unusable)
@@ -153,16 +158,34 @@ def of_world(
     return samples, found
 
 
-def _last_noise(stored: Sequence[Point]) -> float | None:
-    """What was last known of the noise of gradients: another batch is measured anew."""
-    known = [point.noise_scale for point in stored if point.noise_scale is not None]
-    return known[-1] if known else None
+def _noise(
+    sight: Sight,
+    present: Point,
+    stored: Sequence[Point],
+    runs: Sequence[EarlierRun],
+    first: float | None,
+) -> float | None:
+    """The noise of a job's gradients: as its world tells it, else as earlier runs knew it when they
+    had done as much, else what was last known (another batch is measured anew), until it is old.
+    """
+    own = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
+    if own is None:
+        own = next((p.noise_scale for p in reversed(stored) if p.noise_scale is not None), None)
+    if tells_noise(present) and isinstance(sight.noise, NoiseScale):
+        return own
+    done = [*sight.earlier, present]
+    found = noise_at(runs, work_done(done, first)) if runs else None
+    if found is not None or own is None or tells_noise(present):
+        return own if found is None else found
+    return None if outdated(done, first) else own
 
 
-def _foretold(present: Point, stored: Sequence[Point], terms: Terms) -> Prediction | None:
+def _foretold(
+    present: Point, stored: Sequence[Point], terms: Terms, runs: Sequence[EarlierRun]
+) -> Prediction | None:
     """What was believed of the present world before it was measured, as it was first believed."""
     kept = [point.foretold for point in stored if point.epoch == present.epoch]
-    return kept[0] if kept else foretell(present, stored, terms=terms)
+    return kept[0] if kept else foretell(present, stored, terms=terms, runs=runs)
 
 
 def achieved(
@@ -209,6 +232,18 @@ def points(tx: Transaction, job: Job) -> list[Point]:
     """All points of a job that were remembered, oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
+
+
+def same_script(tx: Transaction, job: Job) -> tuple[EarlierRun, ...]:
+    """What earlier runs of the job's script had measured when it was submitted or started."""
+    stored = tx.fits.get(job.id, RUNS)
+    return _decoded(stored.parameters) if stored else ()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _decoded(runs: str) -> tuple[EarlierRun, ...]:
+    """The same objects for the same text, so that fits to them are found again."""
+    return tuple(wire.decode(runs, list[EarlierRun]))
 
 
 def gradients(tx: Transaction, job: Job) -> GradientSums:

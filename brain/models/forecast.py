@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from brain.errors import Undetermined
+from brain.models.earlier import EarlierRun
 from brain.models.fitting import Point
 from brain.models.goodput import rate
 from brain.models.job import fit
@@ -16,13 +17,14 @@ def foretell(
     earlier: Sequence[Point],
     *,
     terms: Terms | None = None,
+    runs: Sequence[EarlierRun] = (),
 ) -> Prediction | None:
     """What worlds ``earlier`` made believe of ``point``, in a band that nothing has widened yet."""
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
     try:
-        model = fit(known[-1], known[:-1], terms=terms)
+        model = fit(known[-1], known[:-1], terms=terms, runs=runs)
         found = model.predict(point.replicas, nodes=point.nodes, accelerator=point.accelerator)
         if model.batching is not Batching.TOLD:
             return found

@@ -2,8 +2,7 @@
 
 ``fit`` makes a ``JobModel`` of the points that the job's worlds left (``fitting.Point``); the loop,
 the allocator, estimates and the simulator ask nothing else. It is a pure function of its
-arguments, begun anew each time (no state of an earlier fit leaks into a decision, so a restarted
-Brain decides as before) and remembered: the same points are fitted once.
+arguments (a restarted Brain decides as before) and remembered: the same points are fitted once.
 
     fit(present, earlier, terms=terms_of(document)) -> JobModel
         .predict(4)                       Prediction, or Undetermined with what to measure first
@@ -24,6 +23,7 @@ import numpy as np
 
 from brain.errors import Undetermined
 from brain.models.calibration import Calibration, calibration, scores, surprised, widening
+from brain.models.earlier import NOTHING, EarlierRun, Inherited, inherited
 from brain.models.efficiency import efficiency
 from brain.models.fitting import REPEAT, Z90, Point
 from brain.models.goodput import Batches, Goodput, best, chosen
@@ -66,7 +66,7 @@ class JobModel:
 
     Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
     ``exploring`` where this kind of accelerator was not measured with as many replicas. It answers
-    up to twice the largest size measured, and after a surprise not beyond that one.
+    up to twice the largest size measured, by it or earlier runs; after a surprise up to its own.
     """
 
     #: Oldest first; the last one is of the present world.
@@ -78,6 +78,8 @@ class JobModel:
     #: Forecasts of sizes made before their worlds were measured, with what those then did.
     outcomes: tuple[tuple[Prediction, float], ...]
     widening: float
+    #: What was taken from earlier runs of its script.
+    inherited: Inherited = NOTHING
     #: Sizes that were asked about, with their answers.
     _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
     #: Sizes of which it was asked what the script would run there.
@@ -97,7 +99,7 @@ class JobModel:
     def reach(self) -> int:
         """Largest number of replicas that is predicted."""
         largest = max(point.replicas for point in self.points)
-        return largest if self.surprised else 2 * largest
+        return largest if self.surprised else 2 * max(largest, self.inherited.reach)
 
     @property
     def surprised(self) -> bool:
@@ -111,7 +113,7 @@ class JobModel:
         seen = ", ".join(map(str, sizes))
         return (
             f"{count(sum(point.steps for point in self.points), 'step')} measured at {seen} "
-            f"replica{'s' * (sizes != [1])}, {self.batching}"
+            f"replica{'s' * (sizes != [1])}, {self.batching}{self.inherited.basis}"
         )
 
     @property
@@ -284,12 +286,8 @@ class JobModel:
             mean, spread = self.times.on(kind).predict(rows(asked), return_std=True)
             means.append(np.log(self._examples(asked)) - mean)
             variances.append(spread**2)
-        center, spread = self._with_measured(
-            kind,
-            sizes,
-            np.mean(means, axis=0),
-            np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0)),
-        )
+        widths = np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0))
+        center, spread = self._with_measured(kind, sizes, np.mean(means, axis=0), widths)
         seen = {point.replicas for point in self.points if point.accelerator == kind}
         return [
             Prediction(
@@ -352,40 +350,47 @@ def fit(
     earlier: Iterable[Point] = (),
     *,
     terms: Terms | None = None,
+    runs: Sequence[EarlierRun] = (),
 ) -> JobModel:
     """Return the model of a job from its present world and those before.
 
     Args:
         present: What the world that runs now achieved.
-        earlier: What others did, oldest first, on whatever accelerator and with whatever batch.
-        terms: What the owner said; ``terms_of`` reads it from the job document.
+        earlier: What others did, oldest first, wherever and with whatever batch.
+        terms: What the owner said, as ``terms_of`` reads it.
+        runs: Earlier runs of the same script, newest first.
 
     Raises:
         Undetermined: the present point is none (a step time of 0 or NaN, less than one copy).
     """
-    return _fitted(present, tuple(earlier), terms or Terms())
+    return _fitted(present, tuple(earlier), terms or Terms(), tuple(runs))
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _fitted(present: Point, earlier: tuple[Point, ...], terms: Terms) -> JobModel:
+def _fitted(
+    present: Point, earlier: tuple[Point, ...], terms: Terms, runs: tuple[EarlierRun, ...]
+) -> JobModel:
     why = unusable(present, present, terms)
     if why:
         raise Undetermined(f"the present world cannot be fitted: {why}", code="unusable")
     reasons = [(point, unusable(point, present, terms)) for point in earlier]
     used = [*[point for point, reason in reasons if not reason][-_NEWEST:], present]
     outcomes = tuple((p.foretold, p.rate) for p in used if p.foretold and p.foretold.low > 0)
-    wider = widening(scores(outcomes))
     observations: dict[str, list[Observation]] = defaultdict(list)
     for point in used:
         observations[point.accelerator].append(observation(point, present, terms))
+    others, wider = inherited(runs, observations, terms), widening(scores(outcomes))
+    for kind, found in others.observations.items():
+        observations[kind] += found
     return JobModel(
         points=tuple(used),
-        left_out=tuple(f"world {point.epoch}: {reason}" for point, reason in reasons if reason),
+        left_out=(*(f"world {p.epoch}: {why}" for p, why in reasons if why), *others.refused),
         times=accelerators.fit(observations, widen=wider),
         batching=rule(used, terms),
         terms=terms,
         outcomes=outcomes,
         widening=wider,
+        inherited=others,
     )
 
 

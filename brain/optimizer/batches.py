@@ -176,7 +176,8 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
     wish = replace(standing, local_most=-(-standing.global_size // 2))
     if wish.local_most < model.terms.smallest_local or wish.local_most == standing.global_size:
         return None
-    if any(taken(wish, point) for point in model.points if point.processes == 1):
+    tried = [point for point in model.points if point.processes == 1 and taken(wish, point)]
+    if any(point.noise_scale is None for point in tried):
         return None
     reason = f"2 micro-batches of {wish.local_most} examples, so that gradient noise is measured"
     return BatchChoice(wish=wish, reason=reason, trial=present.replicas)
@@ -191,7 +192,8 @@ def unsettled(situation: Situation) -> bool:
     free = first is not None and (model.terms.largest_batch or 0) > first
     if not free or present.noise_scale is not None:
         return False
-    if present.processes == 1 and not any(one.accumulation > 1 for one in model.points):
+    pairs = [one for one in model.points if one.accumulation > 1]
+    if present.processes == 1 and all(one.noise_scale is not None for one in pairs):
         return True
     return situation.world_age_seconds < _SETTLED_SECONDS
 

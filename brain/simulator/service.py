@@ -321,7 +321,7 @@ def document_of(run: Run, mode: OptimizeMode, holds: int) -> JobDocument:
         batch = replace(batch, global_max=largest, local_max=holds, tune=True)
     return JobDocument(
         name=arrival.submitted_as or arrival.name,
-        command=("simulated",),
+        command=("python", f"{arrival.submitted_as or arrival.name}.py"),
         project=arrival.project,
         replicas=arrival.bounds,
         resources=_EACH,

@@ -9,6 +9,7 @@ from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
 from brain.optimizer import narrowing, recommend
+from brain.optimizer.batches import unsettled
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
 from brain.optimizer.situation import Limits, Situation
@@ -366,3 +367,16 @@ def test_a_better_batch_comes_before_a_larger_size():
     assert dict(waits.ruled_out) == {4: "a better batch is measured at its present size first"}
     assert waits.sizes == (1, 2)
     assert measured.sizes == (1, 2, 4)
+
+
+@pytest.mark.parametrize(("noise", "again"), [(100.0, True), (None, False)])
+def test_noise_that_became_old_is_measured_again_where_it_once_was(
+    noise: float | None, again: bool
+):
+    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    pair = point(1, 90.0, accumulation=2, noise_scale=noise, epoch=1)
+    model = fit(point(1, 100.0, epoch=2), [pair], terms=terms)
+
+    old = situation({1: 100.0}, present=model.present, model=model, world_age_seconds=9e3)
+
+    assert unsettled(old) is again

@@ -20,6 +20,7 @@ _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 #: Options that name the network.
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
 #: Options that say how long and where to, not what; batches are seen in the measurements.
+_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?(?![A-Za-z_])")
 _ASIDE = re.compile(
     r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
 )
@@ -45,6 +46,22 @@ class Script:
         """The option that names the network."""
         named = sorted(one for one in self.arguments if _NETWORKS.fullmatch(one.split("=")[0]))
         return named[0] if named else None
+
+    def runs_again(self, other: "Script") -> bool:
+        """Whether another job of this owner runs the same: text, name, image, and arguments but for
+        their numbers.
+        """
+        known = self.text is not None and other.text is not None
+        return (
+            bool(self.name or self.image)
+            and (self.owner, self.image, self.name) == (other.owner, other.image, other.name)
+            and (self.text == other.text or not known)
+            and _worded(self.arguments) == _worded(other.arguments)
+        )
+
+
+def _worded(arguments: frozenset[str]) -> frozenset[str]:
+    return frozenset(_NUMBER.sub("#", one) for one in arguments)
 
 
 def script_of(document: JobDocument, owner: str) -> Script:

@@ -75,7 +75,7 @@ class Fleet:
         self.memo: Memo | None = None
         #: How much longer steps take on some nodes.
         self.slow: dict[str, float] = {}
-        self._random, self._sequence = Random(seed), 0
+        self._random, self._sequence, self._submitted = Random(seed), 0, 0
         with self.stores.transaction() as tx:
             for name, cpus in nodes.items():
                 made = gpus(name, cpus, kinds[name]) if kinds else builders.node(name, cpus=cpus)
@@ -92,8 +92,9 @@ class Fleet:
         **document: Any,
     ) -> JobId:
         """Queue a job that shares the pool."""
-        id = JobId(f"0197f000-0000-7000-8000-{len(self.jobs):012}")
+        id = JobId(f"0197f000-0000-7000-8000-{self._submitted:012}")
         given: dict[str, Any] = {
+            "command": ("python", f"{name}.py"),
             "replicas": Bounds(min=1, max=4),
             "checkpoint": Checkpoint(path="last.pt"),
             "optimize_mode": OptimizeMode.CLUSTER,
@@ -110,6 +111,7 @@ class Fleet:
                 now=self.now,
             )
         self.jobs[name] = Running(id, step_seconds, waits)
+        self._submitted += 1
         return id
 
     def turn(self) -> cycle.Turn:

@@ -1,0 +1,227 @@
+"""What earlier runs of one script measured, for a run that has measured little itself.
+
+A run is as fast as the others of its script up to a factor of its own: its machines, its data, its
+length of sequences. So their points enter its fit at this run's level, with the error by which
+runs of the script differed. A run that is further away than that explains is of another script,
+whatever it is called, and takes nothing from them.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from brain.models.efficiency import efficiency
+from brain.models.fitting import Point, made, weighted_median
+from brain.models.step_time import accelerators
+from brain.models.step_time.accelerators import Accelerators
+from brain.models.step_time.columns import Configuration, Observation, rows
+from brain.models.terms import Terms, configuration, observation, unusable
+from brain.typeset import count
+
+#: Deviation of the log step time of one configuration between runs of a script, and how many
+#: repeats that belief counts as beside those that were seen.
+_APART, _BELIEVED = 0.15, 2.0
+#: Deviations from which a run is of another script.
+_ANOTHER = 3.0
+#: Points that a run takes from others, of different configurations.
+_MOST = 16
+#: Points, and as many values of noise, that a run hands on.
+_HANDED_ON = 12
+#: Growth of a job's work after which its noise is measured again.
+_OUTDATED = 2.0
+_REMEMBERED = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EarlierRun:
+    """What a run of the same script left."""
+
+    job: str
+    name: str
+    #: Its newest, oldest first.
+    points: tuple[Point, ...]
+    #: Work done, as ``work_done`` counts it, and the logarithm of the noise of gradients then.
+    noises: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What a run takes from earlier ones."""
+
+    observations: Mapping[str, tuple[Observation, ...]]
+    #: Most replicas that they had.
+    reach: int = 0
+    #: In words, after others: what was taken and from whom, or why nothing was.
+    basis: str = ""
+    #: Why nothing was.
+    refused: tuple[str, ...] = ()
+
+
+NOTHING = Inherited(observations={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Known:
+    """Earlier runs taken together."""
+
+    observations: Mapping[str, tuple[Observation, ...]]
+    times: Accelerators
+    #: Deviation of log step times between runs.
+    apart: float
+
+
+def inherited(
+    runs: Sequence[EarlierRun], own: Mapping[str, Sequence[Observation]], terms: Terms
+) -> Inherited:
+    """What a run with the observations ``own``, by kind of accelerator, takes from others."""
+    known = _known(tuple(runs), terms) if runs else None
+    misses = [] if known is None else _misses(known, own)
+    if known is None or not misses:
+        return NOTHING
+    weights = np.array([1 / spread**2 for _, spread in misses])
+    away = float(weights @ [miss for miss, _ in misses] / weights.sum())
+    names = f"{count(len(runs), 'earlier run')} ({', '.join(dict.fromkeys(r.name for r in runs))})"
+    if abs(away) > _ANOTHER * math.hypot(known.apart, weights.sum() ** -0.5):
+        pace = f"{math.exp(away):.2g} times" if away > 0 else f"1/{math.exp(-away):.2g} of"
+        return _refused(f"{names}: a step takes {pace} theirs")
+    worst, spread = max(misses, key=lambda pair: abs(pair[0] - away) / pair[1])
+    if abs(worst - away) > _ANOTHER * math.hypot(known.apart, spread):
+        return _refused(f"{names}: it scales otherwise than they did")
+    level = away * weights.sum() / (weights.sum() + known.apart**-2)
+    found = {kind: _moved(seen, level, known.apart) for kind, seen in known.observations.items()}
+    return Inherited(
+        observations=found,
+        reach=max(point.replicas for run in runs for point in run.points),
+        basis=f"; {count(sum(map(len, found.values())), 'configuration')} measured by {names}",
+    )
+
+
+def tells_noise(point: Point) -> bool:
+    """Whether a world could measure the noise of gradients: of one micro-batch nobody can."""
+    return point.processes * point.accumulation > 1
+
+
+def earlier_run(job: str, name: str, points: Sequence[Point], first: float | None) -> EarlierRun:
+    """What a run hands on: its newest points, and how noisy its gradients were when.
+
+    Args:
+        job: Its id.
+        name: Its name.
+        points: Of all its worlds, oldest first; not empty.
+        first: Examples of the batch that others are judged against, as in ``work_done``.
+    """
+    noises: list[tuple[float, float]] = []
+    for at, point in enumerate(points):
+        if point.noise_scale is not None and point.noise_scale > 0 and tells_noise(point):
+            noises.append((work_done(points[: at + 1], first), math.log(point.noise_scale)))
+    return EarlierRun(
+        job=job,
+        name=name,
+        points=tuple(points[-_HANDED_ON:]),
+        noises=tuple(noises[:: 1 + len(noises) // _HANDED_ON]),
+    )
+
+
+def work_done(points: Sequence[Point], first: float | None) -> float:
+    """Examples that a job trained on, in those of its ``first`` batch where that is known."""
+    done = 0.0
+    for steps, point in made(points):
+        batch = point.examples_per_step or 1.0
+        worth = 1.0
+        if first is not None and point.noise_scale is not None:
+            worth = float(efficiency(batch, first_batch=first, noise=point.noise_scale))
+        done += steps * batch * worth
+    return done
+
+
+def noise_at(runs: Sequence[EarlierRun], done: float) -> float | None:
+    """The noise of gradients that earlier runs knew when they had done as much.
+
+    In logarithms between the points of a run, the mean over those that got as far. None where none
+    did: noise grows as a job trains.
+    """
+    paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1][0] >= done]
+    if not paths:
+        return None
+    return math.exp(float(np.mean([np.interp(done, work, logs) for work, logs in paths])))
+
+
+def outdated(points: Sequence[Point], first: float | None) -> bool:
+    """Whether a job did half of its work since its noise could be measured: noise grows with it."""
+    told = [at for at, p in enumerate(points) if tells_noise(p) and p.noise_scale is not None]
+    if not told:
+        return True
+    return work_done(points, first) > _OUTDATED * work_done(points[: told[-1] + 1], first)
+
+
+def usual_size(runs: Sequence[EarlierRun]) -> int | None:
+    """Replicas that earlier runs trained with for most of their time; None where nobody did."""
+    spent = [
+        (point.replicas, steps * point.step_seconds)
+        for run in runs
+        for steps, point in made(run.points)
+    ]
+    spent = [(size, seconds) for size, seconds in spent if seconds > 0]
+    if not spent:
+        return None
+    sizes, seconds = np.array(spent, dtype=np.float64).T
+    return round(weighted_median(sizes, seconds))
+
+
+def _misses(known: _Known, own: Mapping[str, Sequence[Observation]]) -> list[tuple[float, float]]:
+    """By how much own log step times miss what earlier runs say, with deviations."""
+    found: list[tuple[float, float]] = []
+    for kind, seen in own.items():
+        if kind not in known.times.models:
+            continue
+        asked = rows([one.configuration for one in seen])
+        mean, spread = known.times.on(kind).predict(asked, return_std=True)
+        missed = np.log([one.step_seconds for one in seen]) - mean
+        errors = np.hypot(spread, [one.relative_error for one in seen])
+        found += zip(map(float, missed), map(float, errors), strict=True)
+    return found
+
+
+def _refused(why: str) -> Inherited:
+    return Inherited(observations={}, basis=f"; not on {why}", refused=(why,))
+
+
+def _moved(seen: Sequence[Observation], level: float, apart: float) -> tuple[Observation, ...]:
+    """Observations at another level, and as unsure as runs differ."""
+    scale = math.exp(level)
+    return tuple(
+        replace(
+            one,
+            step_seconds=one.step_seconds * scale,
+            compute_seconds=one.compute_seconds and one.compute_seconds * scale,
+            relative_error=math.hypot(one.relative_error, apart),
+        )
+        for one in seen
+    )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _known(runs: tuple[EarlierRun, ...], terms: Terms) -> _Known | None:
+    found: dict[str, dict[Configuration, list[Observation]]] = defaultdict(dict)
+    for run in runs:
+        for point in reversed(run.points):
+            if unusable(point, point, terms) is None:
+                of_kind = found[point.accelerator]
+                seen = observation(point, point, terms)
+                of_kind.setdefault(configuration(point, terms), []).append(seen)
+    if not found:
+        return None
+    first = {
+        kind: tuple(of[0] for of in list(seen.values())[:_MOST]) for kind, seen in found.items()
+    }
+    again = [
+        np.log([one.step_seconds for one in of]) for seen in found.values() for of in seen.values()
+    ]
+    scatter = sum(float(((logs - logs.mean()) ** 2).sum()) for logs in again)
+    repeats = sum(len(logs) - 1 for logs in again)
+    apart = math.sqrt((_BELIEVED * _APART**2 + scatter) / (_BELIEVED + repeats))
+    return _Known(observations=first, times=accelerators.fit(first), apart=apart)

@@ -1,0 +1,136 @@
+"""What a run takes from earlier runs of its script."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from brain.models.earlier import (
+    EarlierRun,
+    earlier_run,
+    noise_at,
+    outdated,
+    usual_size,
+    work_done,
+)
+from brain.models.fitting import Point
+from brain.models.job import fit
+from brain.models.terms import Terms
+from tests.models.test_job import point
+
+TERMS = Terms(global_batch=64.0)
+KNOWN = (1, 2, 4, 8)
+
+
+def rate(size: int) -> float:
+    return 100.0 * size**0.8
+
+
+def run(name: str = "before", truth: Callable[[int], float] = rate) -> EarlierRun:
+    return EarlierRun(job=name, name=name, points=tuple(at(n, truth(n)) for n in KNOWN))
+
+
+def at(size: int, examples_per_second: float, **other: object) -> Point:
+    return replace(point(size, examples_per_second), **other)  # type: ignore[arg-type]
+
+
+def test_a_run_that_measured_one_size_predicts_those_that_earlier_runs_measured():
+    alone, taught = fit(at(1, 100.0), terms=TERMS), fit(at(1, 100.0), terms=TERMS, runs=[run()])
+
+    assert alone.reach == 2
+    assert taught.reach == 16
+    found = taught.predict(8)
+    assert found.examples_per_second == pytest.approx(rate(8), rel=0.1)
+    assert found.high / found.low < alone.predict(2).high / alone.predict(2).low
+
+
+def test_earlier_runs_count_at_the_level_of_this_one():
+    found = fit(at(1, 80.0), terms=TERMS, runs=[run()]).predict(8)
+
+    assert found.examples_per_second == pytest.approx(0.8 * rate(8), rel=0.15)
+
+
+def test_what_it_measured_itself_outweighs_them():
+    own = at(4, 210.0)
+    found = fit(own, [at(1, 100.0)], terms=TERMS, runs=[run()]).predict(4)
+
+    assert found.examples_per_second == pytest.approx(210.0, rel=0.1)
+
+
+def test_it_says_on_whose_runs_it_rests():
+    basis = fit(at(1, 100.0), terms=TERMS, runs=[run("mon"), run("tue")]).basis
+
+    assert "4 configurations measured by 2 earlier runs (mon, tue)" in basis.replace("\u202f", " ")
+
+
+@pytest.mark.parametrize("pace", [0.2, 5.0])
+def test_a_script_that_became_another_takes_nothing_and_says_so(pace: float):
+    other = fit(at(1, 100.0 * pace), terms=TERMS, runs=[run()])
+
+    assert other.predict(2) == fit(at(1, 100.0 * pace), terms=TERMS).predict(2)
+    assert other.reach == 2
+    assert "earlier run (before): a step takes" in other.report.left_out[-1]
+
+
+def test_one_that_scales_otherwise_takes_nothing_after_its_second_size():
+    flat = fit(at(8, 110.0), [at(1, 100.0)], terms=TERMS, runs=[run()])
+
+    assert "earlier run" in flat.report.left_out[-1]
+    assert flat.predict(8) == fit(at(8, 110.0), [at(1, 100.0)], terms=TERMS).predict(8)
+
+
+def test_runs_that_differed_say_less():
+    alike = fit(at(1, 100.0), terms=TERMS, runs=[run("a"), run("b")]).predict(8)
+    apart = [run("a"), run("b", lambda n: 2.0 * rate(n)), run("c", lambda n: 0.6 * rate(n))]
+    unsure = fit(at(1, 100.0), terms=TERMS, runs=apart).predict(8)
+
+    assert unsure.high / unsure.low > alike.high / alike.low
+
+
+def noisy(noises: dict[int, float]) -> list[Point]:
+    """Points of one world each, by the steps that it made, with the noise that was known then."""
+    return [
+        at(2, 100.0, epoch=n, last_step=steps, noise_scale=noise)
+        for n, (steps, noise) in enumerate(noises.items())
+    ]
+
+
+def test_noise_is_that_of_runs_that_had_done_as_much():
+    points = noisy({100: 10.0, 900: 1000.0})
+    past = earlier_run("1", "before", points, None)
+    whole = work_done(points, None)
+
+    assert noise_at([past], 0.0) == pytest.approx(10.0)
+    assert noise_at([past], whole) == pytest.approx(1000.0)
+    assert noise_at([past], 0.55 * whole) == pytest.approx(100.0, rel=0.01)
+    assert noise_at([past], 1.1 * whole) is None
+
+
+def test_a_worker_that_was_alone_told_no_noise():
+    lone = [at(1, 100.0, last_step=100, noise_scale=10.0)]
+
+    assert noise_at([earlier_run("1", "before", lone, None)], 0.0) is None
+
+
+def test_noise_that_was_measured_before_half_of_the_work_is_old():
+    told = at(2, 100.0, epoch=1, last_step=100, noise_scale=10.0)
+    lone = at(1, 100.0, epoch=2, noise_scale=10.0)
+
+    assert not outdated([told, replace(lone, last_step=90)], None)
+    assert outdated([told, replace(lone, last_step=110)], None)
+
+
+def test_the_usual_size_is_where_most_time_was_spent():
+    points = (at(1, 100.0, epoch=1, last_step=10), at(4, 300.0, epoch=2, last_step=1000))
+
+    assert usual_size([EarlierRun(job="1", name="before", points=points)]) == 4
+    assert usual_size([]) is None
+
+
+def test_work_is_counted_in_examples_of_the_first_batch():
+    large = at(2, 100.0, last_step=10, examples_per_step=128.0, noise_scale=64.0)
+
+    assert work_done([large], None) == pytest.approx(1280.0)
+    assert work_done([large], 64.0) == pytest.approx(1280.0 * 2 / 3)
+    assert math.isfinite(work_done([], 64.0))
