@@ -72,7 +72,9 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
 @click.option("--declared", is_flag=True, help="Owners declare how long their jobs train.")
 @click.option("--tune", "tunes", is_flag=True, help="Scripts take the batch that Brain tells them.")
 @click.option(
-    "--recurring", is_flag=True, help="Jobs of one application are runs of one name, and learn."
+    "--recurring",
+    is_flag=True,
+    help="Jobs of one application are runs of one script and name, and learn.",
 )
 @click.option(
     "--report",

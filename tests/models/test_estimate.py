@@ -428,3 +428,26 @@ def test_what_a_failed_job_used_is_no_measure_while_others_are_known():
     starved = past("starved", failed=True, uses=(use(memory_bytes=64.0 * GIB),))
     assert known(row(asked(starved, past()), 1).memory_bytes).value < 3 * GIB
     assert known(row(asked(starved), 1).memory_bytes).value > 60 * GIB
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("--lr 0.1", "--lr 1e-3", True),
+        ("lr=0.1 --layers=12", "lr=3 --layers=48", True),
+        ("--arch vgg11", "--arch vgg19", False),
+        ("--data cifar-10", "--data cifar-100", False),
+        ("--lr 0.1", "--rate 0.1", False),
+        ("--steps 10 --seed 1", "", True),
+    ],
+)
+def test_a_script_runs_again_where_its_arguments_differ_in_numbers_alone(
+    one: str, other: str, same: bool
+):
+    scripts = [
+        script_of(JobDocument(name="x", command=("python", "train.py", *given.split())), "ada")
+        for given in (one, other)
+    ]
+
+    assert scripts[0].runs_again(scripts[1]) is same
+    assert not scripts[0].runs_again(replace(scripts[1], owner="bob"))

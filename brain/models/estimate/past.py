@@ -20,10 +20,10 @@ _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 #: Options that name the network.
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
 #: Options that say how long and where to, not what; batches are seen in the measurements.
-_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?(?![A-Za-z_])")
 _ASIDE = re.compile(
     r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
 )
+_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Script:
 
     def runs_again(self, other: "Script") -> bool:
         """Whether another job of this owner runs the same: text, name, image, and arguments but for
-        their numbers.
+        values that are numbers; ``vgg11`` is none.
         """
         known = self.text is not None and other.text is not None
         return (
@@ -61,7 +61,11 @@ class Script:
 
 
 def _worded(arguments: frozenset[str]) -> frozenset[str]:
-    return frozenset(_NUMBER.sub("#", one) for one in arguments)
+    """Arguments with ``#`` for every value that is a number."""
+    split = [one.rpartition("=") for one in arguments]
+    return frozenset(
+        f"{name}{given}{'#' if _NUMBER.fullmatch(value) else value}" for name, given, value in split
+    )
 
 
 def script_of(document: JobDocument, owner: str) -> Script:
