@@ -72,6 +72,8 @@ class _Known:
     times: Accelerators
     #: Deviation of log step times between runs.
     apart: float
+    #: Most replicas that were measured.
+    reach: int
 
 
 def inherited(
@@ -95,7 +97,7 @@ def inherited(
     found = {kind: _moved(seen, level, known.apart) for kind, seen in known.observations.items()}
     return Inherited(
         observations=found,
-        reach=max(point.replicas for run in runs for point in run.points),
+        reach=known.reach,
         basis=f"; {count(sum(map(len, found.values())), 'configuration')} measured by {names}",
     )
 
@@ -206,15 +208,14 @@ def _moved(seen: Sequence[Observation], level: float, apart: float) -> tuple[Obs
 
 @lru_cache(maxsize=_REMEMBERED)
 def _known(runs: tuple[EarlierRun, ...], terms: Terms) -> _Known | None:
-    found: dict[str, dict[Configuration, list[Observation]]] = defaultdict(dict)
-    for run in runs:
-        for point in reversed(run.points):
-            if unusable(point, point, terms) is None:
-                of_kind = found[point.accelerator]
-                seen = observation(point, point, terms)
-                of_kind.setdefault(configuration(point, terms), []).append(seen)
-    if not found:
+    newest_first = [point for run in runs for point in reversed(run.points)]
+    usable = [point for point in newest_first if unusable(point, point, terms) is None]
+    if not usable:
         return None
+    found: dict[str, dict[Configuration, list[Observation]]] = defaultdict(dict)
+    for point in usable:
+        seen = observation(point, point, terms)
+        found[point.accelerator].setdefault(configuration(point, terms), []).append(seen)
     first = {
         kind: tuple(of[0] for of in list(seen.values())[:_MOST]) for kind, seen in found.items()
     }
@@ -224,4 +225,5 @@ def _known(runs: tuple[EarlierRun, ...], terms: Terms) -> _Known | None:
     scatter = sum(float(((logs - logs.mean()) ** 2).sum()) for logs in again)
     repeats = sum(len(logs) - 1 for logs in again)
     apart = math.sqrt((_BELIEVED * _APART**2 + scatter) / (_BELIEVED + repeats))
-    return _Known(observations=first, times=accelerators.fit(first), apart=apart)
+    reach = max(point.replicas for point in usable)
+    return _Known(observations=first, times=accelerators.fit(first), apart=apart, reach=reach)

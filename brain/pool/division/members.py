@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.errors import Undetermined
-from brain.models.efficiency import gain
-from brain.models.fitting import Point, made
+from brain.models.earlier import work_done
+from brain.models.fitting import Point
 from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.models.terms import Batching
@@ -244,15 +244,8 @@ def _curve(
 def _attained(situation: Situation, earlier: Sequence[Point], model: JobModel) -> float:
     """Work done so far, in examples; of a script that is told its batch in those of the first."""
     present = [situation.present] if isinstance(situation.present, Point) else []
-    done, first = made((*earlier, *present)), model.first_batch
-
-    def worth(point: Point) -> float:
-        batch = point.examples_per_step or 1.0
-        if first is None or model.batching is not Batching.TOLD:
-            return batch
-        return first * gain(batch, first_batch=first, noise=point.noise_scale)
-
-    return sum(steps * worth(point) for steps, point in done)
+    first = model.first_batch if model.batching is Batching.TOLD else None
+    return work_done((*earlier, *present), first)
 
 
 def _elsewhere(situation: Situation, current: Placement | None) -> Hold:
