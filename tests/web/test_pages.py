@@ -87,6 +87,21 @@ def test_the_model_stands_beside_its_promises(
         )
 
 
+def test_a_long_reason_stays_within_its_card(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.goto(f"{served.url}/#/jobs/digits")
+        fact = seen.page.locator(".ev li", has_text="by 3 earlier runs (mon, tue, wed)").first
+        expect(fact).to_be_visible()
+        value, row = fact.locator("b").bounding_box(), fact.bounding_box()
+        assert value is not None
+        assert row is not None
+        assert value["x"] >= row["x"]
+        assert value["x"] + value["width"] <= row["x"] + row["width"] + 1
+        assert not fact.locator("span").evaluate_all(CUT)
+
+
 def test_text_of_programs_stands_in_a_box(browser: Browser, served: Served) -> None:
     with visit(browser, served) as seen:
         for address in ("logs", "spec"):
