@@ -75,9 +75,11 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
     if not job.document.tunes or frozen(tx, job):
         return False
     chosen = asked_batch(tx, job)
-    trying = chosen is not None and chosen.trial is not None
+    trying = None
+    if chosen is not None and chosen.trial is not None:
+        trying = (now - chosen.at).total_seconds()
     shared = job.document.optimize_mode is OptimizeMode.CLUSTER
-    choice = choose_batch(situation, wished_batch(tx, job), trying=trying, shared=shared)
+    choice = choose_batch(situation, wished_batch(tx, job), trying_seconds=trying, shared=shared)
     if choice is None:
         return False
     _ask(tx, job, choice, now)

@@ -168,16 +168,16 @@ def _noise(
     """The noise of a job's gradients: as its world tells it, else as earlier runs knew it when they
     had done as much, else what was last known (another batch is measured anew), until it is old.
     """
-    own = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
-    if own is None:
-        own = next((p.noise_scale for p in reversed(stored) if p.noise_scale is not None), None)
-    if tells_noise(present) and isinstance(sight.noise, NoiseScale):
-        return own
+    settled = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
+    if settled is not None and tells_noise(present):
+        return settled
     done = [*sight.earlier, present]
     found = noise_at(runs, work_done(done, first)) if runs else None
-    if found is not None or own is None or tells_noise(present):
-        return own if found is None else found
-    return None if outdated(done, first) else own
+    if found is not None or (present.processes == 1 and outdated(done, first)):
+        return found
+    if settled is not None:
+        return settled
+    return next((p.noise_scale for p in reversed(stored) if p.noise_scale is not None), None)
 
 
 def _foretold(

@@ -155,9 +155,12 @@ def noise_at(runs: Sequence[EarlierRun], done: float) -> float | None:
 def outdated(points: Sequence[Point], first: float | None) -> bool:
     """Whether a job did half of its work since its noise could be measured: noise grows with it."""
     told = [at for at, p in enumerate(points) if tells_noise(p) and p.noise_scale is not None]
-    if not told:
-        return True
-    return work_done(points, first) > _OUTDATED * work_done(points[: told[-1] + 1], first)
+    return not told or outgrew(points, points[: told[-1] + 1], first)
+
+
+def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
+    """Whether a job's work has doubled since it had made ``then`` of its points."""
+    return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 
 def usual_size(runs: Sequence[EarlierRun]) -> int | None:

@@ -22,6 +22,11 @@ SMALLEST, LARGEST = 0.1, 1e4
 #: Sampled steps of a world after which what was measured counts half. Chosen, not measured: a few
 #: hundred settle a scale of some ten batches, and training changes over thousands of steps.
 HALF_LIFE_STEPS = 300.0
+#: Of a job's life: what was measured at half of its age counts to the power of this less. Noise
+#: grows by factors in the first epochs, and then as slowly as the job gets older.
+_AGEING = 2.0
+#: Seconds before which a job's age says nothing.
+_YOUNG_SECONDS = 60.0
 #: A noise scale of larger relative standard error is none.
 LARGEST_ERROR = 0.5
 
@@ -122,8 +127,9 @@ class GradientSums:
     """What the gradients of a job came to so far, small enough to be kept with its fits.
 
     Squared mean gradient ``s`` and variance ``v`` of windows (``gradient_statistics``) are summed
-    with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``: noise grows
-    as training goes. The scale is the ratio of the means; its error follows from the scatter of
+    with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``, and divided by
+    four as the job's age doubles: noise grows as training goes, and a worker that is alone measures
+    it only now and then. The scale is the ratio of the means; its error follows from the scatter of
     the windows by the delta method. Workers of a world share the mean gradient of a step, so
     their windows count as one.
     """
@@ -131,6 +137,8 @@ class GradientSums:
     #: Of one loss scale: sums of another accumulation are not added to these, because scripts
     #: divide their loss by it.
     accumulation: int = 0
+    #: Of the first sample, and of the last.
+    since: datetime | None = None
     until: datetime | None = None
     #: Sums of w, w s, w v, and of the squares of w times 1, s, v, s s, v v, s v.
     first: tuple[float, ...] = (0.0,) * 3
@@ -139,21 +147,32 @@ class GradientSums:
     def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
         """These and the samples that are newer, which must be sorted by time."""
         fresh = [s for s in samples if self.until is None or s.measured_at > self.until]
-        read = [(s.accumulation, s.processes, norms_of(s)) for s in fresh]
-        seen = [(of, max(1, workers), norms) for of, workers, norms in read if norms is not None]
+        if not fresh:
+            return self
+        since, until = self.since or fresh[0].measured_at, fresh[-1].measured_at
+        aged = _aged(since, self.until or until, until)
+        read = [(s.accumulation, s.processes, norms_of(s), s.measured_at) for s in fresh]
+        seen = [(of, max(1, ranks), norms, at) for of, ranks, norms, at in read if norms]
         if not seen:
-            return replace(self, until=fresh[-1].measured_at) if fresh else self
+            return replace(
+                self,
+                since=since,
+                until=until,
+                first=tuple(aged * each for each in self.first),
+                second=tuple(aged**2 * each for each in self.second),
+            )
         accumulation = seen[-1][0]
         rows = [
-            (norms.steps, workers, *norms.statistics)
-            for of, workers, norms in seen
+            (norms.steps, workers, _aged(since, at, until), *norms.statistics)
+            for of, workers, norms, at in seen
             if of == accumulation
         ]
-        steps, workers, s, v = np.array(rows, dtype=np.float64).T
+        steps, workers, old, s, v = np.array(rows, dtype=np.float64).T
         weight = steps / workers
         later = np.cumsum(weight[::-1])[::-1] - weight
-        decayed = weight * 0.5 ** (later / HALF_LIFE_STEPS)
-        kept = 0.5 ** (weight.sum() / HALF_LIFE_STEPS) if accumulation == self.accumulation else 0
+        decayed = weight * old * 0.5 ** (later / HALF_LIFE_STEPS)
+        kept = aged * 0.5 ** (weight.sum() / HALF_LIFE_STEPS)
+        kept *= accumulation == self.accumulation
         # Windows of one step count as one: so many of them add up to what one alone would.
         whole = decayed**2 * workers
         one = np.ones_like(s)
@@ -161,7 +180,8 @@ class GradientSums:
         second = np.stack([one, s, v, s * s, v * v, s * v]) @ whole
         return GradientSums(
             accumulation=accumulation,
-            until=fresh[-1].measured_at,
+            since=since,
+            until=until,
             first=tuple((kept * np.array(self.first) + first).tolist()),
             second=tuple((kept**2 * np.array(self.second) + second).tolist()),
         )
@@ -196,6 +216,12 @@ class GradientSums:
             )
         band = math.exp(Z90 * error)
         return NoiseScale(examples=found, low=found / band, high=found * band, steps=weight)
+
+
+def _aged(since: datetime, then: datetime, now: datetime) -> float:
+    """Weight of what a job measured ``then``, in a life from ``since`` until ``now``."""
+    before, after = ((at - since).total_seconds() + _YOUNG_SECONDS for at in (then, now))
+    return float((before / after) ** _AGEING)
 
 
 def gain(batch: float, *, first_batch: float, noise: float | None) -> float:

@@ -7,6 +7,7 @@ tell whether another size pays, a micro-batch is tried that tells it (models.md 
 from dataclasses import dataclass, replace
 
 from brain.errors import Undetermined
+from brain.models.earlier import outgrew
 from brain.models.efficiency import efficiency, gain
 from brain.models.fitting import Point
 from brain.models.job import JobModel
@@ -42,7 +43,7 @@ def choose_batch(
     situation: Situation,
     standing: BatchWish | None,
     *,
-    trying: bool = False,
+    trying_seconds: float | None = None,
     shared: bool = False,
 ) -> BatchChoice | None:
     """Another batch for a job that asks, or None: what stands is as good, or is not taken yet.
@@ -50,7 +51,7 @@ def choose_batch(
     Args:
         situation: Of a job; ``present`` was measured since ``standing`` was asked for.
         standing: What it is asked to take now.
-        trying: That is a trial, which has an end.
+        trying_seconds: For how long that has been a trial, which has an end; None: it is none.
         shared: The job shares its pool: there another size is tried rather than a micro-batch,
             because a growth costs less than a trial of minutes at each size.
     """
@@ -58,10 +59,12 @@ def choose_batch(
     if not _may(situation) or model is None or not isinstance(present, Point):
         return None
     best = _best(model, present, standing)
-    if best is None or (trying and unsettled(situation)):
+    if best is None:
         return None
     wish, won = best
-    if trying:
+    if trying_seconds is not None:
+        if _noise_unknown(model) and trying_seconds < _SETTLED_SECONDS:
+            return None
         return BatchChoice(wish=wish, reason=f"{_told(wish, present)} again: the trial is over")
     if won >= LEAST_GAIN and wish != standing:
         return BatchChoice(wish=wish, reason=_reason(model, wish, won))
@@ -176,9 +179,6 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
     wish = replace(standing, local_most=-(-standing.global_size // 2))
     if wish.local_most < model.terms.smallest_local or wish.local_most == standing.global_size:
         return None
-    tried = [point for point in model.points if point.processes == 1 and taken(wish, point)]
-    if any(point.noise_scale is None for point in tried):
-        return None
     reason = f"2 micro-batches of {wish.local_most} examples, so that gradient noise is measured"
     return BatchChoice(wish=wish, reason=reason, trial=present.replicas)
 
@@ -186,16 +186,25 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
 def unsettled(situation: Situation) -> bool:
     """Whether larger batches may be chosen once gradients have told how noisy they are."""
     model = situation.model
-    if model is None or model.batching is not Batching.TOLD:
+    if model is None or not _noise_unknown(model):
         return False
-    present, first = model.present, model.first_batch
-    free = first is not None and (model.terms.largest_batch or 0) > first
-    if not free or present.noise_scale is not None:
-        return False
-    pairs = [one for one in model.points if one.accumulation > 1]
-    if present.processes == 1 and all(one.noise_scale is not None for one in pairs):
+    if model.present.processes == 1 and not _tried_in_vain(model):
         return True
     return situation.world_age_seconds < _SETTLED_SECONDS
+
+
+def _noise_unknown(model: JobModel) -> bool:
+    first, largest = model.first_batch, model.terms.largest_batch or 0
+    free = model.batching is Batching.TOLD and first is not None and largest > first
+    return free and model.present.noise_scale is None
+
+
+def _tried_in_vain(model: JobModel) -> bool:
+    """Whether micro-batches told no noise lately: it is tried again when the job's work has
+    doubled."""
+    points = model.points
+    vain = [at for at, p in enumerate(points) if p.accumulation > 1 and p.noise_scale is None]
+    return bool(vain) and not outgrew(points, points[: vain[-1] + 1], model.first_batch)
 
 
 def _trial(situation: Situation, model: JobModel, standing: BatchWish) -> BatchChoice | None:

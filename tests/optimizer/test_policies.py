@@ -9,13 +9,14 @@ from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
 from brain.optimizer import narrowing, recommend
-from brain.optimizer.batches import unsettled
+from brain.optimizer.batches import choose_batch, unsettled
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
 from brain.optimizer.situation import Limits, Situation
 from brain.optimizer.worth import credit
 from brain.settings import Settings
-from brain.types.job import JobState, PolicyMode
+from brain.types.batch import BatchWish
+from brain.types.job import Batch, Job, JobState, PolicyMode
 from brain.typeset import count
 from tests.builders import NOW, job
 
@@ -380,3 +381,38 @@ def test_noise_that_became_old_is_measured_again_where_it_once_was(
     old = situation({1: 100.0}, present=model.present, model=model, world_age_seconds=9e3)
 
     assert unsettled(old) is again
+
+
+def told_its_batch() -> Job:
+    running = job(state=JobState.RUNNING)
+    batch = Batch(global_size=64, global_max=4096, local_max=2048, tune=True)
+    return replace(running, document=replace(running.document, batch=batch))
+
+
+def test_noise_that_micro_batches_did_not_tell_is_looked_for_again_once_the_work_has_doubled():
+    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    vain = point(1, 90.0, accumulation=2, noise_scale=None, epoch=1, last_step=100)
+
+    def asked_again(steps: int) -> bool:
+        model = fit(point(1, 100.0, epoch=2, last_step=steps), [vain], terms=terms)
+        return unsettled(
+            situation({1: 100.0}, present=model.present, model=model, world_age_seconds=9e3)
+        )
+
+    assert not asked_again(50)
+    assert asked_again(150)
+
+
+def test_a_trial_lasts_until_noise_is_known_however_old_its_world_is():
+    terms = Terms(global_batch=64, largest_batch=4096, largest_local=2048, told=True)
+    asked = BatchWish(global_size=64, local_most=32)
+    pair = point(1, 90.0, accumulation=2, examples_per_step=64.0, noise_scale=None)
+    model = fit(pair, terms=terms)
+    tried = situation(
+        {1: 90.0}, present=pair, model=model, world_age_seconds=9e3, job=told_its_batch()
+    )
+
+    assert choose_batch(tried, asked, trying_seconds=60.0, shared=True) is None
+    over = choose_batch(tried, asked, trying_seconds=301.0, shared=True)
+    assert over is not None
+    assert "the trial is over" in over.reason
