@@ -43,6 +43,9 @@ class Settings:
     #: Seconds after a change during which the job is left alone; two changes must not overlap in
     #: the measurements.
     dwell_seconds: float = 300.0
+    #: The same of a job that shares its pool, where that is more than four of its restarts: others
+    #: wait for what it does not need, and each round weighs what a restart costs.
+    shared_dwell_seconds: float = 0.0
     #: A restart must have paid for itself within so many seconds.
     payback_seconds: float = 1800.0
     #: Seconds that a change is assumed to cost until the job's own changes were measured.

@@ -13,7 +13,7 @@ from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
-from brain.lifecycle.verdicts import SAME, Worths, kept
+from brain.lifecycle.verdicts import SAME, Worths, kept, more
 from brain.lifecycle.wishes import (
     frozen,
     may_act,
@@ -237,21 +237,26 @@ def judge(
     if kept(plan, plan.promised, measured, settings, worths):
         return _verified(tx, plan, Verdict.KEPT, both, now, measured)
     job = tx.jobs.get(plan.job)
-    if plan.kind is not PlanKind.RESIZE or _made_room(job, plan):
+    if plan.kind is not PlanKind.RESIZE or _left_to_the_pool(job, plan, measured, worths):
         return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
     outcome = replace(plan.outcome, measured=measured, verdict=Verdict.FELL_SHORT, detail=both)
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
-    count_rollbacks(tx, plan, settings, now)
+    # In a pool nobody could take from a job that waits for a person what others wait for.
+    if job.document.optimize_mode is not OptimizeMode.CLUSTER:
+        count_rollbacks(tx, plan, settings, now)
     return plan
 
 
-def _made_room(job: Job, plan: ScalePlan) -> bool:
-    """Whether others have what the plan gave up: then the next round decides, not this verdict."""
-    smaller = plan.target.replicas < plan.current.replicas
-    return smaller and job.document.optimize_mode is OptimizeMode.CLUSTER
+def _left_to_the_pool(job: Job, plan: ScalePlan, measured: Prediction, worths: Worths) -> bool:
+    """Whether the next round decides, not this verdict: others have what the plan gave up, or the
+    job does more than before, though less than was promised.
+    """
+    if job.document.optimize_mode is not OptimizeMode.CLUSTER:
+        return False
+    return plan.target.replicas < plan.current.replicas or more(plan, measured, worths)
 
 
 def inconclusive(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:

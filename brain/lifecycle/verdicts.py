@@ -30,6 +30,16 @@ def kept(
     The band of a size that was never seen is wide: it may hold throughputs below the present.
     """
     rate = measured.examples_per_second * worths.now
+    before = _before(plan, worths) * (1 + settings.minimum_gain)
+    return rate >= max(promised.low, before)
+
+
+def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:
+    """Whether a growth surely brought something, though perhaps less than was promised."""
+    return measured.low * worths.now > _before(plan, worths) > 0
+
+
+def _before(plan: ScalePlan, worths: Worths) -> float:
+    """What a job did before it grew; 0 where nobody knows, or it did not grow."""
     grew = plan.target.replicas > plan.current.replicas
-    before = plan.measured.examples_per_second * worths.before if grew and plan.measured else 0.0
-    return rate >= max(promised.low, before * (1 + settings.minimum_gain))
+    return plan.measured.examples_per_second * worths.before if grew and plan.measured else 0.0

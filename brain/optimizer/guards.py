@@ -11,16 +11,19 @@ from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
 from brain.typeset import count, duration, resize
 
-#: Changes by Brain's own advice that a job bears within an hour.
-MOST_CHANGES = 4
+#: Changes by Brain's own advice that a job bears within an hour; one that shares its pool bears as
+#: many as cost it this share of the hour, but no fewer: what a restart costs is weighed whenever
+#: its pool is divided.
+MOST_CHANGES, MOST_CHANGING = 4, 0.1
+HOUR_SECONDS = 3600.0
 #: Code of the hold, and of the plan that undid a growth, where replicas are copies.
 NOT_DISTRIBUTED = "not-distributed"
 #: Code of the hold that only looks, because nobody looked for long.
 RETURNED = "returned"
-#: Restarts' worth of time for which a job is left alone after a change; on its way up it only
-#: waits until the last step has paid for itself, which one of ten per cent does not, a doubling
-#: does.
-DWELL_RESTARTS, RAMP_RESTARTS = 10.0, 2.0
+#: Restarts' worth of time for which a job is left alone after a change; less where it shares its
+#: pool; on its way up it only waits until the last step has paid for itself, which one of ten per
+#: cent does not, a doubling does.
+DWELL_RESTARTS, SHARED_RESTARTS, RAMP_RESTARTS = 10.0, 4.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,20 +183,28 @@ def returned(situation: Situation) -> Hold | None:
 
 def flapping(situation: Situation) -> Hold | None:
     """A job that is changed over and over trains less than one that is left at any size."""
-    made = situation.changes_lately
-    if made < MOST_CHANGES:
+    made, most = situation.changes_lately, MOST_CHANGES
+    if situation.shared:
+        most = max(most, int(MOST_CHANGING * HOUR_SECONDS / max(1.0, situation.restart_seconds)))
+    if made < most:
         return None
     return Hold(
         code="flapping",
-        reason=f"{count(made, 'change')} within the hour, {MOST_CHANGES} are the most",
+        reason=f"{count(made, 'change')} within the hour, {most} are the most",
         short="it was changed too often lately",
         next_step="It is decided again when the oldest of them is an hour ago.",
     )
 
 
 def dwell_seconds(situation: Situation) -> float:
-    """How long a job is left alone after a change."""
-    dwell = max(situation.settings.dwell_seconds, DWELL_RESTARTS * situation.restart_seconds)
+    """How long a job is left alone after a change.
+
+    Where it shares its pool its own restarts alone say so: others wait for what it does not need.
+    """
+    settings, restart = situation.settings, situation.restart_seconds
+    if situation.shared:
+        return max(settings.shared_dwell_seconds, SHARED_RESTARTS * restart)
+    dwell = max(settings.dwell_seconds, DWELL_RESTARTS * restart)
     return dwell * 2.0 ** max(0, situation.changes_lately - 1)
 
 
@@ -211,8 +222,8 @@ def climbs(situation: Situation) -> bool:
 def dwelling(situation: Situation) -> Hold | None:
     """Two changes must not overlap in the measurements, and each is to pay before the next.
 
-    Twice as long after each further change within the hour. One that grew and kept its promise may
-    go on growing sooner: ``climbs`` says until when it may only grow.
+    Alone, twice as long after each further change within the hour. One that grew and kept its
+    promise may go on growing sooner: ``climbs`` says until when it may only grow.
     """
     since = situation.since_change_seconds
     dwell = dwell_seconds(situation)

@@ -13,7 +13,7 @@ from brain.models.sizes import Size
 from brain.models.step_time.columns import Configuration
 from brain.settings import Settings
 from brain.types.allocation import Allocation
-from brain.types.job import Job, PolicyMode
+from brain.types.job import Job, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import NodeName
@@ -136,6 +136,11 @@ class Situation:
     def replicas(self) -> int:
         """The size that stands."""
         return self.current.replicas
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is decided about together with the others of its pool."""
+        return self.job.document.optimize_mode is OptimizeMode.CLUSTER
 
     @property
     def measured(self) -> Prediction | None:

@@ -7,7 +7,8 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.optimizer import recommend
-from brain.optimizer.guards import ALL, dwelling
+from brain.optimizer.guards import ALL, dwelling, flapping
+from brain.optimizer.situation import Situation
 from brain.settings import Settings
 from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
@@ -108,6 +109,42 @@ def test_a_job_is_left_alone_twice_as_long_after_each_further_change(changes: in
 
     assert held(seconds - 1)
     assert not held(seconds)
+
+
+def sharing(**fields: Any) -> Situation:
+    """A job that shares its pool."""
+    alone = job(state=JobState.RUNNING)
+    mine = replace(alone, document=document(optimize_mode=OptimizeMode.CLUSTER))
+    return situation(WASTEFUL, at=4, job=mine, **fields)
+
+
+@pytest.mark.parametrize(("restart", "seconds"), [(2.0, 8.0), (30.0, 120.0)])
+def test_a_job_that_shares_its_pool_is_left_alone_as_long_as_its_own_restarts_say(
+    restart: float, seconds: float
+):
+    def held(since: float) -> bool:
+        seen = sharing(restart_seconds=restart, changes_lately=3, since_change_seconds=since)
+        return dwelling(seen) is not None
+
+    assert held(seconds - 1)
+    assert not held(seconds)
+
+
+def test_an_operator_may_leave_jobs_of_a_pool_alone_for_longer():
+    settings = Settings(shared_dwell_seconds=600.0)
+
+    assert dwelling(sharing(settings=settings, since_change_seconds=599.0)) is not None
+
+
+@pytest.mark.parametrize(("restart", "most"), [(2.0, 180), (30.0, 12), (300.0, 4)])
+def test_a_job_that_shares_its_pool_changes_for_a_tenth_of_an_hour_at_most(
+    restart: float, most: int
+):
+    def flaps(changes: int) -> bool:
+        return flapping(sharing(restart_seconds=restart, changes_lately=changes)) is not None
+
+    assert flaps(most)
+    assert not flaps(most - 1)
 
 
 def test_expensive_restarts_are_let_pay_before_the_next():

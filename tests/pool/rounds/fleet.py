@@ -34,7 +34,11 @@ from tests import builders
 POOL = PoolName("local")
 #: Waiting times as short as the demo's.
 QUICK = Settings(
-    policy_mode="auto", dwell_seconds=5.0, restart_seconds=2.0, verify_seconds=30.0, round_seconds=2
+    policy_mode="auto",
+    shared_dwell_seconds=20.0,
+    restart_seconds=2.0,
+    verify_seconds=30.0,
+    round_seconds=2,
 )
 
 

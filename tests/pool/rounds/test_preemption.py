@@ -11,7 +11,7 @@ from tests.pool.rounds.fleet import QUICK, Fleet, scaling_by
 
 def crowded(*, size: int = 2, **low: Any) -> Fleet:
     """A job on all of a node, changed so lately that it is left alone."""
-    fleet = Fleet({"a": 2}, settings=replace(QUICK, dwell_seconds=10_000.0))
+    fleet = Fleet({"a": 2}, settings=replace(QUICK, shared_dwell_seconds=10_000.0))
     fleet.submit("low", scaling_by(0.95), replicas=Bounds(min=size, max=2), **low)
     fleet.live(24)
     assert fleet.size("low") == 2

@@ -11,7 +11,7 @@ from tests.pool.rounds.fleet import POOL, QUICK, Fleet, scaling_by
 
 def pool(**changed: Any) -> Fleet:
     """An empty pool of eight cores in which a change is followed by five minutes of rest."""
-    return Fleet({"a": 8}, settings=replace(QUICK, dwell_seconds=300.0, **changed))
+    return Fleet({"a": 8}, settings=replace(QUICK, shared_dwell_seconds=300.0, **changed))
 
 
 def test_a_job_that_keeps_its_promises_doubles_without_a_rest_between():

@@ -1,0 +1,32 @@
+"""What becomes of a growth of a pool's job that did less than was promised."""
+
+from collections.abc import Callable
+
+from brain.types.allocation import Bounds
+from brain.types.plan import PlanKind, PlanState, Verdict
+from tests.pool.rounds.fleet import Fleet
+
+
+def grown(step_seconds: Callable[[int], float]) -> Fleet:
+    """A job that scaled well so far, alone on four cores, after it may have tried three or four."""
+    fleet = Fleet({"a": 4})
+    fleet.submit("only", step_seconds, replicas=Bounds(min=1, max=4, start=1))
+    fleet.live(400)
+    return fleet
+
+
+def test_a_growth_that_brought_less_than_promised_and_still_something_stays():
+    fleet = grown(lambda size: {1: 1.0, 2: 0.5}.get(size, 0.5 / 1.07))
+
+    first, *_ = [plan for plan in reversed(fleet.plans("only")) if plan.target.replicas > 2]
+    assert (first.state, first.outcome.verdict) == (PlanState.VERIFIED, Verdict.FELL_SHORT)
+    assert fleet.size("only") == first.target.replicas
+
+
+def test_a_growth_that_brought_nothing_is_undone_and_brain_goes_on_acting():
+    fleet = grown(lambda size: {1: 1.0, 2: 0.5}.get(size, 0.52))
+
+    back = [plan for plan in fleet.plans("only") if plan.kind is PlanKind.ROLLBACK]
+    assert back
+    assert fleet.size("only") == 2
+    assert fleet.job(fleet.jobs["only"].id).advise_only is None
