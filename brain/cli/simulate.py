@@ -27,9 +27,8 @@ from brain.simulator.workload import Arrival, read_workload
 from brain.types.job import JobDocument, OptimizeMode
 from brain.typeset import duration
 
-#: Settings that virtual time needs otherwise: nobody is there to approve, so that a job about which
-#: Brain only advises after two rollbacks would stay as it is for good.
-VIRTUAL = {"policy_mode": "auto", "rollback_limit": 1_000_000}
+#: The one setting that virtual time needs otherwise: nobody is there to approve.
+VIRTUAL = {"policy_mode": "auto"}
 _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
 
 

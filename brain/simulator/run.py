@@ -20,6 +20,9 @@ from brain.typeset import duration, percent
 NOISE = 0.02
 #: Without any work done for so long nothing will ever happen again.
 _STALLED_SECONDS = 7 * 86_400.0
+#: From a look at jobs that are not measured yet to the next: the service has a turn every two
+#: seconds, and a configuration is known after some windows of steps.
+_AWAITED_SECONDS = 15.0
 #: Time passes between two decisions.
 _LEAST_SECONDS = 1.0
 
@@ -144,7 +147,11 @@ def _live(
         took.append(governed.seconds)
         if governed.decided or world.now >= due:
             due = world.now + spec.turn_seconds
-        pause = min(spec.settle_seconds, spec.turn_seconds) if governed.freed else due - world.now
+        pause = due - world.now
+        if governed.awaited:
+            pause = min(pause, _AWAITED_SECONDS)
+        if governed.freed:
+            pause = min(spec.settle_seconds, spec.turn_seconds)
         upcoming = world.now + max(pause, _LEAST_SECONDS)
         if not world.present:
             worked_at, upcoming = world.now, max(upcoming, world.next_arrival or 0.0)

@@ -19,7 +19,7 @@ from brain.ports import Transaction
 from brain.settings import Settings
 from brain.simulator.placing import Placement, of_kind, place
 from brain.simulator.spec import Spec
-from brain.simulator.telling import Telling, ended, members, running
+from brain.simulator.telling import WINDOW_SECONDS, Telling, ended, members, running
 from brain.simulator.world import Event, Governed, Happening, Node, Run, World
 from brain.types.job import Batch, Checkpoint, JobDocument, JobId, OptimizeMode, Policy, PolicyMode
 from brain.types.resources import Node as StoredNode
@@ -69,6 +69,8 @@ class Seen:
     stopped_at: float | None = None
     #: Work that lost nodes cost until then.
     redone: float = 0.0
+    #: Until when its probes have told what they saw.
+    told_at: float = 0.0
 
 
 class Service:
@@ -86,7 +88,7 @@ class Service:
         self._seen: dict[str, Seen] = {}
         #: What the service keeps in mind from turn to turn, too.
         self._memo = Memo(POOL)
-        self._told_at = self._forgotten_at = 0.0
+        self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
         with self.stores.transaction() as tx:
             for node in world.nodes:
@@ -102,12 +104,22 @@ class Service:
             samples = [sample for seen in self._here() for sample in self._samples(seen)]
             tx.telemetry.add(samples, received_at=self._now)
             self._forget(tx)
-        self._told_at = self._world.now
         began = stopwatch()
         turn = cycle.turn(self.stores, POOL, self._settings, self._now, memo=self._memo).checked()
         took = stopwatch() - began
         shared = self._mode is OptimizeMode.CLUSTER
-        return Governed(took, self._carry_out(), turn.round is not None or not shared)
+        return Governed(
+            seconds=took,
+            freed=self._carry_out(),
+            decided=turn.round is not None or not shared,
+            awaited=any(self._awaited(seen) for seen in self._here() if seen.run.placement),
+        )
+
+    def _awaited(self, seen: Seen) -> bool:
+        """Whether Brain waits for what the probes of a job tell next."""
+        looked = self._memo.looked.get(seen.id)
+        starts = seen.run.ready_at >= self._world.now
+        return starts or looked is None or looked.awaited
 
     def _forget(self, tx: Transaction) -> None:
         """Drop samples that no decision reads any more; they would be looked through again."""
@@ -190,9 +202,12 @@ class Service:
 
     def _samples(self, seen: Seen) -> Iterable[ThroughputSample]:
         run, world = seen.run, self._world
-        began = max(self._told_at, run.ready_at)
-        if not run.placement or world.now <= began:
+        began = max(seen.told_at, run.ready_at)
+        told = world.now - began
+        # What nobody waits for may be told together with what comes.
+        if not run.placement or told <= 0 or (told < WINDOW_SECONDS and not self._awaited(seen)):
             return ()
+        seen.told_at = world.now
         return seen.telling.windows(
             run,
             world,

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brain.simulator.applications import split
+from brain.models.fitting import MINIMUM_WINDOWS
+from brain.simulator.applications import Application, Device, Shape, split
 from brain.simulator.placing import shape
 from brain.simulator.world import Run, World
 from brain.types.job import JobId
@@ -15,8 +16,9 @@ from brain.types.resources import NodeName
 from brain.types.telemetry import Phase, Place, SourceId, ThroughputSample
 from brain.types.world import Member, Replica, ReplicaExit, ReplicaState
 
-#: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known.
-WINDOW_SECONDS = 10.0
+#: Seconds of a window of steps: few enough samples to be quick, enough for a median to be known
+#: soon. Those of the real probe last a second.
+WINDOW_SECONDS, _SHORTEST_SECONDS = 10.0, 3.0
 #: Of the real probe: steps from one whose gradients are read to the next, and seconds at least.
 _SAMPLED_STEPS, _SAMPLED_SECONDS = 16.0, 0.1
 
@@ -45,8 +47,10 @@ class Telling:
         """Samples of all ranks from ``since`` until now, as many windows as fit."""
         if epoch != self._epoch:
             self._steps, self._epoch = 0.0, epoch
-        count = max(1, round((world.now - since) / WINDOW_SECONDS))
-        width = (world.now - since) / count
+        told = world.now - since
+        soon = min(MINIMUM_WINDOWS, int(told / _SHORTEST_SECONDS))
+        count = max(1, soon, round(told / WINDOW_SECONDS))
+        width = told / count
         device = world.device(run.kind)
         holds = run.application.holds(device)
         holds = min(holds, run.most_local or run.batch)
@@ -54,9 +58,11 @@ class Telling:
         where = shape(run.placement)
         truth = run.application.seconds(device, where, local, accumulation)
         truth *= world.slowness(run)
+        wait = exchange_wait_share(run.application, device, where, local, accumulation)
         for window in range(count):
             # All ranks wait for each other, so they see one time.
             seconds = truth * float(np.exp(self._generator.normal(0, self._noise)))
+            waited = wait * float(np.exp(self._generator.normal(0, self._noise)))
             self._steps += width / truth
             gradients = self._gradients(
                 run,
@@ -90,6 +96,7 @@ class Telling:
                     step_seconds=seconds,
                     step_seconds_mean=seconds,
                     data_wait_seconds=0.0,
+                    exchange_wait_seconds=seconds * waited if len(replicas) > 1 else None,
                     examples_per_second=local * accumulation / seconds,
                     **gradients,
                 )
@@ -113,6 +120,15 @@ class Telling:
             "gns_big_batch": big,
             "gns_big_square": 1 + phi / big,
         }
+
+
+def exchange_wait_share(
+    application: Application, device: Device, where: Shape, local: int, accumulation: int
+) -> float:
+    """Share of a step that waits for gradients: what a micro-step that exchanges takes longer than
+    one that does not."""
+    first, second = (application.seconds(device, where, local, count) for count in (1, 2))
+    return (2 * first - second) / application.seconds(device, where, local, accumulation)
 
 
 def members(ids: Sequence[int], nodes: Sequence[NodeName]) -> tuple[Member, ...]:

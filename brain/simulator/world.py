@@ -116,6 +116,8 @@ class Governed(NamedTuple):
     freed: bool = False
     #: Whether anything was decided; Brain does not divide a pool again at once.
     decided: bool = True
+    #: Whether the next measurements are waited for.
+    awaited: bool = False
 
 
 class World:

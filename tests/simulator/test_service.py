@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from brain.lifecycle.work import earlier_runs, promised_work
+from brain.simulator.applications import Device
 from brain.simulator.service import Service, document_of, steps_of
 from brain.simulator.spec import Trouble
+from brain.simulator.telling import exchange_wait_share
 from brain.simulator.world import World
 from brain.types.job import OptimizeMode
 from brain.types.sharing import ProjectShare
@@ -29,7 +31,25 @@ def test_brain_finds_out_that_a_job_scales_and_gives_it_more():
 def test_brain_leaves_a_job_alone_that_does_not_scale():
     job = building.arrival(scale=0.3, batch=64)
     (result,) = building.simulated([job]).jobs
-    assert all(len(stay.placement) <= 4 for stay in result.stays)
+    tried = [stay for stay in result.stays if len(stay.placement) > 4]
+    assert len(result.stays[-1].placement) <= 4
+    assert sum(stay.ended - stay.stepped for stay in tried) < 60
+
+
+def test_what_is_not_measured_yet_is_looked_at_long_before_the_next_turn():
+    hourly = building.spec(turn_seconds=3600.0)
+    asked = building.simulated([building.arrival(scale=0.2)], "brain", hourly).time.rounds
+    assert asked >= 4
+
+
+def test_probes_tell_what_of_a_step_waits_for_gradients():
+    profile, device = building.APPLICATIONS["perfect"], Device(name="t4")
+    alone, (one, two) = (1,), (profile.seconds(device, (1, 1), 100, n) for n in (1, 2))
+
+    share = exchange_wait_share(profile, device, (1, 1), 100, 2)
+
+    assert share == pytest.approx((one - (two - one)) / two)
+    assert exchange_wait_share(profile, device, alone, 100, 1) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_project_never_has_more_than_its_limit():
