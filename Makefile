@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
+	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (60 minutes; ONLY='asked owners')"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
@@ -91,6 +92,9 @@ bench-models: $(READY)
 
 bench-jct: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct
+
+bench-simulate: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulate $(if $(ONLY),--only $(ONLY))
 
 bench-resources: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resources
