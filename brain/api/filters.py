@@ -37,7 +37,8 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
     """Parse a filter.
 
     Raises:
-        BadInput: a quote is not closed, a key is none of ``keys``, a value none of its values.
+        BadInput: a quote is not closed, a key is none of ``keys`` or has ``=`` for ``:``, a value
+            is none of its values.
 
     >>> parse_filter("state:Running,queued dig", {"state": frozenset({"Running", "Queued"})}).words
     ('dig',)
@@ -51,6 +52,10 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
     for term in terms:
         key, colon, rest = term.partition(":")
         if not colon:
+            asked, equals, value = term.partition("=")
+            if equals and asked in keys:
+                remedy = f"write {asked}:{value}, with a colon"
+                raise BadInput(f"filter: {term!r} is part of no name; {remedy}", field="filter")
             words.append(term.lower())
             continue
         if key not in keys:

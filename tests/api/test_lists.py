@@ -37,6 +37,7 @@ def test_all_terms_must_hold(text: str, passes: bool) -> None:
         ("state:Runing", "did you mean Running"),
         ("state:x", "known: Queued, Running"),
         ('owner:"x', "close the quote"),
+        ("state=Running", "write state:Running, with a colon"),
     ],
 )
 def test_what_is_no_filter_is_told(text: str, says: str) -> None:
