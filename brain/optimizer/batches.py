@@ -149,9 +149,9 @@ def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
     free = noise is not None and model.terms.largest_batch is not None
     scale = gain(chosen.batch, first_batch=first, noise=noise) if free else 1.0
     local, whole = round(chosen.local_batch), round(chosen.batch)
-    if free and local >= 2 * _EVEN:
-        local -= local % _EVEN
-        whole = local * chosen.replicas * chosen.accumulation
+    even = local - local % _EVEN
+    if free and local >= 2 * _EVEN and even * chosen.replicas * chosen.accumulation >= first:
+        local, whole = even, even * chosen.replicas * chosen.accumulation
     return BatchWish(
         global_size=whole,
         local_most=local,

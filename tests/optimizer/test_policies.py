@@ -8,8 +8,9 @@ import pytest
 from brain.errors import Undetermined
 from brain.models.fitting import Point
 from brain.models.job import Terms, fit
+from brain.models.sizes import Size
 from brain.optimizer import narrowing, recommend
-from brain.optimizer.batches import choose_batch, unsettled
+from brain.optimizer.batches import choose_batch, unsettled, wish_at
 from brain.optimizer.limits import within_limits, within_limits_beside_others
 from brain.optimizer.policies import SINGLE_JOB, Efficient, WorthARestart
 from brain.optimizer.situation import Limits, Situation
@@ -401,6 +402,20 @@ def test_noise_that_micro_batches_did_not_tell_is_looked_for_again_once_the_work
 
     assert not asked_again(50)
     assert asked_again(150)
+
+
+def test_a_batch_is_rounded_for_devices_but_never_below_the_first():
+    terms = Terms(global_batch=20, largest_batch=640, largest_local=80, told=True)
+    quiet = point(1, 40.0, examples_per_step=20.0, accumulation=2, noise_scale=2.0)
+    noisy = replace(quiet, noise_scale=1e4)
+
+    first = wish_at(fit(quiet, terms=terms), Size(replicas=1))
+    larger = wish_at(fit(noisy, terms=terms), Size(replicas=1))
+
+    assert first is not None
+    assert first.global_size == 20
+    assert larger is not None
+    assert larger.local_most % 8 == 0
 
 
 def test_a_trial_lasts_until_noise_is_known_however_old_its_world_is():
