@@ -22,6 +22,7 @@ from benchmarks.report import Row, markdown, publish
 #: In the order of the report; each may be run alone.
 PARTS: dict[str, Callable[[Bench], list[Row]]] = {
     "faithfulness": rows.faithfulness,
+    "service": rows.service,
     "knowledge": rows.knowledge,
     "loads": rows.loads,
     "wrong": rows.wrong,

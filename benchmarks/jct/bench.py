@@ -19,7 +19,7 @@ from benchmarks.report import Row
 
 ROOT = Path(__file__).parents[2]
 #: What outcomes follow from, beside data and arguments.
-_CODE = ("benchmarks/jct", "benchmarks/models", "brain/models", "brain/pool/allocator")
+_CODE = ("benchmarks/jct", "benchmarks/models", "brain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from benchmarks.jct.original import simulate as run_original
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
 from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
+from benchmarks.jct.turn import Turn
 from benchmarks.report import Row
 
 _LOADS = (0.5, 1.0, 1.5, 2.0)
@@ -22,11 +23,15 @@ _LOAD_ONE = {
     Knowledge.HISTORY: (0.83, 0.80),
 }
 _ALL = 8
+#: The same by the service's own turn.
+_SERVICE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
 #: With declared epochs and history, by load.
 _LOADED = {1.5: 0.76, 2.0: 0.72}
 _WRONG, _CHEAP = 0.88, 0.75
 #: What our launcher needs instead of 30 s.
 _CHEAP_SECONDS = 2.0
+#: What rows say of a policy that is not the service's.
+_OWN = "Brain's allocator in a policy of the benchmark's own"
 _PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": Optimus}
 
 
@@ -58,7 +63,7 @@ def knowledge(bench: Bench) -> list[Row]:
     rows, numbers = list[Row](), bench.given(1.0)
     for level, shares in _LOAD_ONE.items():
         share = shares[len(numbers) == _ALL]
-        rows += _beside(bench, f"Brain, {level}", 1.0, Settings(knowledge=level), share)
+        rows += _beside(bench, f"{_OWN}, {level}", 1.0, Settings(knowledge=level), share)
     for peer in _PEERS if numbers and not bench.variant else ():
         theirs = [bench.published[peer, 1.0, number] for number in numbers]
         ours = [bench.published["pollux", 1.0, number] for number in numbers]
@@ -74,25 +79,42 @@ def knowledge(bench: Bench) -> list[Row]:
     return rows
 
 
+def service(bench: Bench) -> list[Row]:
+    """Load 1.0 by the service's own turn, once a round."""
+    rows, numbers = list[Row](), bench.given(1.0)
+    for level, share in _SERVICE.items():
+        found: list[Outcome] = [
+            bench.run(f"turn, {level}", 1.0, one, lambda _, level=level: Turn(level))  # type: ignore[misc]
+            for one in numbers
+        ]
+        if found and not bench.variant:
+            theirs = [bench.published["pollux", 1.0, one] for one in numbers]
+            name = f"Brain's service (cycle.turn), {level}"
+            rows += beside(
+                name, "Pollux (published)", found, theirs, share=share, p99=1.02, makespan=1.04
+            )
+    return rows
+
+
 def loads(bench: Bench) -> list[Row]:
     """Crowded clusters, with declared epochs and history."""
     rows = []
     for load, share in _LOADED.items():
-        name = f"Brain, {Knowledge.HISTORY}, load {load:g}"
+        name = f"{_OWN}, {Knowledge.HISTORY}, load {load:g}"
         rows += _beside(bench, name, load, Settings(knowledge=Knowledge.HISTORY), share)
     return rows
 
 
 def wrong(bench: Bench) -> list[Row]:
     """A third of the declarations off by half, up or down."""
-    name = f"Brain, {Knowledge.HISTORY}, a third declared wrong by 50 %"
+    name = f"{_OWN}, {Knowledge.HISTORY}, a third declared wrong by 50 %"
     settings = Settings(knowledge=Knowledge.HISTORY)
     return _beside(bench, name, 1.0, settings, _WRONG, declared=mistaken)
 
 
 def restarts(bench: Bench) -> list[Row]:
     """Restarts as cheap as our launcher makes them."""
-    name = f"Brain, {Knowledge.HISTORY}, restarts of {_CHEAP_SECONDS:g} s"
+    name = f"{_OWN}, {Knowledge.HISTORY}, restarts of {_CHEAP_SECONDS:g} s"
     settings = Settings(knowledge=Knowledge.HISTORY, restart_seconds=_CHEAP_SECONDS)
     return _beside(bench, name, 1.0, settings, _CHEAP)
 
