@@ -214,11 +214,15 @@ def remember(tx: Transaction, job: Job, sight: Sight, now: datetime) -> None:
 
 
 def _worth_storing(stored: list[Point], sight: Sight) -> bool:
-    """Whether the stored point of this world and batch is missing, or half a minute old."""
-    last = stored[-1] if stored else None
+    """Whether the stored point of this world and batch is missing, half a minute old, or of before
+    its noise was known: a trial ends as soon as that is."""
+    last, present = stored[-1] if stored else None, sight.present
     if last is None or last in sight.earlier:
         return True
-    return isinstance(sight.present, Point) and _newer(last.until, sight.present.until)
+    if not isinstance(present, Point):
+        return False
+    learned = last.noise_scale is None and present.noise_scale is not None
+    return learned or _newer(last.until, present.until)
 
 
 def _newer(stored: datetime | None, until: datetime | None) -> bool:

@@ -220,8 +220,9 @@ class GradientSums:
 
 def _aged(since: datetime, then: datetime, now: datetime) -> float:
     """Weight of what a job measured ``then``, in a life from ``since`` until ``now``."""
-    before, after = ((at - since).total_seconds() + _YOUNG_SECONDS for at in (then, now))
-    return float((before / after) ** _AGEING)
+    # Sums of an earlier release do not say since when they are.
+    ages = [max(0.0, (at - since).total_seconds() + _YOUNG_SECONDS) for at in (then, now)]
+    return float((ages[0] / ages[1]) ** _AGEING)
 
 
 def gain(batch: float, *, first_batch: float, noise: float | None) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from brain import lifecycle, wire
+from brain.lifecycle.sight import points
 from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch
 from brain.lifecycle.work import earlier_runs, gain_of, still_to_come
 from brain.models.fitting import Point
@@ -314,3 +315,31 @@ def test_a_frozen_script_is_asked_for_no_batch_to_be_judged_with():
     here.live(8)
 
     assert here.asked == asked
+
+
+class Lone(Script):
+    """One worker, whose gradients tell their noise only in several micro-batches, and no sooner
+    than a while after it was asked for them."""
+
+    def live(self, seconds: float, *, every: int = 2) -> list[Any]:
+        turns = []
+        for _ in range(round(seconds / every)):
+            asked = self.asked
+            waited = asked is not None and (self.now - asked.at).total_seconds() > 20
+            pairs = self.told[1] > 1 and waited
+            self.also = {**self.also, **{key: NOISE[key] if pairs else None for key in NOISE}}
+            turns += super().live(every, every=every)
+        return turns
+
+
+def test_a_trial_that_told_the_noise_late_is_remembered_as_one_that_told_it():
+    here = Lone(replicas=Bounds(min=1, max=1), noise=0.02, batch=Batch(tune=True, **WIDE))
+    here.start()
+    here.live(120)
+
+    asked = [event for event in here.events("batch.") if event == "batch.asked"]
+    assert here.wish().batch.global_size > 64
+    with here.transaction() as (tx, job):
+        tried = [point for point in points(tx, job) if point.accumulation > 1]
+    assert tried[-1].noise_scale is not None
+    assert len(asked) <= 4
