@@ -22,7 +22,7 @@ help:
 	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
 	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
-	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (60 minutes; ONLY='asked owners')"
+	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from benchmarks.jct.applications import Application
 from benchmarks.jct.brain import Knowledge
 from benchmarks.jct.pollux import GPUS_PER_NODE, NODES, RESTART_SECONDS, Allocation, Job
+from brain.models.efficiency import LARGEST, SMALLEST
 from brain.ports import Stores
 from brain.settings import settings_from
 from brain.simulator.applications import Device, Shape, split
@@ -25,7 +26,6 @@ from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 
 _KIND = "gpu"
-_SMALLEST, _LARGEST = 0.1, 1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Table:
         epoch = min(int(share * self.table.epochs), self.table.epochs - 1)
         bounded = min(max(batch, first), self.table.largest_batch)
         square, variance = self.table.gradients(bounded, epoch)
-        return min(max(first * variance / max(square, 1e-30), _SMALLEST * first), _LARGEST * first)
+        return min(max(first * variance / max(square, 1e-30), SMALLEST * first), LARGEST * first)
 
 
 class Turn:
