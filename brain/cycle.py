@@ -129,6 +129,8 @@ def turn(
         if decision is not None:
             made.decisions[job] = decision
     divided = divide(stores, memo, made, settings, now, observe=observe)
+    if divided is not None and memo.granted:
+        admitted += admit(stores, memo, made, settings, now)
     return Turn(
         pool=pool,
         at=now,
@@ -165,13 +167,14 @@ def _admitted(
 ) -> tuple[JobId, ...]:
     with stores.transaction() as tx:
         memo.catch_up(tx)
+        limits, starts = rounds.Limits(tx, memo), rounds.Starts(len(ids), settings, tx, memo, now)
         started = lifecycle.admit(
             tx,
             [tx.jobs.get(id) for id in ids],
             now=now,
             room=memo.room,
-            barred=rounds.Limits(tx, memo).take,
-            first=rounds.Starts(len(ids), settings, tx).first,
+            barred=lambda job, size: starts.waits(job, size) or limits.take(job, size),
+            first=starts.first,
             begun=memo.wrote,
         )
         return tuple(job.id for job in started)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from brain.models.efficiency import efficiency
-from brain.models.fitting import Point, made, weighted_median
+from brain.models.fitting import Point, made
 from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
 from brain.models.step_time.columns import Configuration, Observation, rows
@@ -161,20 +161,6 @@ def outdated(points: Sequence[Point], first: float | None) -> bool:
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
     """Whether a job's work has doubled since it had made ``then`` of its points."""
     return work_done(points, first) > _OUTDATED * work_done(then, first)
-
-
-def usual_size(runs: Sequence[EarlierRun]) -> int | None:
-    """Replicas that earlier runs trained with for most of their time; None where nobody did."""
-    spent = [
-        (point.replicas, steps * point.step_seconds)
-        for run in runs
-        for steps, point in made(run.points)
-    ]
-    spent = [(size, seconds) for size, seconds in spent if seconds > 0]
-    if not spent:
-        return None
-    sizes, seconds = np.array(spent, dtype=np.float64).T
-    return round(weighted_median(sizes, seconds))
 
 
 def _misses(known: _Known, own: Mapping[str, Sequence[Observation]]) -> list[tuple[float, float]]:

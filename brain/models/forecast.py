@@ -1,13 +1,13 @@
-"""What was believed of a world before it was measured."""
+"""What is believed of a world before it is measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from brain.errors import Undetermined
-from brain.models.earlier import EarlierRun
+from brain.models.earlier import EarlierRun, noise_at
 from brain.models.fitting import Point
 from brain.models.goodput import rate
-from brain.models.job import fit
+from brain.models.job import JobModel, fit
 from brain.models.terms import Batching, Terms, configuration
 from brain.types.recommendation import Prediction
 
@@ -39,3 +39,19 @@ def foretell(
         high=made.high * shared,
         exploring=found.exploring,
     )
+
+
+def foresee(runs: Sequence[EarlierRun], terms: Terms | None = None) -> JobModel | None:
+    """What earlier runs of its script, newest first, make believe of a run that has not begun.
+
+    It is taken for the newest of them, with the noise of gradients that they had at their
+    beginning. None where none was measured.
+    """
+    if not runs:
+        return None
+    newest, others = runs[0], tuple(runs[1:])
+    present = replace(newest.points[-1], noise_scale=noise_at(runs, 0.0), foretold=None)
+    try:
+        return fit(present, newest.points[:-1], terms=terms, runs=others)
+    except Undetermined:
+        return None

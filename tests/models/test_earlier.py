@@ -11,7 +11,6 @@ from brain.models.earlier import (
     earlier_run,
     noise_at,
     outdated,
-    usual_size,
     work_done,
 )
 from brain.models.fitting import Point
@@ -119,13 +118,6 @@ def test_noise_that_was_measured_before_half_of_the_work_is_old():
 
     assert not outdated([told, replace(lone, last_step=90)], None)
     assert outdated([told, replace(lone, last_step=110)], None)
-
-
-def test_the_usual_size_is_where_most_time_was_spent():
-    points = (at(1, 100.0, epoch=1, last_step=10), at(4, 300.0, epoch=2, last_step=1000))
-
-    assert usual_size([EarlierRun(job="1", name="before", points=points)]) == 4
-    assert usual_size([]) is None
 
 
 def test_work_is_counted_in_examples_of_the_first_batch():

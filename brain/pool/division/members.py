@@ -15,7 +15,7 @@ from brain.optimizer.guards import Hold
 from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
 from brain.optimizer.situation import Situation, SlowNode, Untenable, deviation
 from brain.pool.allocator import Curve, Placement
-from brain.pool.division.shapes import ANYWHERE, Spread, shapes
+from brain.pool.division.shapes import ANYWHERE, Spread, shapes, spreads
 from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
 from brain.types.recommendation import Prediction
@@ -115,15 +115,36 @@ def _beside(member: Member, nodes: Collection[NodeName]) -> Hold:
     )
 
 
-def waiting(job: Job, kinds: Iterable[str], size: int | None = None) -> Member:
-    """A queued job: it starts at its first size, and nobody knows yet how it scales.
+def waiting(
+    job: Job,
+    kinds: Iterable[str],
+    size: int | None = None,
+    *,
+    model: JobModel | None = None,
+    spread: Spread = ANYWHERE,
+) -> Member:
+    """A queued job: it starts at its first size where nobody knows yet how it scales.
 
-    One that ran before starts at the ``size`` that stands.
+    Args:
+        job: It.
+        kinds: Accelerators that it may be given.
+        size: The size that stands, of one that ran before.
+        model: What earlier runs of its script make believe of it: then its pool chooses its size.
+        spread: What the nodes of the kind that they ran on hold of it.
     """
     wants = job.document.accelerator
+    allowed = [kind for kind in kinds if wants in (None, kind)]
+    if model is not None and model.present.accelerator in allowed:
+        sizes = _few(job.document.replicas.sizes())
+        asked = [Size(replicas=n, nodes=nodes) for n in sizes for nodes in spreads(n, spread)]
+        known = _foreseen(model, asked)
+        if known:
+            rates = [found.examples_per_second * model.worth(each) for each, found in known]
+            curve = _drawn(known, rates)
+            base = float(curve.rows[0, 2])
+            return Member(job=job, curves={model.present.accelerator: curve}, base=base)
     first = size or job.document.replicas.first
-    found = {kind: Curve.of(first, 1.0) for kind in kinds if wants in (None, kind)}
-    return Member(job=job, curves=found)
+    return Member(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
 
 
 def member(
@@ -182,15 +203,38 @@ def member(
 def _sizes(situation: Situation) -> list[int]:
     """Sizes in question, not hundreds of them; not the present one where it is to be left for a
     smaller one, which always finds room."""
-    allowed, present = situation.sizes, situation.replicas
-    chosen, last = [], 0.0
+    present, chosen = situation.replicas, _few(situation.sizes)
+    if situation.untenable and max(chosen, default=present) <= present:
+        return [size for size in chosen if size != present]
+    return sorted({*chosen, present})
+
+
+def _few(sizes: Iterable[int]) -> list[int]:
+    allowed, chosen, last = list(sizes), [], 0.0
     for size in allowed:
         if len(allowed) <= _SIZES or size <= 16 or size >= 1.2 * last:
             chosen.append(size)
             last = size
-    if situation.untenable and max(chosen, default=present) <= present:
-        return [size for size in chosen if size != present]
-    return sorted({*chosen, present})
+    return chosen
+
+
+def _foreseen(model: JobModel, sizes: Sequence[Size]) -> list[tuple[Size, Prediction]]:
+    """The sizes that can be known, with what is expected of them."""
+    return [
+        (size, found)
+        for size, found in zip(sizes, model.curve(sizes), strict=True)
+        if isinstance(found, Prediction) and found.low > 0 and math.isfinite(found.high)
+    ]
+
+
+def _drawn(known: Sequence[tuple[Size, Prediction]], rates: Sequence[float]) -> Curve:
+    """Goodput ``rates`` of sizes, as sure as what was predicted of each."""
+    return Curve.of(
+        [size.replicas for size, _ in known],
+        rates,
+        [deviation(found) for _, found in known],
+        [size.nodes or 0 for size, _ in known],
+    )
 
 
 def _curve(
@@ -208,11 +252,7 @@ def _curve(
         if own
         else [Size(replicas=size, accelerator=kind) for size in sizes]
     )
-    known = [
-        (size, found)
-        for size, found in zip(asked, model.curve(asked), strict=True)
-        if isinstance(found, Prediction) and found.low > 0 and math.isfinite(found.high)
-    ]
+    known = _foreseen(model, asked)
     if known:
         rates = [found.examples_per_second * model.worth(size) for size, found in known]
         if own:
@@ -223,12 +263,7 @@ def _curve(
                     rate * _UNTENABLE if size.replicas == situation.replicas else rate
                     for rate, (size, _) in zip(rates, known, strict=True)
                 ]
-        return Curve.of(
-            [size.replicas for size, _ in known],
-            rates,
-            [deviation(found) for _, found in known],
-            [size.nodes or 0 for size, _ in known],
-        )
+        return _drawn(known, rates)
     if own:
         return None
     looks = sorted({sizes[0], situation.replicas})

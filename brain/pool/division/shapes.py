@@ -46,6 +46,11 @@ def _nodes(situation: Situation, size: int, spread: Spread) -> Sequence[int | No
     if size == situation.replicas:
         present = situation.present
         return [present.nodes if isinstance(present, Point) else None]
+    return spreads(size, spread)
+
+
+def spreads(size: int, spread: Spread) -> Sequence[int | None]:
+    """Over how many nodes a size may be spread, fewest first; None where nobody knows."""
     room = next((n for n, most in enumerate(accumulate(spread.rooms), 1) if most >= size), None)
     if not spread.widest:
         return [room]

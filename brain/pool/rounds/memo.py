@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle.capacity import Holding, Ledger, holding
+from brain.models.job import JobModel
 from brain.pool.division import Member
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
@@ -45,6 +46,10 @@ class Memo:
         #: When the last round was, and what it rested on.
         self.round_at: datetime | None = None
         self.rested_on: object = None
+        #: With how many replicas those begin that it found waiting.
+        self.granted: Mapping[JobId, int] = {}
+        #: What earlier runs make believe of those that wait; it is asked at every turn.
+        self.foreseen: dict[JobId, JobModel | None] = {}
         self.nodes: tuple[Node, ...] = ()
         self.ledger = Ledger((), ())
         self._jobs: dict[JobId, Job] = {}
@@ -133,10 +138,12 @@ class Memo:
     def _note(self, job: Job, held: Holding, life: str) -> None:
         self._jobs[job.id], self._holdings[job.id], self._lives[job.id] = job, held, life
         self.ledger.note(held)
+        self.foreseen.pop(job.id, None)
 
     def _forget(self, id: JobId) -> None:
         for known in (self._jobs, self._holdings, self._lives, self.looked, self.decided):
             known.pop(id, None)
+        self.foreseen.pop(id, None)
         self.ledger.drop(id)
 
 

@@ -17,6 +17,7 @@ from brain.pool.division.members import beside_slow
 from brain.pool.division.shapes import Spread
 from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.memo import Memo
+from brain.pool.rounds.starts import known_before
 from brain.ports import Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobId
@@ -93,8 +94,8 @@ def share(
     """
     with stores.transaction(read_only=True) as tx:
         policy, last = tx.pools.policy(memo.pool), tx.pools.round(memo.pool)
-    written = policy.policy if policy else PoolShares()
-    members = beside_slow(giving_way(_members(memo), written, now))
+        written = policy.policy if policy else PoolShares()
+        members = beside_slow(giving_way(_members(tx, memo, settings), written, now))
     rests_on = _rests_on(members, memo, policy.version if policy else 0)
     done = Shared()
     if not members or not _time(memo, rests_on, settings, now):
@@ -118,6 +119,7 @@ def share(
         _store(tx, memo, members, division, last, settings, now, done, observe=observe)
         memo.wrote(tx, [plan.job for plan in done.plans])
     memo.round_at, memo.rested_on = now, rests_on
+    memo.granted = {} if observe else _begins(members, division)
     return done
 
 
@@ -150,7 +152,7 @@ def _set_aside(
     return [one for one in members if one.job.id not in bugs]
 
 
-def _members(memo: Memo) -> list[Member]:
+def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[Member]:
     """Those that run and were looked at, and those that wait to start; in the order they came."""
     found = []
     queue = {job.id for job in memo.queued()}
@@ -159,11 +161,20 @@ def _members(memo: Memo) -> list[Member]:
         if id in queue:
             job = memo.job(id)
             if shares(job) and job.intent is Intent.RUN:
-                kinds = kinds_of(job, memo.nodes, None, migrate=True)
-                found.append(waiting(job, kinds, memo.size(id)))
+                found.append(_queued(tx, memo, job, settings))
         elif known is not None and known.member is not None:
             found.append(known.member)
     return found
+
+
+def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> Member:
+    """One that waits to start; with a choice of sizes where runs of its script are known."""
+    kinds = kinds_of(job, memo.nodes, None, migrate=True)
+    model = known_before(tx, memo, job, settings)
+    if model is None:
+        return waiting(job, kinds, memo.size(job.id))
+    spread = _spread(memo, job, model.present.accelerator)
+    return waiting(job, kinds, memo.size(job.id), model=model, spread=spread)
 
 
 def _placed(memo: Memo, job: Job) -> tuple[Placement | None, Hold | None]:
@@ -237,6 +248,12 @@ def _prices(last: PoolRound | None) -> Prices | None:
     if last is None or not last.prices:
         return None
     return Prices(accelerators=last.prices, tenants=last.project_prices)
+
+
+def _begins(members: Sequence[Member], division: Division) -> dict[JobId, int]:
+    """With how many replicas each job begins that waits and was granted some."""
+    found = {one.job.id: division.grants.get(one.key) for one in members if one.situation is None}
+    return {id: grant.replicas for id, grant in found.items() if grant and grant.placement}
 
 
 def _expect_unchanged(tx: Transaction, memo: Memo, division: Division) -> None:

@@ -1,14 +1,20 @@
 """With how many replicas a job begins that shares its pool."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from brain.lifecycle import may_act
 from brain.lifecycle.sight import same_script
-from brain.models.earlier import usual_size
+from brain.models.forecast import foresee
+from brain.models.job import JobModel
+from brain.models.terms import terms_of
 from brain.pool.division import shares
+from brain.pool.division.market import PATIENCE_SECONDS
+from brain.pool.rounds.memo import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
+from brain.typeset import count
 
 #: Of what is idle those that begin take so much together where nobody named a size: idle
 #: accelerators cost nobody anything, and whoever comes next shall find some. 0.25, 0.5 and 1 (8
@@ -20,6 +26,17 @@ _SHARE = 0.5
 _TUNED = 2
 
 
+def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> JobModel | None:
+    """What earlier runs of its script make believe of a job that waits; None where nobody knows
+    anything, or where Brain may not choose its size."""
+    if not shares(job) or not may_act(job, settings):
+        return None
+    if job.id not in memo.foreseen:
+        runs = () if tx.plans.of(job.id) else same_script(tx, job)
+        memo.foreseen[job.id] = foresee(runs, terms_of(job.document))
+    return memo.foreseen[job.id]
+
+
 @dataclass(frozen=True, slots=True)
 class Starts:
     """Chooses first sizes for those that queue now."""
@@ -27,24 +44,39 @@ class Starts:
     queued: int
     settings: Settings
     tx: Transaction
+    memo: Memo
+    now: datetime
 
     def first(self, job: Job, named: int | None, fits: int) -> int | None:
         """The first size of ``job``, of which ``fits`` replicas have room; None: as its owner says.
 
-        The size that its owner named, where that leaves as much to the others that queue; else a
-        share of what is idle, rather than to wait. Where runs of its script are known, the size
-        that they usually had takes the owner's place. Only where Brain may change it again, for
-        others and by itself.
+        Where runs of its script are known, its pool's round chose the size. Else the size that its
+        owner named, where that leaves as much to the others that queue; else a share of what is
+        idle, rather than to wait. Only where Brain may change it again, for others and by itself.
         """
         if not shares(job) or not may_act(job, self.settings):
             return None
-        share = int(fits * _SHARE / self.queued)
-        usual = usual_size(same_script(self.tx, job))
-        if usual is not None:
-            sizes = job.document.replicas.sizes()
-            return max((s for s in sizes if s <= min(usual, fits // self.queued)), default=None)
-        if named is None and job.document.tunes and job.document.batch.global_max:
-            share = min(share, max(_TUNED, job.document.replicas.min))
-        if named is not None and named <= fits // self.queued:
+        most = int(fits * _SHARE / self.queued)
+        if self._knows(job):
+            most = min(self.memo.granted.get(job.id, most), fits)
+        elif named is not None and named <= fits // self.queued:
             return named
-        return max((size for size in job.document.replicas.sizes() if size <= share), default=None)
+        elif named is None and job.document.tunes and job.document.batch.global_max:
+            most = min(most, max(_TUNED, job.document.replicas.min))
+        return max((size for size in job.document.replicas.sizes() if size <= most), default=None)
+
+    def waits(self, job: Job, replicas: int) -> str | None:
+        """Why a job whose script is known does not begin with so few yet: each restart that it is
+        spared is worth a round."""
+        patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
+        if not patient or not self._knows(job):
+            return None
+        granted = self.memo.granted.get(job.id)
+        if granted is None:
+            return "earlier runs of its script are known: the pool's next round chooses its size"
+        if replicas < granted:
+            return f"{replicas} of {count(granted, 'replica')} are free that its pool granted it"
+        return None
+
+    def _knows(self, job: Job) -> bool:
+        return known_before(self.tx, self.memo, job, self.settings) is not None
