@@ -20,7 +20,7 @@ from launcher.coordinator import Coordinator
 from launcher.crew.orders import Crew
 from launcher.entrypoint import parse_command
 from launcher.extras import events
-from launcher.extras.collecting import keep_collector
+from launcher.extras.collecting import keep_collector, undelivered
 from launcher.extras.console import Discreet, say, write
 from launcher.following import addresses
 from launcher.following.ended import Ended
@@ -215,6 +215,8 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
+    if config.brain_url and (why := undelivered(config.home, config.job, config.brain_url)):
+        say(why)
     static = config.rdzv_backend == "static" and config.nodes_max > 1
     rank = config.node_rank if static or config.node_rank else None
     rules = Rules(

@@ -55,6 +55,22 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
         await asyncio.sleep(_LOOK_SECONDS if started or held(lock) else pause)
 
 
+def undelivered(home: str, job: str, url: str) -> str | None:
+    """Why Brain at ``url`` is told nothing of a job that was started by hand; None where it is.
+
+    Samples are taken for jobs that were submitted, with the token that each was given.
+    """
+    asked = Path(home) / "service.json", Path(home) / "replicas" / job / "token"
+    missing = [str(path) for path in asked if not path.is_file()]
+    if not missing:
+        return None
+    return (
+        f"Brain at {url} learns nothing of this run, because {' and '.join(missing)} "
+        f"{'is' if len(missing) == 1 else 'are'} missing; start it with `brain submit`, or leave "
+        "--brain and BRAIN_URL out"
+    )
+
+
 def _is_bound(path: str) -> bool:
     """Whether a process of this machine listens on the socket at ``path``."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probing:

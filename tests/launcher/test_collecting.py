@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 from pathlib import Path
 
-from launcher.extras.collecting import keep_collector
+from launcher.extras.collecting import keep_collector, undelivered
 from tests.launcher.building import soon
 
 
@@ -35,3 +35,17 @@ def test_a_collector_of_another_machine_with_the_same_home_is_told_of(tmp_path: 
         told = asyncio.run(keep())
     assert "samples of this machine are lost" in told
     assert "set BRAIN_HOME" in told
+
+
+def test_a_run_by_hand_of_which_brain_learns_nothing_says_which_file_is_missing(
+    tmp_path: Path,
+) -> None:
+    told = undelivered(str(tmp_path), "digits", "http://127.0.0.1:1")
+    assert told is not None
+    assert f"{tmp_path}/service.json and {tmp_path}/replicas/digits/token are missing" in told
+    assert "`brain submit`" in told
+
+    (tmp_path / "service.json").write_text("{}")
+    (tmp_path / "replicas/digits").mkdir(parents=True)
+    (tmp_path / "replicas/digits/token").write_text("t")
+    assert undelivered(str(tmp_path), "digits", "http://127.0.0.1:1") is None
