@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ COLUMNS = (
     output.Column[JobView]("SINCE", lambda job: output.clock(job.created_at), wide=True),
     output.Column[JobView]("ID", lambda job: job.id, wide=True),
 )
+
+#: Programs that jobs usually begin with.
+_PROGRAMS = ("python", "torchrun", "brain-run", "accelerate", "deepspeed")
 
 
 @click.command()
@@ -182,14 +187,35 @@ def complete(document: dict[str, Any]) -> None:
     """Add what only this machine knows: the directory, and a hash of the script's text.
 
     Raises:
-        BadInput: the document names a Python script that is not there.
+        BadInput: the document misspells a program, or names a Python script that is not there.
     """
     document.setdefault("directory", os.getcwd())
+    check_program(document)
     check_script(document)
     script = _script(document)
     with suppress(OSError):
         if script is not None and "scriptHash" not in document:
             document["scriptHash"] = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+
+
+def check_program(document: dict[str, Any]) -> None:
+    """Refuse a usual program that is misspelt: its job would be queued first and fail later.
+
+    Any other that is not here may be where the job runs.
+
+    Raises:
+        BadInput: naming what may be meant.
+    """
+    command = document.get("command")
+    program = str(command[0]) if isinstance(command, list) and command else ""
+    if shutil.which(program) or program.startswith(_PROGRAMS):
+        return
+    meant = get_close_matches(program, _PROGRAMS, n=1, cutoff=0.75)
+    if meant:
+        raise BadInput(
+            f"command: there is no program {program} on this machine; did you mean {meant[0]}?",
+            field="command",
+        )
 
 
 def check_script(document: dict[str, Any]) -> None:

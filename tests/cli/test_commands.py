@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
-from brain.cli.jobs import check_script, document_of, read_document
+from brain.cli.jobs import check_program, check_script, document_of, read_document
 from brain.cli.output import number, percent, rate, seconds
 from brain.cli.plans import no_plan, plan_text, resize
 from brain.types.plan import PlanState
@@ -264,3 +264,19 @@ def test_a_report_that_has_no_directory_is_refused_before_the_run(tmp_path: Path
         True,
         "",
     )
+
+
+@pytest.mark.parametrize(
+    ("program", "meant"), [("pyton", "python"), ("pythn", "python"), ("torchrn", "torchrun")]
+)
+def test_a_misspelt_program_is_refused_before_anything_is_queued(program: str, meant: str) -> None:
+    done = CliRunner().invoke(cli, ["submit", "--", program, "train.py"], env=SOMEWHERE)
+
+    assert isinstance(done.exception, errors.BadInput)
+    says = f"there is no program {program} on this machine; did you mean {meant}?"
+    assert says in str(done.exception)
+
+
+@pytest.mark.parametrize("program", ["python3.99", "mine", "/opt/pyton", "brain-runner"])
+def test_another_program_that_is_not_here_may_be_where_the_job_runs(program: str) -> None:
+    check_program({"command": [program, "train.py"]})
