@@ -18,6 +18,9 @@ from benchmarks.jct.variants import Variant
 from benchmarks.report import Row
 
 ROOT = Path(__file__).parents[2]
+#: Lists that the generator of Pollux's workloads drew with these seeds.
+SEEDS = (31, 32, 33, 34, 35)
+_GENERATED = ROOT / "benchmarks/data/pollux"
 #: What outcomes follow from, beside data and arguments.
 _CODE = ("benchmarks/jct", "benchmarks/models", "brain")
 
@@ -66,7 +69,9 @@ class Bench:
             }
 
     def file(self, load: float, number: int) -> Path:
-        """A workload of Pollux's."""
+        """A workload of Pollux's, or one that was drawn as those were."""
+        if number in SEEDS:
+            return _GENERATED / f"workload-{number}.csv"
         folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 
@@ -82,6 +87,10 @@ class Bench:
         return sorted(
             number for number in known if self.file(load, number).exists() and self.asked(number)
         )
+
+    def drawn(self) -> list[int]:
+        """Generated lists that are asked for."""
+        return [number for number in SEEDS if self.asked(number)]
 
     def jobs(self, load: float, number: int) -> list[Job]:
         """The jobs of a workload of Pollux's."""

@@ -10,7 +10,7 @@ from benchmarks.jct.brain import Brain, Knowledge, Settings
 from benchmarks.jct.original import simulate as run_original
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
-from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
+from benchmarks.jct.pollux import RESTART_SECONDS, Job, Outcome, Policy, Rules
 from benchmarks.jct.turn import Turn
 from benchmarks.report import Row
 
@@ -23,14 +23,18 @@ _LOAD_ONE = {
     Knowledge.HISTORY: (0.83, 0.80),
 }
 _ALL = 8
-#: The same by the service's own turn.
+#: The same by the service's own turn; by load; and of Tiresias' average on generated lists.
 _SERVICE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
+_SERVICE_LOADED = {1.5: 0.80, 2.0: 0.76}
+_SERVICE_CHEAP = 0.76
+_SERVICE_DRAWN = {Knowledge.NONE: 0.72, Knowledge.HISTORY: 0.62}
 #: With declared epochs and history, by load.
 _LOADED = {1.5: 0.76, 2.0: 0.72}
 _WRONG, _CHEAP = 0.88, 0.75
 #: What our launcher needs instead of 30 s.
 _CHEAP_SECONDS = 2.0
 #: What rows say of a policy that is not the service's.
+_OURS = "Brain's service (cycle.turn)"
 _OWN = "Brain's allocator in a policy of the benchmark's own"
 _PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": Optimus}
 
@@ -80,20 +84,70 @@ def knowledge(bench: Bench) -> list[Row]:
 
 
 def service(bench: Bench) -> list[Row]:
-    """Load 1.0 by the service's own turn, once a round."""
-    rows, numbers = list[Row](), bench.given(1.0)
+    """By the service's own turn, once a round: beside Pollux, and beside Tiresias on lists that no
+    constant was chosen on."""
+    rows = list[Row]()
     for level, share in _SERVICE.items():
-        found: list[Outcome] = [
-            bench.run(f"turn, {level}", 1.0, one, lambda _, level=level: Turn(level))  # type: ignore[misc]
-            for one in numbers
-        ]
-        if found and not bench.variant:
-            theirs = [bench.published["pollux", 1.0, one] for one in numbers]
-            name = f"Brain's service (cycle.turn), {level}"
-            rows += beside(
-                name, "Pollux (published)", found, theirs, share=share, p99=1.02, makespan=1.04
-            )
+        rows += _turned(bench, level, 1.0, share, p99=1.02, makespan=1.04)
+    for load, share in _SERVICE_LOADED.items():
+        rows += _turned(bench, Knowledge.HISTORY, load, share)
+    rows += _turned(bench, Knowledge.HISTORY, 1.0, _SERVICE_CHEAP, restart_seconds=_CHEAP_SECONDS)
+    for level, share in _SERVICE_DRAWN.items() if not bench.variant else ():
+        found = [_turn(bench, level, 1.0, one) for one in bench.drawn()]
+        theirs = [bench.run("tiresias", 1.0, one, _fresh(Tiresias)) for one in bench.drawn()]
+        if found:
+            name = f"{_OURS}, {level}, generated lists {', '.join(map(str, bench.drawn()))}"
+            rows += beside(name, "Tiresias", found, theirs, share=share, p99=None, makespan=None)
     return rows
+
+
+def _turned(
+    bench: Bench,
+    level: Knowledge,
+    load: float,
+    share: float,
+    *,
+    p99: float | None = None,
+    makespan: float | None = None,
+    restart_seconds: float = RESTART_SECONDS,
+) -> list[Row]:
+    """The service beside Pollux on the workloads that are given: all are of the tuning set."""
+    numbers = bench.given(load)
+    if not numbers or bench.variant:
+        return []
+    found = [_turn(bench, level, load, one, restart_seconds) for one in numbers]
+    theirs = [bench.published["pollux", load, one] for one in numbers]
+    name = f"{_OURS}, {level}, load {load:g}, tuning set"
+    if restart_seconds != RESTART_SECONDS:
+        name += f", restarts of {restart_seconds:g} s"
+    each = ", ".join(
+        f"{number}: {one.mean_seconds / peer.mean_seconds:.2f}"
+        for number, one, peer in zip(numbers, found, theirs, strict=True)
+    )
+    return beside(
+        name,
+        "Pollux (published)",
+        found,
+        theirs,
+        share=share,
+        p99=p99,
+        makespan=makespan,
+        note=each,
+    )
+
+
+def _turn(
+    bench: Bench,
+    level: Knowledge,
+    load: float,
+    number: int,
+    restart_seconds: float = RESTART_SECONDS,
+) -> Outcome:
+    def policy(jobs: Sequence[Job]) -> Policy:
+        return Turn(level, restart_seconds=restart_seconds)
+
+    rules = Rules(restart_seconds=restart_seconds)
+    return bench.run(f"turn, {level}", load, number, policy, rules)
 
 
 def loads(bench: Bench) -> list[Row]:

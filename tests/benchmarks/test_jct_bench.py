@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.jct import rows
 from benchmarks.jct.applications import Application, Validation
-from benchmarks.jct.bench import Bench
+from benchmarks.jct.bench import SEEDS, Bench
 from benchmarks.jct.pollux import Job, Outcome
 from benchmarks.jct.sia.cluster import Arrival
 from benchmarks.jct.variants import Variant, lasting
@@ -114,3 +115,27 @@ def test_a_variant_is_the_same_for_the_same_seed() -> None:
     arrivals = [Arrival(name=str(n), application="one", seconds=n, batch=8) for n in range(9)]
     assert Variant(3).arrivals(arrivals) == Variant(3).arrivals(arrivals)
     assert Variant(3).arrivals(arrivals) != Variant(4).arrivals(arrivals)
+
+
+def test_the_service_is_beside_tiresias_on_lists_that_nothing_was_chosen_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = list[tuple[str, int, Path]]()
+
+    def run(self: Bench, name: str, load: float, number: int, *others: object) -> Outcome:
+        ran.append((name, number, self.file(load, number)))
+        return OUTCOME
+
+    monkeypatch.setattr(Bench, "run", run)
+    table = rows.service(bench(tmp_path, 1))
+
+    drawn = [row for row in table if "generated lists 31, 32, 33, 34, 35" in row.metric]
+    assert {row.ratio_bar for row in drawn if row.metric.endswith("average completion")} == {
+        1 / 0.62,
+        1 / 0.72,
+    }
+    assert {row.peer for row in drawn} == {"Tiresias"}
+    assert all(path.is_file() for name, number, path in ran if number in SEEDS)
+    tuned = [row for row in table if row.peer == "Pollux (published)"]
+    assert all("tuning set" in row.metric for row in tuned)
+    assert any("restarts of 2 s" in row.metric for row in tuned)
