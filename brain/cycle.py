@@ -167,10 +167,11 @@ def _admitted(
 ) -> tuple[JobId, ...]:
     with stores.transaction() as tx:
         memo.catch_up(tx)
-        limits, starts = rounds.Limits(tx, memo), rounds.Starts(len(ids), settings, tx, memo, now)
+        queue = [tx.jobs.get(id) for id in ids]
+        limits, starts = rounds.Limits(tx, memo), rounds.Starts(queue, settings, tx, memo, now)
         started = lifecycle.admit(
             tx,
-            [tx.jobs.get(id) for id in ids],
+            queue,
             now=now,
             room=memo.room,
             barred=lambda job, size: starts.waits(job, size) or limits.take(job, size),

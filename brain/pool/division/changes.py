@@ -15,6 +15,7 @@ import numpy as np
 from brain.errors import Undetermined
 from brain.models.sizes import Size
 from brain.pool.allocator import (
+    Curve,
     Grant,
     JobView,
     Outcome,
@@ -125,7 +126,12 @@ def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datet
     """Divide one market; of those that run only ``stoppable`` ones may be stopped."""
     views = [view(one, market.each[one.key], policy, now) for one in market.members]
     made = allocate(views, market.cluster, prices=prices)
-    if not any(grant.outcome is Outcome.STOPS for grant in made.grants.values()):
+    if not _stops(made):
+        return made
+    least = [_least(one) for one in market.members]
+    views = [view(one, market.each[one.key], policy, now) for one in least]
+    made = allocate(views, market.cluster, prices=prices)
+    if not _stops(made):
         return made
     weights = Weights()
     bonus = 2.0 * (abs(made.bound) + 1.0)
@@ -134,6 +140,21 @@ def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datet
     again = allocate(views, market.cluster, prices=made.prices, settings=tenured)
     stays = {one.key for one, keeps in zip(market.members, spared, strict=True) if keeps}
     return _without_bonus(again, [one for one in views if one.key in stays], bonus)
+
+
+def _stops(made: Round) -> bool:
+    return any(grant.outcome is Outcome.STOPS for grant in made.grants.values())
+
+
+def _least(member: Member) -> Member:
+    """One that waits, with its smallest size alone: nobody stops for another to begin larger."""
+    if member.situation is not None:
+        return member
+    smallest = {
+        kind: Curve(curve.rows[curve.rows[:, 0] == curve.rows[:, 0].min()])
+        for kind, curve in member.curves.items()
+    }
+    return replace(member, curves=smallest)
 
 
 def stoppable(members: Sequence[Member], policy: PoolShares) -> frozenset[str]:

@@ -127,6 +127,7 @@ class Memo:
         if [_shape(node) for node in found] != [_shape(node) for node in self.nodes]:
             self.ledger = Ledger(found, self._holdings.values())
             self.looked.clear()
+            self.foreseen.clear()
         self.nodes = found
 
     def _read(self, tx: Transaction, ids: list[JobId]) -> list[Job]:

@@ -1,5 +1,6 @@
 """With how many replicas a job begins that shares its pool."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -7,13 +8,15 @@ from brain.lifecycle import may_act
 from brain.lifecycle.sight import same_script
 from brain.models.forecast import foresee
 from brain.models.job import JobModel
+from brain.models.sizes import Size
 from brain.models.terms import terms_of
 from brain.pool.division import shares
-from brain.pool.division.market import PATIENCE_SECONDS
+from brain.pool.division.market import PATIENCE_SECONDS, kinds_of
 from brain.pool.rounds.memo import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
+from brain.types.recommendation import Prediction
 from brain.typeset import count
 
 #: Of what is idle those that begin take so much together where nobody named a size: idle
@@ -27,21 +30,42 @@ _TUNED = 2
 
 
 def known_before(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> JobModel | None:
-    """What earlier runs of its script make believe of a job that waits; None where nobody knows
-    anything, or where Brain may not choose its size."""
-    if not shares(job) or not may_act(job, settings):
+    """What earlier runs of its script make believe of a job that waits.
+
+    None where nobody knows anything, where Brain may not choose its size, and where it could have
+    another kind of accelerator than those runs had.
+    """
+    if not yields(job, settings):
         return None
     if job.id not in memo.foreseen:
-        runs = () if tx.plans.of(job.id) else same_script(tx, job)
-        memo.foreseen[job.id] = foresee(runs, terms_of(job.document))
+        memo.foreseen[job.id] = _foreseen(tx, memo, job)
     return memo.foreseen[job.id]
+
+
+def yields(job: Job, settings: Settings) -> bool:
+    """Whether a job takes nothing that Brain could not give to others again."""
+    return shares(job) and may_act(job, settings)
+
+
+def _foreseen(tx: Transaction, memo: Memo, job: Job) -> JobModel | None:
+    if tx.plans.of(job.id):
+        return None
+    sizes = [Size(replicas=size) for size in job.document.replicas.sizes()]
+    try:
+        model = foresee(same_script(tx, job), terms_of(job.document))
+        if model is None or not any(isinstance(at, Prediction) for at in model.curve(sizes)):
+            return None
+    except Exception:  # noqa: BLE001 - a history that brings out a bug must not stop its pool:
+        return None  # the job begins as one that nobody knows, and says so once it is measured.
+    kinds = kinds_of(job, memo.nodes, None, migrate=True)
+    return model if kinds == [model.present.accelerator] else None
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
     """Chooses first sizes for those that queue now."""
 
-    queued: int
+    queue: Sequence[Job]
     settings: Settings
     tx: Transaction
     memo: Memo
@@ -54,12 +78,12 @@ class Starts:
         owner named, where that leaves as much to the others that queue; else a share of what is
         idle, rather than to wait. Only where Brain may change it again, for others and by itself.
         """
-        if not shares(job) or not may_act(job, self.settings):
+        if not yields(job, self.settings):
             return None
-        most = int(fits * _SHARE / self.queued)
+        most = int(fits * _SHARE / len(self.queue))
         if self._knows(job):
             most = min(self.memo.granted.get(job.id, most), fits)
-        elif named is not None and named <= fits // self.queued:
+        elif named is not None and named <= fits // len(self.queue):
             return named
         elif named is None and job.document.tunes and job.document.batch.global_max:
             most = min(most, max(_TUNED, job.document.replicas.min))
@@ -67,15 +91,17 @@ class Starts:
 
     def waits(self, job: Job, replicas: int) -> str | None:
         """Why a job whose script is known does not begin with so few yet: each restart that it is
-        spared is worth a round."""
+        spared is worth a round. Not where one that Brain cannot shrink would take its place."""
         patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
         if not patient or not self._knows(job):
+            return None
+        if not all(yields(other, self.settings) for other in self.queue):
             return None
         granted = self.memo.granted.get(job.id)
         if granted is None:
             return "earlier runs of its script are known: the pool's next round chooses its size"
         if replicas < granted:
-            return f"{replicas} of {count(granted, 'replica')} are free that its pool granted it"
+            return f"its pool granted it {count(granted, 'replica')}, which are not all free yet"
         return None
 
     def _knows(self, job: Job) -> bool:

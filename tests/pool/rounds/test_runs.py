@@ -4,10 +4,13 @@ to its pool."""
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from brain.pool.division.market import PATIENCE_SECONDS
 from brain.pool.rounds import Memo, Starts
 from brain.types.allocation import Bounds
-from brain.types.job import JobId
+from brain.types.job import JobId, OptimizeMode
+from brain.types.resources import Resources
 from tests.pool.rounds.fleet import POOL, Fleet
 from tests.virtual import scaling_by
 
@@ -57,13 +60,73 @@ def test_a_second_run_waits_for_a_minute_at_most():
     def why(replicas: int, seconds: float) -> str | None:
         with fleet.stores.transaction(read_only=True) as tx:
             now = job.created_at + timedelta(seconds=seconds)
-            return Starts(1, fleet.settings, tx, memo, now).waits(job, replicas)
+            memo.catch_up(tx)
+            return Starts([job], fleet.settings, tx, memo, now).waits(job, replicas)
 
     assert "the pool's next round chooses its size" in str(why(1, 0))
     memo.granted = {job.id: 8}
-    assert "1 of 8\u202freplicas are free that its pool granted it" in str(why(1, 30))
+    assert "granted it 8\u202freplicas, which are not all free yet" in str(why(1, 30))
     assert why(8, 30) is None
     assert why(1, PATIENCE_SECONDS + 1) is None
+
+
+def test_a_second_run_that_waits_loses_its_place_to_nobody_who_would_keep_it():
+    fleet = after_one_run()
+    fleet.memo = Memo(POOL)
+    fleet.live(10)
+    again(fleet, priority=2, replicas=Bounds(min=4, max=16))
+    rigid = Bounds(min=16, max=16)
+    fleet.submit("low", scaling_by(0.9), optimize_mode=OptimizeMode.SINGLE_JOB, replicas=rigid)
+    fleet.live(2)
+
+    assert fleet.size("tuesday") >= 4
+    assert fleet.size("low") == 0
+
+
+def test_nobody_is_stopped_for_a_second_run_to_begin_larger():
+    fleet = after_one_run()
+    fleet.memo = Memo(POOL)
+    low = [f"low{index}" for index in range(3)]
+    for name in low:
+        bounds = Bounds(min=4, max=4)
+        fleet.submit(name, scaling_by(0.9), preemptible=True, priority=-2, replicas=bounds)
+    fleet.live(120)
+    again(fleet, priority=2)
+    fleet.live(60)
+
+    assert [fleet.size(name) for name in low] == [4, 4, 4]
+    assert fleet.size("tuesday") == 4
+
+
+def test_runs_on_another_kind_of_accelerator_choose_no_first_size():
+    fleet = Fleet({"a": 8, "b": 8}, kinds={"a": "A100", "b": "V100"})
+    each, bounds = Resources(cpu_millis=1000, memory_bytes=2**20, gpus=1), Bounds(min=1, max=8)
+    given: dict[str, Any] = {"command": SCRIPT, "resources": each, "replicas": bounds}
+    fleet.submit("monday", scaling_by(0.9), accelerator="A100", **given)
+    fleet.live(600)
+    fleet.finish("monday")
+    fleet.live(4)
+    fleet.submit("tuesday", scaling_by(0.9), accelerator="V100", **given)
+    fleet.live(2)
+
+    assert fleet.size("tuesday") == 4
+
+
+def test_a_history_that_brings_out_a_bug_stops_nobody(monkeypatch: pytest.MonkeyPatch):
+    fleet = after_one_run()
+    fleet.memo = Memo(POOL)
+    fleet.live(4)
+
+    def broken(*_: object) -> None:
+        raise ValueError("poisoned")
+
+    monkeypatch.setattr("brain.pool.rounds.starts.foresee", broken)
+    again(fleet)
+    fleet.submit("fresh", scaling_by(0.9), replicas=Bounds(min=1, max=16))
+    fleet.live(4)
+
+    assert fleet.size("tuesday") > 0
+    assert fleet.size("fresh") > 0
 
 
 def test_a_second_run_keeps_what_its_owner_named_where_brain_only_proposes():
