@@ -9,7 +9,7 @@ import click
 from brain import calls
 from brain.cli import output
 from brain.cli.connect import with_client
-from brain.cli.jobs import complete, document_of, read_document
+from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.settings import prices_of

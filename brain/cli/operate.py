@@ -10,7 +10,8 @@ import click
 from brain import calls
 from brain.cli import output
 from brain.cli.connect import say_dry_run, state_directory, with_client
-from brain.cli.jobs import pages, read_document
+from brain.cli.documents import read_document
+from brain.cli.jobs import pages
 from brain.client import BrainClient
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.pool import Freeze, FreezeScope

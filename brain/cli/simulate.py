@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from brain import wire
-from brain.cli.jobs import parse_yaml
+from brain.cli.documents import parse_yaml
 from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput
 from brain.settings import Settings, settings_from

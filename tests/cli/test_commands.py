@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
-from brain.cli.jobs import check_program, check_script, document_of, read_document
+from brain.cli.documents import check_program, check_script, document_of, read_document
 from brain.cli.output import number, percent, rate, seconds
 from brain.cli.plans import no_plan, plan_text, resize
 from brain.types.plan import PlanState

@@ -1,0 +1,177 @@
+"""Job documents as people write them: read from a file, or made of a command line, and completed
+with what only this machine knows."""
+
+import hashlib
+import os
+import shutil
+import sys
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+
+#: Programs that jobs usually begin with.
+_PROGRAMS = ("python", "torchrun", "brain-run", "accelerate", "deepspeed")
+
+
+def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
+    """Read a document that a person wrote.
+
+    Raises:
+        BadInput: there is no such file, or it holds no mapping.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    except OSError as missing:
+        raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+    except UnicodeDecodeError as bad:
+        raise BadInput(f"{path} is no UTF-8 text; name a document in YAML") from bad
+    document = parse_yaml(text, path)
+    if not isinstance(document, dict):
+        raise BadInput(f"{path} holds no fields; a document begins with `{begins}:`")
+    return document
+
+
+def parse_yaml(text: str, path: str) -> Any:
+    """What a YAML text says; ``path`` names it in errors.
+
+    Raises:
+        BadInput: it is no YAML, holds a date or number that is none, is nested too deep, or has a
+            key twice in one mapping.
+    """
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        twice = _twice(node, set())
+        if twice is not None:
+            key, line = twice
+            raise BadInput(
+                f"{path} says {key} twice, again in line {line}; keep the one that is meant",
+                field=key,
+            )
+        return None if node is None else loader.construct_document(node)
+    except (yaml.YAMLError, ValueError) as bad:
+        raise BadInput(f"{path} is no YAML: {bad}") from bad
+    except RecursionError as deep:
+        raise BadInput(f"{path} is nested too deep to be read; write it flatter") from deep
+
+
+def _twice(node: Any, seen: set[int]) -> tuple[str, int] | None:
+    """The first key that its mapping has before, and its line; aliases are looked at once."""
+    if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+        return None
+    seen.add(id(node))
+    keys: set[tuple[str, str]] = set()
+    for each in node.value:
+        key, value = each if isinstance(each, tuple) else (None, each)
+        if key is not None and isinstance(key.value, str) and not key.tag.endswith(":merge"):
+            if (key.tag, key.value) in keys:
+                return key.value, key.start_mark.line + 1
+            keys.add((key.tag, key.value))
+        found = _twice(value, seen)
+        if found is not None:
+            return found
+    return None
+
+
+def document_of(
+    words: tuple[str, ...],
+    *,
+    name: str | None,
+    replicas: str,
+    nproc: int,
+    policy: str | None,
+    checkpoint: str | None,
+    env: tuple[str, ...],
+    grace: float | None = None,
+    independent: bool = False,
+) -> dict[str, Any]:
+    """Build the document that a command line stands for."""
+    low, _, high = replicas.partition(":")
+    if not low.isdigit() or not (high or low).isdigit():
+        raise BadInput(f"--replicas {replicas!r} is neither N nor MIN:MAX", field="replicas")
+    script = next((word for word in words[1:] if not word.startswith("-")), words[0])
+    document: dict[str, Any] = {
+        "name": name if name is not None else Path(script).stem,
+        "command": list(words),
+        "replicas": {"min": int(low), "max": int(high or low)},
+        "processesPerReplica": nproc,
+        "environment": dict(_pair(item) for item in env),
+    }
+    if policy:
+        document["policy"] = {"mode": policy}
+    if checkpoint:
+        document["checkpoint"] = {"path": checkpoint}
+    if independent:
+        document["independent"] = True
+    if grace is not None:
+        document.setdefault("checkpoint", {})["graceSeconds"] = grace
+    return document
+
+
+def complete(document: dict[str, Any]) -> None:
+    """Add what only this machine knows: the directory, and a hash of the script's text.
+
+    Raises:
+        BadInput: the document misspells a program, or names a Python script that is not there.
+    """
+    document.setdefault("directory", os.getcwd())
+    check_program(document)
+    check_script(document)
+    script = _script(document)
+    with suppress(OSError):
+        if script is not None and "scriptHash" not in document:
+            document["scriptHash"] = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+
+
+def check_program(document: dict[str, Any]) -> None:
+    """Refuse a usual program that is misspelt: its job would be queued first and fail later.
+
+    Any other that is not here may be where the job runs.
+
+    Raises:
+        BadInput: naming what may be meant.
+    """
+    command = document.get("command")
+    program = str(command[0]) if isinstance(command, list) and command else ""
+    if shutil.which(program) or program.startswith(_PROGRAMS):
+        return
+    meant = get_close_matches(program, _PROGRAMS, n=1, cutoff=0.75)
+    if meant:
+        raise BadInput(
+            f"command: there is no program {program} on this machine; did you mean {meant[0]}?",
+            field="command",
+        )
+
+
+def check_script(document: dict[str, Any]) -> None:
+    """Refuse a Python script that is not there, before anything is started.
+
+    Raises:
+        BadInput: naming the file and where it was looked for.
+    """
+    script = _script(document)
+    if script is not None and not script.is_file():
+        named, directory = document["command"][1], document["directory"]
+        raise BadInput(f"command: {named} does not exist in {directory}", field="command")
+
+
+def _script(document: dict[str, Any]) -> Path | None:
+    """The file that ``python FILE …`` runs; None where the command is another."""
+    command = document.get("command")
+    if not isinstance(command, list) or len(command) < 2:
+        return None
+    if not Path(str(command[0])).name.startswith("python") or str(command[1]).startswith("-"):
+        return None
+    return Path(str(document["directory"])) / str(command[1])
+
+
+def _pair(item: str) -> tuple[str, str]:
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise BadInput(f"--env {item!r} is not NAME=VALUE", field="environment")
+    return name, value
