@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.jct.bench import GENERATED, ROOT, SEEDS
 from benchmarks.report import Row, markdown, publish
 
-ROOT = Path(__file__).parents[1]
-GENERATED = ROOT / "benchmarks/data/pollux"
 KEPT = ROOT / "build/simulate"
 CLUSTER = "nodes:\n  t4: {count: 10, gpus: 4}\n"
-TUNING, SEEDS = (1, 3, 6), (31, 32, 33, 34, 35)
+TUNING = (1, 3, 6)
 #: Jobs of a list; ImageNet's would be all that its mean tells of.
 _JOBS, _LEFT_OUT = 80, "imagenet"
 _HISTORY = "runs of one application are identical and have one script"
@@ -120,6 +119,7 @@ def _code() -> str:
 def rows(lists: Lists, cases: Sequence[Case], play: Play = mean_seconds) -> list[Row]:
     """Three rows for each case: all lists, those that decide, and the tuning set."""
     numbers = (*TUNING, *SEEDS)
+    asked: list[tuple[str, tuple[str, ...], int]]
     asked = [("tiresias", (), number) for number in numbers]
     asked += [("brain", case.arguments, number) for case in cases for number in numbers]
     with ThreadPoolExecutor(2) as pool:

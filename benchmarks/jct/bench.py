@@ -20,7 +20,7 @@ from benchmarks.report import Row
 ROOT = Path(__file__).parents[2]
 #: Lists that the generator of Pollux's workloads drew with these seeds.
 SEEDS = (31, 32, 33, 34, 35)
-_GENERATED = ROOT / "benchmarks/data/pollux"
+GENERATED = ROOT / "benchmarks/data/pollux"
 #: What outcomes follow from, beside data and arguments.
 _CODE = ("benchmarks/jct", "benchmarks/models", "brain")
 
@@ -71,7 +71,7 @@ class Bench:
     def file(self, load: float, number: int) -> Path:
         """A workload of Pollux's, or one that was drawn as those were."""
         if number in SEEDS:
-            return _GENERATED / f"workload-{number}.csv"
+            return GENERATED / f"workload-{number}.csv"
         folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 

@@ -33,7 +33,7 @@ _LOADED = {1.5: 0.76, 2.0: 0.72}
 _WRONG, _CHEAP = 0.88, 0.75
 #: What our launcher needs instead of 30 s.
 _CHEAP_SECONDS = 2.0
-#: What rows say of a policy that is not the service's.
+#: What rows say of the service's policy, and of one that is not.
 _OURS = "Brain's service (cycle.turn)"
 _OWN = "Brain's allocator in a policy of the benchmark's own"
 _PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": Optimus}
