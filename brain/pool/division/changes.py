@@ -128,14 +128,16 @@ def _round(market: Market, policy: PoolShares, prices: Prices | None, now: datet
     made = allocate(views, market.cluster, prices=prices)
     if not _stops(made):
         return made
-    least = [_least(one) for one in market.members]
-    views = [view(one, market.each[one.key], policy, now) for one in least]
-    made = allocate(views, market.cluster, prices=prices)
-    if not _stops(made):
-        return made
+    may_stop = stoppable(market.members, policy)
+    if may_stop:
+        least = [_least(one) for one in market.members]
+        views = [view(one, market.each[one.key], policy, now) for one in least]
+        made = allocate(views, market.cluster, prices=prices)
+        if not _stops(made):
+            return made
     weights = Weights()
     bonus = 2.0 * (abs(made.bound) + 1.0)
-    spared = [one.key not in stoppable(market.members, policy) for one in market.members]
+    spared = [one.key not in may_stop for one in market.members]
     tenured = replace(weights, utility=_tenure(weights.utility, bonus * np.array(spared)[:, None]))
     again = allocate(views, market.cluster, prices=made.prices, settings=tenured)
     stays = {one.key for one, keeps in zip(market.members, spared, strict=True) if keeps}

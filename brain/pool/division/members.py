@@ -49,8 +49,7 @@ class Member:
     yields: dict[str, Curve] = field(default_factory=dict)
     #: The owner's limit that its size breaks and another of ``curves`` keeps.
     untenable: Untenable | None = None
-    #: Goodput of the smallest size on the slowest kind; work is counted in seconds of it.
-    base: float = 1.0
+    #: Work so far, in seconds of the smallest size on the slowest kind.
     attained_seconds: float = 0.0
     #: None where nobody knows.
     remaining_seconds: float | None = None
@@ -140,9 +139,7 @@ def waiting(
         known = _foreseen(model, asked)
         if known:
             rates = [found.examples_per_second * model.worth(each) for each, found in known]
-            curve = _drawn(known, rates)
-            base = float(curve.rows[0, 2])
-            return Member(job=job, curves={model.present.accelerator: curve}, base=base)
+            return Member(job=job, curves={model.present.accelerator: _drawn(known, rates)})
     first = size or job.document.replicas.first
     return Member(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
 
@@ -194,7 +191,6 @@ def member(
         curves=curves if hold is None else {},
         yields=yields,
         untenable=left.untenable if hold is None and curves else None,
-        base=base,
         attained_seconds=_attained(situation, earlier, model) / base,
         remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,
     )

@@ -55,6 +55,7 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> JobModel | None:
         model = foresee(same_script(tx, job), terms_of(job.document))
         if model is None or not any(isinstance(at, Prediction) for at in model.curve(sizes)):
             return None
+        model.worth(sizes[0])
     except Exception:  # noqa: BLE001 - a history that brings out a bug must not stop its pool:
         return None  # the job begins as one that nobody knows, and says so once it is measured.
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
