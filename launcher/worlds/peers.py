@@ -138,20 +138,20 @@ class Peers:
             peer.connection.send(bye)
 
     async def watch_silence(self) -> None:
-        """Drop whoever was not heard of for longer than its lease, for ever."""
+        """Drop whoever was not heard of for longer than its lease, for ever. Time in which this
+        process was stopped is no silence: nobody could be heard."""
         while True:
             now = self._clock()
             heard = min((peer.heard_at for peer in self._here.values()), default=now)
-            until = max(heard + self._lease_seconds, now)
-            await asyncio.sleep(until - now)
-            late = self._clock() - until
-            # Where it is us who were stopped: hear first what was said.
-            if late > frames.HEARTBEAT_SECONDS:
+            due = min(max(heard + self._lease_seconds, now), now + frames.HEARTBEAT_SECONDS)
+            await asyncio.sleep(due - now)
+            now = self._clock()
+            if (late := now - due) > frames.HEARTBEAT_SECONDS:
                 for peer in self:
-                    peer.heard_at += late
+                    peer.heard_at = min(peer.heard_at + late, now)
                 continue
             for peer in self:
-                if self._clock() - peer.heard_at >= self._lease_seconds:
+                if now - peer.heard_at >= self._lease_seconds:
                     self._say(f"replica {peer.replica} is silent, its lease has run out")
                     self._end(peer, proved=False)
                     peer.connection.abandon()
