@@ -59,7 +59,7 @@ def worths(plan: ScalePlan, sight: Sight) -> Worths:
     model, promised, before = sight.model, plan.target.batch, plan.current.batch
     if model is None or promised is None or before is None or model.batching is not Batching.TOLD:
         return SAME
-    first, noise, now = model.first_batch, model.present.noise_scale, model.present
+    first, noise, now = model.first_batch, model.noise, model.present
     if first is None or now.examples_per_step is None:
         return SAME
 

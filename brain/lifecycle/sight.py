@@ -12,8 +12,15 @@ from functools import lru_cache
 from brain import wire
 from brain.errors import Undetermined
 from brain.lifecycle.wishes import asked_batch, may_act, wished_batch
-from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, work_done
-from brain.models.efficiency import GradientSums, NoiseScale
+from brain.models.earlier import (
+    EarlierRun,
+    elasticity,
+    noise_at,
+    outdated,
+    tells_noise,
+    work_done,
+)
+from brain.models.efficiency import GradientSums, NoiseScale, norms_of
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit
@@ -32,7 +39,7 @@ KIND = "throughput-points/1"
 #: Kind of the stored sums of gradients.
 GRADIENTS = "gradient-sums/1"
 #: Kind of the stored list of what earlier runs of the script measured, newest first.
-RUNS = "earlier-runs/1"
+RUNS = "earlier-runs/2"
 #: Seconds of the newest samples that a point rests on: the fewest that suffice, because what a job
 #: did long ago says less than what it does now, and reading a minute costs a tenth of the rest.
 WINDOWS_SECONDS = (60.0, 900.0)
@@ -129,8 +136,8 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Sig
     foretold = None if since > world.formed_at else _foretold(present, stored, terms, runs)
     try:
         for heard in (runs, ()):
-            noise = _noise(sight, present, stored, heard, terms.global_batch)
-            present = replace(present, noise_scale=noise, foretold=foretold)
+            noise, batch = _noise(sight, present, stored, heard, terms.global_batch)
+            present = replace(present, noise_scale=noise, noise_batch=batch, foretold=foretold)
             model = fit(present, earlier, terms=terms, runs=runs)
             if not model.inherited.refused:
                 break
@@ -164,20 +171,25 @@ def _noise(
     stored: Sequence[Point],
     runs: Sequence[EarlierRun],
     first: float | None,
-) -> float | None:
+) -> tuple[float | None, float | None]:
     """The noise of a job's gradients: as its world tells it, else as earlier runs knew it when they
     had done as much, else what was last known (another batch is measured anew), until it is old.
+    And the batch at which this job measured it.
     """
     settled = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
+    batch = present.examples_per_step
+    last = next((p for p in reversed(stored) if p.noise_scale is not None), None)
+    before = None if last is None else last.noise_batch
     if settled is not None and tells_noise(present):
-        return settled
+        return settled, batch if any(map(norms_of, sight.samples)) else before
     done = [*sight.earlier, present]
-    found = noise_at(runs, work_done(done, first)) if runs else None
+    found = None
+    if runs:
+        power = elasticity([one for run in runs for one in run.noises])
+        found = noise_at(runs, work_done(done, first), batch=batch, power=power)
     if found is not None or (present.processes == 1 and outdated(done, first)):
-        return found
-    if settled is not None:
-        return settled
-    return next((p.noise_scale for p in reversed(stored) if p.noise_scale is not None), None)
+        return found, None
+    return last.noise_scale if settled is None and last else settled, before
 
 
 def _foretold(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,21 @@ _MOST = 16
 _HANDED_ON = 12
 #: Growth of a job's work after which its noise is measured again.
 _OUTDATED = 2.0
+#: Deviation in logarithm of work within which two measurements of noise are of the same time, of
+#: the difference that is left between them, and of the powers of work and of batch before any was
+#: seen.
+_AS_LATE, _NOISE_SPREAD, _SLOPES = 2.0, 0.5, (1.0, 0.5)
 _REMEMBERED = 500
+
+
+class NoiseSeen(NamedTuple):
+    """How noisy gradients were at some time of a run."""
+
+    #: Work done by then, as ``work_done`` counts it.
+    work: float
+    log_noise: float
+    #: Of examples a step.
+    log_batch: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,8 +59,7 @@ class EarlierRun:
     name: str
     #: Its newest, oldest first.
     points: tuple[Point, ...]
-    #: Work done, as ``work_done`` counts it, and the logarithm of the noise of gradients then.
-    noises: tuple[tuple[float, float], ...] = ()
+    noises: tuple[NoiseSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +130,52 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
         points: Of all its worlds, oldest first; not empty.
         first: Examples of the batch that others are judged against, as in ``work_done``.
     """
-    noises: list[tuple[float, float]] = []
-    for at, point in enumerate(points):
-        if point.noise_scale is not None and point.noise_scale > 0 and tells_noise(point):
-            noises.append((work_done(points[: at + 1], first), math.log(point.noise_scale)))
+    noises = noises_of(points, first)
     return EarlierRun(
         job=job,
         name=name,
         points=tuple(points[-_HANDED_ON:]),
         noises=tuple(noises[:: 1 + len(noises) // _HANDED_ON]),
     )
+
+
+def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
+    """How noisy a run's gradients were when, where its worlds could tell."""
+    return [
+        NoiseSeen(
+            work_done(points[: at + 1], first),
+            math.log(point.noise_scale),
+            math.log(point.noise_batch),
+        )
+        for at, point in enumerate(points)
+        if point.noise_scale
+        and point.noise_batch
+        and point.noise_batch == point.examples_per_step
+        and tells_noise(point)
+    ]
+
+
+def elasticity(seen: Sequence[NoiseSeen]) -> float:
+    """Power of the batch by which the noise of gradients grows, from 0 to 1.
+
+        log noise = a + p log work + q log batch        (q is returned)
+
+    McCandlish et al. (2018) find noise to fall with the temperature of training, which a larger
+    batch lowers; in the published traces of Pollux q is 0 to 0.9. It is fitted to differences
+    between measurements, those of about the same work first; where few tell it, it stays near 0.
+    """
+    if len(seen) < 2:
+        return 0.0
+    work, noise, batch = np.array(seen).T
+    work = np.log(np.maximum(work, 1.0))
+    one, other = np.triu_indices(len(seen), 1)
+    steps = np.stack([work[one] - work[other], batch[one] - batch[other]])
+    trust = np.exp(-((steps[0] / _AS_LATE) ** 2) / 2) / len(seen) / _NOISE_SPREAD**2
+    found = np.linalg.solve(
+        (steps * trust) @ steps.T + np.diag(1 / np.array(_SLOPES) ** 2),
+        (steps * trust) @ (noise[one] - noise[other]),
+    )
+    return float(np.clip(found[1], 0.0, 1.0))
 
 
 def work_done(points: Sequence[Point], first: float | None) -> float:
@@ -140,16 +190,20 @@ def work_done(points: Sequence[Point], first: float | None) -> float:
     return done
 
 
-def noise_at(runs: Sequence[EarlierRun], done: float) -> float | None:
-    """The noise of gradients that earlier runs knew when they had done as much.
+def noise_at(
+    runs: Sequence[EarlierRun], done: float, *, batch: float | None, power: float = 0.0
+) -> float | None:
+    """The noise of gradients that earlier runs knew when they had done as much, at a ``batch``.
 
     In logarithms between the points of a run, the mean over those that got as far. None where none
-    did: noise grows as a job trains.
+    did: noise grows as a job trains. ``power``: the ``elasticity`` of noise.
     """
-    paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1][0] >= done]
+    paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
         return None
-    return math.exp(float(np.mean([np.interp(done, work, logs) for work, logs in paths])))
+    here = math.log(batch or 1.0)
+    said = [np.interp(done, work, noise + power * (here - at)) for work, noise, at in paths]
+    return math.exp(float(np.mean(said)))
 
 
 def outdated(points: Sequence[Point], first: float | None) -> bool:

@@ -27,6 +27,8 @@ HALF_LIFE_STEPS = 300.0
 _AGEING = 2.0
 #: Seconds before which a job's age says nothing.
 _YOUNG_SECONDS = 60.0
+#: Difference of batches, in logarithm, at which what one tells of the other counts 0.6.
+_ALIKE = 0.5
 #: A noise scale of larger relative standard error is none.
 LARGEST_ERROR = 0.5
 
@@ -137,6 +139,8 @@ class GradientSums:
     #: Of one loss scale: sums of another accumulation are not added to these, because scripts
     #: divide their loss by it.
     accumulation: int = 0
+    #: Of the newest sample, in examples; sums of another batch say less of this one. 0: unknown.
+    batch: float = 0.0
     #: Of the first sample, and of the last.
     since: datetime | None = None
     until: datetime | None = None
@@ -161,9 +165,14 @@ class GradientSums:
                 first=tuple(aged * each for each in self.first),
                 second=tuple(aged**2 * each for each in self.second),
             )
-        accumulation = seen[-1][0]
+        accumulation, batch = seen[-1][0], float(seen[-1][2].big_batch)
         rows = [
-            (norms.steps, workers, _aged(since, at, until), *norms.statistics)
+            (
+                norms.steps,
+                workers,
+                _aged(since, at, until) * _alike(norms.big_batch, batch),
+                *norms.statistics,
+            )
             for of, workers, norms, at in seen
             if of == accumulation
         ]
@@ -172,7 +181,7 @@ class GradientSums:
         later = np.cumsum(weight[::-1])[::-1] - weight
         decayed = weight * old * 0.5 ** (later / HALF_LIFE_STEPS)
         kept = aged * 0.5 ** (weight.sum() / HALF_LIFE_STEPS)
-        kept *= accumulation == self.accumulation
+        kept *= (accumulation == self.accumulation) * _alike(self.batch or batch, batch)
         # Windows of one step count as one: so many of them add up to what one alone would.
         whole = decayed**2 * workers
         one = np.ones_like(s)
@@ -180,6 +189,7 @@ class GradientSums:
         second = np.stack([one, s, v, s * s, v * v, s * v]) @ whole
         return GradientSums(
             accumulation=accumulation,
+            batch=batch,
             since=since,
             until=until,
             first=tuple((kept * np.array(self.first) + first).tolist()),
@@ -218,6 +228,11 @@ class GradientSums:
         return NoiseScale(examples=found, low=found / band, high=found * band, steps=weight)
 
 
+def _alike(batch: float, present: float) -> float:
+    """Weight of what was measured at another batch: noise differs between batches."""
+    return math.exp(-((math.log(batch / present) / _ALIKE) ** 2) / 2)
+
+
 def _aged(since: datetime, then: datetime, now: datetime) -> float:
     """Weight of what a job measured ``then``, in a life from ``since`` until ``now``."""
     # Sums of an earlier release do not say since when they are.
@@ -225,7 +240,7 @@ def _aged(since: datetime, then: datetime, now: datetime) -> float:
     return float((ages[0] / ages[1]) ** _AGEING)
 
 
-def gain(batch: float, *, first_batch: float, noise: float | None) -> float:
+def gain(batch: float, *, first_batch: float, noise: "float | NoiseByBatch | None") -> float:
     """Steps of the first batch that one of ``batch`` is worth: AdaScale's gain.
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
@@ -237,7 +252,10 @@ def gain(batch: float, *, first_batch: float, noise: float | None) -> float:
 
 
 def efficiency(
-    batch: float | NDArray[np.float64], *, first_batch: float, noise: float | None
+    batch: float | NDArray[np.float64],
+    *,
+    first_batch: float,
+    noise: "float | NoiseByBatch | None",
 ) -> NDArray[np.float64]:
     """What an example of ``batch`` brings, in examples of ``first_batch``.
 
@@ -254,5 +272,26 @@ def efficiency(
     size = np.asarray(batch, dtype=np.float64)
     if noise is None:
         return np.ones_like(size)
-    noise = min(max(noise, SMALLEST * first_batch), LARGEST * first_batch)
-    return (noise + first_batch) / (noise + size)
+    there = noise.at(size) if isinstance(noise, NoiseByBatch) else noise
+    bounded = np.clip(there, SMALLEST * first_batch, LARGEST * first_batch)
+    return np.asarray((bounded + first_batch) / (bounded + size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseByBatch:
+    """Gradient noise scale in examples, as it depends on the batch that a job trains with."""
+
+    examples: float
+    #: Where it was measured.
+    batch: float
+    #: Power of the batch by which it grows; 0: it is the same at each.
+    elasticity: float = 0.0
+
+    def at(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """The noise scale expected at another batch.
+
+        >>> NoiseByBatch(examples=400.0, batch=16.0, elasticity=0.5).at(64.0).item()
+        800.0
+        """
+        ratio = np.asarray(batch, dtype=np.float64) / self.batch
+        return np.asarray(self.examples * ratio**self.elasticity)

@@ -57,6 +57,8 @@ class Point:
     compute_seconds: float | None = None
     #: Gradient noise scale in examples; None where it is not reported.
     noise_scale: float | None = None
+    #: Examples of the steps at which this job measured it; None where others did.
+    noise_batch: float | None = None
     #: What the worlds before it made believe of this one; None for the first.
     foretold: Prediction | None = None
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brain.errors import Undetermined
-from brain.models.efficiency import efficiency
+from brain.models.efficiency import NoiseByBatch, efficiency
 from brain.models.fitting import Z90
 from brain.models.step_time.columns import Configuration, Floats, rows
 from brain.types.recommendation import Prediction
@@ -37,8 +37,8 @@ class Batches:
     #: Local batches that the device holds and the script takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
-    #: Gradient noise scale in examples; None where it is not reported.
-    noise: float | None = None
+    #: Gradient noise scale; None where it is not reported.
+    noise: float | NoiseByBatch | None = None
 
     @property
     def top(self) -> float:

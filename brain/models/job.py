@@ -23,8 +23,15 @@ import numpy as np
 
 from brain.errors import Undetermined
 from brain.models.calibration import Calibration, calibration, scores, surprised, widening
-from brain.models.earlier import NOTHING, EarlierRun, Inherited, inherited
-from brain.models.efficiency import efficiency
+from brain.models.earlier import (
+    NOTHING,
+    EarlierRun,
+    Inherited,
+    elasticity,
+    inherited,
+    noises_of,
+)
+from brain.models.efficiency import NoiseByBatch, efficiency
 from brain.models.fitting import REPEAT, Z90, Point
 from brain.models.goodput import Batches, Goodput, best, chosen
 from brain.models.report import Report
@@ -80,6 +87,8 @@ class JobModel:
     widening: float
     #: What was taken from earlier runs of its script.
     inherited: Inherited = NOTHING
+    #: Power of the batch by which the noise of gradients grows.
+    elasticity: float = 0.0
     #: Sizes that were asked about, with their answers.
     _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
     #: Sizes of which it was asked what the script would run there.
@@ -190,7 +199,7 @@ class JobModel:
             largest=max(first, most_examples or 0.0),
             smallest_local=self.terms.smallest_local,
             largest_local=largest_local(self.points, self.terms),
-            noise=self.present.noise_scale,
+            noise=self.noise,
         )
 
     @property
@@ -201,12 +210,22 @@ class JobModel:
             return self.terms.global_batch
         return None if seen is None else seen / self.terms.shared
 
+    @property
+    def noise(self) -> NoiseByBatch | None:
+        """The noise of gradients by the batch of a step; None where it is not measured."""
+        found = self.present.noise_scale
+        batch = self.present.noise_batch or self.present.examples_per_step
+        if found is None or batch is None:
+            return None
+        batch /= self.terms.shared
+        return NoiseByBatch(examples=found, batch=batch, elasticity=self.elasticity)
+
     def worth(self, size: Size | int) -> float:
         """What an example is worth at a size, in examples of the first batch.
 
         1 where the script's batch stays, and where the noise of gradients is not measured.
         """
-        first, noise = self.first_batch, self.present.noise_scale
+        first, noise = self.first_batch, self.noise
         if first is None or noise is None or self.batching in (Batching.GLOBAL, Batching.UNKNOWN):
             return 1.0
         asked = size if isinstance(size, Size) else Size(replicas=size)
@@ -380,6 +399,8 @@ def _fitted(
     for point in used:
         observations[point.accelerator].append(observation(point, present, terms))
     others, wider = inherited(runs, observations, terms), widening(scores(outcomes))
+    heard = () if others.refused else runs
+    seen = [*noises_of(used, terms.global_batch), *(one for run in heard for one in run.noises)]
     for kind, found in others.observations.items():
         observations[kind] += found
     return JobModel(
@@ -391,6 +412,7 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
         inherited=others,
+        elasticity=elasticity(seen),
     )
 
 

@@ -145,7 +145,7 @@ def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
     except Undetermined:
         return None
     assert chosen is not None, "its batch is known"
-    first, noise = model.first_batch or chosen.batch, model.present.noise_scale
+    first, noise = model.first_batch or chosen.batch, model.noise
     free = noise is not None and model.terms.largest_batch is not None
     scale = gain(chosen.batch, first_batch=first, noise=noise) if free else 1.0
     local, whole = round(chosen.local_batch), round(chosen.batch)
@@ -164,7 +164,7 @@ def _worth(model: JobModel, batch: float) -> float:
     first = model.first_batch
     if first is None or model.terms.largest_batch is None:
         return 1.0
-    return float(efficiency(batch, first_batch=first, noise=model.present.noise_scale))
+    return float(efficiency(batch, first_batch=first, noise=model.noise))
 
 
 def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:

@@ -1,5 +1,6 @@
 """Scripts that ask are told a batch: what their document says, what is best, what teaches."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from brain import lifecycle, wire
 from brain.lifecycle.sight import points
 from brain.lifecycle.wishes import BATCH, AskedBatch, asked_batch
 from brain.lifecycle.work import earlier_runs, gain_of, still_to_come
+from brain.models.earlier import noises_of
 from brain.models.fitting import Point
 from brain.models.sizes import Size
 from brain.ports import StoredFit
@@ -230,6 +232,25 @@ def test_noise_that_was_known_stays_known_at_another_batch():
     model = here.sight.model
     assert model is not None
     assert model.present.noise_scale == pytest.approx(2000, rel=0.1)
+
+
+def test_noise_that_was_known_at_another_batch_was_not_measured_at_this_one():
+    here = noisy()
+    for _ in range(12):
+        here.live(5)
+        if here.asked is not None:
+            break
+    for name in NOISE:
+        del here.also[name]
+    here.live(40)
+
+    model = here.sight.model
+    assert model is not None
+    assert model.present.examples_per_step == here.wish().batch.global_size > 64
+    assert model.present.noise_batch == 64
+    with here.stores.transaction(read_only=True) as tx:
+        handed_on = noises_of(points(tx, tx.jobs.get(here.id)), 64.0)
+    assert {round(math.exp(one.log_batch)) for one in handed_on} == {64}
 
 
 def test_a_size_is_judged_with_its_own_batch():

@@ -4,15 +4,19 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from brain.models.earlier import (
     EarlierRun,
+    NoiseSeen,
     earlier_run,
+    elasticity,
     noise_at,
     outdated,
     work_done,
 )
+from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
 from brain.models.job import fit
 from brain.models.terms import Terms
@@ -90,7 +94,7 @@ def test_runs_that_differed_say_less():
 def noisy(noises: dict[int, float]) -> list[Point]:
     """Points of one world each, by the steps that it made, with the noise that was known then."""
     return [
-        at(2, 100.0, epoch=n, last_step=steps, noise_scale=noise)
+        at(2, 100.0, epoch=n, last_step=steps, noise_scale=noise, noise_batch=64.0)
         for n, (steps, noise) in enumerate(noises.items())
     ]
 
@@ -100,16 +104,63 @@ def test_noise_is_that_of_runs_that_had_done_as_much():
     past = earlier_run("1", "before", points, None)
     whole = work_done(points, None)
 
-    assert noise_at([past], 0.0) == pytest.approx(10.0)
-    assert noise_at([past], whole) == pytest.approx(1000.0)
-    assert noise_at([past], 0.55 * whole) == pytest.approx(100.0, rel=0.01)
-    assert noise_at([past], 1.1 * whole) is None
+    assert noise_at([past], 0.0, batch=64.0) == pytest.approx(10.0)
+    assert noise_at([past], whole, batch=64.0) == pytest.approx(1000.0)
+    assert noise_at([past], 0.55 * whole, batch=64.0) == pytest.approx(100.0, rel=0.01)
+    assert noise_at([past], 1.1 * whole, batch=64.0) is None
 
 
 def test_a_worker_that_was_alone_told_no_noise():
-    lone = [at(1, 100.0, last_step=100, noise_scale=10.0)]
+    lone = [at(1, 100.0, last_step=100, noise_scale=10.0, noise_batch=64.0)]
 
-    assert noise_at([earlier_run("1", "before", lone, None)], 0.0) is None
+    assert noise_at([earlier_run("1", "before", lone, None)], 0.0, batch=64.0) is None
+
+
+def test_noise_that_a_run_was_told_or_had_at_another_batch_is_not_handed_on():
+    told = at(2, 100.0, noise_scale=10.0)
+    before = at(2, 100.0, noise_scale=10.0, noise_batch=32.0)
+
+    assert earlier_run("1", "before", [told, before], None).noises == ()
+
+
+def seen(power: float, *, late: float = 0.0) -> list[NoiseSeen]:
+    """Noise that grows with work and with the batch, of which some runs have more, and scatters."""
+    drawn = np.random.default_rng(3)
+    return [
+        NoiseSeen(
+            work,
+            1.2 * math.log(work) + power * math.log(batch) + 0.2 * drawn.normal(),
+            math.log(batch),
+        )
+        for work in np.geomspace(1e3, 1e6, 8)
+        for batch in (32.0 * (work / 1e3) ** late, 256.0 * (work / 1e3) ** late)
+    ]
+
+
+@pytest.mark.parametrize("power", [0.0, 0.4, 0.8])
+@pytest.mark.parametrize("late", [0.0, 0.3])
+def test_the_power_of_the_batch_is_told_from_that_of_the_work(power: float, late: float):
+    assert elasticity(seen(power, late=late)) == pytest.approx(power, abs=0.15)
+
+
+def test_one_batch_tells_nothing_of_others():
+    alone = [one for one in seen(0.8) if one.log_batch == math.log(32.0)]
+
+    assert elasticity(alone) == elasticity([]) == 0.0
+
+
+def test_a_larger_batch_is_worth_more_where_earlier_runs_had_more_noise_there():
+    past = [NoiseSeen(1e4, math.log(50.0), math.log(64.0))] * 3
+    past += [NoiseSeen(1e4, math.log(400.0), math.log(512.0))] * 3
+    here = at(2, rate(2), noise_scale=50.0, noise_batch=64.0)
+    terms = replace(TERMS, largest_batch=4096.0, told=True)
+    model = fit(here, terms=terms, runs=[replace(run(), noises=tuple(past))])
+    alone = fit(here, terms=terms)
+
+    assert model.elasticity > 0.7
+    assert alone.elasticity == 0.0
+    worths = [efficiency(512.0, first_batch=64.0, noise=one.noise) for one in (model, alone)]
+    assert worths[0] > 2 * worths[1]
 
 
 def test_noise_that_was_measured_before_half_of_the_work_is_old():

@@ -111,3 +111,12 @@ def test_another_accumulation_may_be_another_loss_and_begins_anew() -> None:
     alone = GradientSums().with_samples(after)
     assert both.scale.examples == pytest.approx(alone.scale.examples, rel=0.15)
     assert both.scale.steps < 200, "of 300 that are of this accumulation, older ones less"
+
+
+def test_what_was_measured_at_another_batch_is_soon_forgotten() -> None:
+    before = windows(300, scale=100.0)
+    after = windows(100, scale=400.0, ranks=16, since=300, seed=2)
+    sums = GradientSums().with_samples(before).with_samples(after)
+    alone = GradientSums().with_samples(after)
+    assert sums.scale.examples == pytest.approx(alone.scale.examples, rel=0.05)
+    assert sums.batch == 128
