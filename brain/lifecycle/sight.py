@@ -12,14 +12,7 @@ from functools import lru_cache
 from brain import wire
 from brain.errors import Undetermined
 from brain.lifecycle.wishes import asked_batch, may_act, wished_batch
-from brain.models.earlier import (
-    EarlierRun,
-    elasticity,
-    noise_at,
-    outdated,
-    tells_noise,
-    work_done,
-)
+from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, work_done
 from brain.models.efficiency import GradientSums, NoiseScale, norms_of
 from brain.models.fitting import Point, measure
 from brain.models.forecast import foretell
@@ -183,10 +176,7 @@ def _noise(
     if settled is not None and tells_noise(present):
         return settled, batch if any(map(norms_of, sight.samples)) else before
     done = [*sight.earlier, present]
-    found = None
-    if runs:
-        power = elasticity([one for run in runs for one in run.noises])
-        found = noise_at(runs, work_done(done, first), batch=batch, power=power)
+    found = noise_at(runs, work_done(done, first), batch) if runs else None
     if found is not None or (present.processes == 1 and outdated(done, first)):
         return found, None
     return last.noise_scale if settled is None and last else settled, before

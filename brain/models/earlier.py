@@ -155,7 +155,7 @@ def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
     ]
 
 
-def elasticity(seen: Sequence[NoiseSeen]) -> float:
+def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
     """Power of the batch by which the noise of gradients grows, from 0 to 1.
 
         log noise = a + p log work + q log batch        (q is returned)
@@ -190,17 +190,16 @@ def work_done(points: Sequence[Point], first: float | None) -> float:
     return done
 
 
-def noise_at(
-    runs: Sequence[EarlierRun], done: float, *, batch: float | None, power: float = 0.0
-) -> float | None:
+def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> float | None:
     """The noise of gradients that earlier runs knew when they had done as much, at a ``batch``.
 
     In logarithms between the points of a run, the mean over those that got as far. None where none
-    did: noise grows as a job trains. ``power``: the ``elasticity`` of noise.
+    did: noise grows as a job trains.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
         return None
+    power = noise_exponent([one for run in runs for one in run.noises])
     here = math.log(batch or 1.0)
     said = [np.interp(done, work, noise + power * (here - at)) for work, noise, at in paths]
     return math.exp(float(np.mean(said)))

@@ -240,7 +240,27 @@ def _aged(since: datetime, then: datetime, now: datetime) -> float:
     return float((ages[0] / ages[1]) ** _AGEING)
 
 
-def gain(batch: float, *, first_batch: float, noise: "float | NoiseByBatch | None") -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseByBatch:
+    """Gradient noise scale in examples, as it depends on the batch that a job trains with."""
+
+    examples: float
+    #: Where it was measured.
+    batch: float
+    #: Power of the batch by which it grows; 0: it is the same at each.
+    exponent: float = 0.0
+
+    def at(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """The noise scale expected at another batch.
+
+        >>> NoiseByBatch(examples=400.0, batch=16.0, exponent=0.5).at(64.0).item()
+        800.0
+        """
+        ratio = np.asarray(batch, dtype=np.float64) / self.batch
+        return np.asarray(self.examples * ratio**self.exponent)
+
+
+def gain(batch: float, *, first_batch: float, noise: float | NoiseByBatch | None) -> float:
     """Steps of the first batch that one of ``batch`` is worth: AdaScale's gain.
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
@@ -255,7 +275,7 @@ def efficiency(
     batch: float | NDArray[np.float64],
     *,
     first_batch: float,
-    noise: "float | NoiseByBatch | None",
+    noise: float | NoiseByBatch | None,
 ) -> NDArray[np.float64]:
     """What an example of ``batch`` brings, in examples of ``first_batch``.
 
@@ -275,23 +295,3 @@ def efficiency(
     there = noise.at(size) if isinstance(noise, NoiseByBatch) else noise
     bounded = np.clip(there, SMALLEST * first_batch, LARGEST * first_batch)
     return np.asarray((bounded + first_batch) / (bounded + size))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseByBatch:
-    """Gradient noise scale in examples, as it depends on the batch that a job trains with."""
-
-    examples: float
-    #: Where it was measured.
-    batch: float
-    #: Power of the batch by which it grows; 0: it is the same at each.
-    elasticity: float = 0.0
-
-    def at(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """The noise scale expected at another batch.
-
-        >>> NoiseByBatch(examples=400.0, batch=16.0, elasticity=0.5).at(64.0).item()
-        800.0
-        """
-        ratio = np.asarray(batch, dtype=np.float64) / self.batch
-        return np.asarray(self.examples * ratio**self.elasticity)

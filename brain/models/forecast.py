@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from brain.errors import Undetermined
-from brain.models.earlier import EarlierRun, elasticity, noise_at
+from brain.models.earlier import EarlierRun, noise_at
 from brain.models.fitting import Point
 from brain.models.goodput import rate
 from brain.models.job import JobModel, fit
@@ -50,9 +50,9 @@ def foresee(runs: Sequence[EarlierRun], terms: Terms | None = None) -> JobModel 
     if not runs:
         return None
     newest, others = runs[0], tuple(runs[1:])
-    present, power = newest.points[-1], elasticity([one for run in runs for one in run.noises])
-    noise = noise_at(runs, 0.0, batch=present.examples_per_step, power=power)
-    present = replace(present, noise_scale=noise, foretold=None)
+    last = newest.points[-1]
+    noise = noise_at(runs, 0.0, last.examples_per_step)
+    present = replace(last, noise_scale=noise, noise_batch=None, foretold=None)
     try:
         return fit(present, newest.points[:-1], terms=terms, runs=others)
     except Undetermined:

@@ -27,8 +27,8 @@ from brain.models.earlier import (
     NOTHING,
     EarlierRun,
     Inherited,
-    elasticity,
     inherited,
+    noise_exponent,
     noises_of,
 )
 from brain.models.efficiency import NoiseByBatch, efficiency
@@ -88,7 +88,7 @@ class JobModel:
     #: What was taken from earlier runs of its script.
     inherited: Inherited = NOTHING
     #: Power of the batch by which the noise of gradients grows.
-    elasticity: float = 0.0
+    noise_exponent: float = 0.0
     #: Sizes that were asked about, with their answers.
     _known: dict[Size, Prediction | Undetermined] = field(default_factory=dict, repr=False)
     #: Sizes of which it was asked what the script would run there.
@@ -218,7 +218,7 @@ class JobModel:
         if found is None or batch is None:
             return None
         batch /= self.terms.shared
-        return NoiseByBatch(examples=found, batch=batch, elasticity=self.elasticity)
+        return NoiseByBatch(examples=found, batch=batch, exponent=self.noise_exponent)
 
     def worth(self, size: Size | int) -> float:
         """What an example is worth at a size, in examples of the first batch.
@@ -412,7 +412,7 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
         inherited=others,
-        elasticity=elasticity(seen),
+        noise_exponent=noise_exponent(seen),
     )
 
 

@@ -11,13 +11,14 @@ from brain.models.earlier import (
     EarlierRun,
     NoiseSeen,
     earlier_run,
-    elasticity,
     noise_at,
+    noise_exponent,
     outdated,
     work_done,
 )
 from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
+from brain.models.forecast import foresee
 from brain.models.job import fit
 from brain.models.terms import Terms
 from tests.models.test_job import point
@@ -104,16 +105,16 @@ def test_noise_is_that_of_runs_that_had_done_as_much():
     past = earlier_run("1", "before", points, None)
     whole = work_done(points, None)
 
-    assert noise_at([past], 0.0, batch=64.0) == pytest.approx(10.0)
-    assert noise_at([past], whole, batch=64.0) == pytest.approx(1000.0)
-    assert noise_at([past], 0.55 * whole, batch=64.0) == pytest.approx(100.0, rel=0.01)
-    assert noise_at([past], 1.1 * whole, batch=64.0) is None
+    assert noise_at([past], 0.0, 64.0) == pytest.approx(10.0)
+    assert noise_at([past], whole, 64.0) == pytest.approx(1000.0)
+    assert noise_at([past], 0.55 * whole, 64.0) == pytest.approx(100.0, rel=0.01)
+    assert noise_at([past], 1.1 * whole, 64.0) is None
 
 
 def test_a_worker_that_was_alone_told_no_noise():
     lone = [at(1, 100.0, last_step=100, noise_scale=10.0, noise_batch=64.0)]
 
-    assert noise_at([earlier_run("1", "before", lone, None)], 0.0, batch=64.0) is None
+    assert noise_at([earlier_run("1", "before", lone, None)], 0.0, 64.0) is None
 
 
 def test_noise_that_a_run_was_told_or_had_at_another_batch_is_not_handed_on():
@@ -140,13 +141,24 @@ def seen(power: float, *, late: float = 0.0) -> list[NoiseSeen]:
 @pytest.mark.parametrize("power", [0.0, 0.4, 0.8])
 @pytest.mark.parametrize("late", [0.0, 0.3])
 def test_the_power_of_the_batch_is_told_from_that_of_the_work(power: float, late: float):
-    assert elasticity(seen(power, late=late)) == pytest.approx(power, abs=0.15)
+    assert noise_exponent(seen(power, late=late)) == pytest.approx(power, abs=0.15)
+
+
+def test_a_run_that_has_not_begun_takes_the_noise_of_the_batch_that_it_is_believed_to_make():
+    early = at(2, rate(2), epoch=1, last_step=100, noise_scale=50.0, noise_batch=32.0)
+    early = replace(early, examples_per_step=32.0)
+    late = at(2, rate(2), epoch=2, last_step=900, noise_scale=900.0, noise_batch=32.0)
+    model = foresee([earlier_run("1", "before", [early, late], 64.0)], TERMS)
+
+    assert model is not None
+    assert model.noise is not None
+    assert (model.noise.batch, model.present.noise_batch) == (64.0, None)
 
 
 def test_one_batch_tells_nothing_of_others():
     alone = [one for one in seen(0.8) if one.log_batch == math.log(32.0)]
 
-    assert elasticity(alone) == elasticity([]) == 0.0
+    assert noise_exponent(alone) == noise_exponent([]) == 0.0
 
 
 def test_a_larger_batch_is_worth_more_where_earlier_runs_had_more_noise_there():
@@ -157,8 +169,8 @@ def test_a_larger_batch_is_worth_more_where_earlier_runs_had_more_noise_there():
     model = fit(here, terms=terms, runs=[replace(run(), noises=tuple(past))])
     alone = fit(here, terms=terms)
 
-    assert model.elasticity > 0.7
-    assert alone.elasticity == 0.0
+    assert model.noise_exponent > 0.7
+    assert alone.noise_exponent == 0.0
     worths = [efficiency(512.0, first_batch=64.0, noise=one.noise) for one in (model, alone)]
     assert worths[0] > 2 * worths[1]
 
