@@ -26,6 +26,8 @@ from brain.types.allocation import Bounds
 from brain.types.job import OptimizeMode
 
 _KIND = "gpu"
+#: Turns of one round at most.
+_TURNS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,12 @@ class Turn:
                 happened.append(Happening(run.ready_at, Event.STEPPED, run))
         happened += [Happening(now, Event.ARRIVED, self._come(one)) for one in self._new(jobs)]
         world.now = now
-        self._service.govern(sorted(happened, key=lambda one: one.at_seconds), time.process_time)
+        happened.sort(key=lambda one: one.at_seconds)
+        # The service turns every other second: who was to get what others leave gets it now.
+        for _ in range(_TURNS):
+            if not self._service.govern(happened, time.process_time).freed:
+                break
+            happened = []
         self._asked_at = now
         for job in jobs:
             self._batch(job, self._runs[job.name])

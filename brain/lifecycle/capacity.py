@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from brain.lifecycle.wishes import wished
+from brain.lifecycle.wishes import reached, wished
 from brain.ports import Transaction
 from brain.types.job import Job, JobId, JobState
+from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.world import ReplicaState
 from brain.typeset import quantity
@@ -51,12 +52,11 @@ class Holding:
 
 def holding(tx: Transaction, job: Job) -> Holding:
     """What ``job`` has and waits for."""
-    live = [r for r in tx.worlds.replicas(job.id) if r.state is not ReplicaState.EXITED]
     _, target = wished(tx.plans.of(job.id), job)
     return Holding(
         job=job.id,
         each=job.document.resources,
-        live=Counter(replica.node for replica in live),
+        live=_live(tx, job.id),
         wished=0 if job.state in _IDLE else target.replicas,
         target=target.replicas,
         accelerator=job.document.accelerator,
@@ -154,6 +154,30 @@ def _copies(free: _Amount, each: _Amount) -> int:
     """How often ``each`` fits into ``free``; below 0 where more is taken than there is."""
     fits = [have // need for have, need in zip(free, each, strict=True) if need > 0]
     return min(fits) if fits else UNLIMITED
+
+
+def has_left(tx: Transaction, plan: ScalePlan) -> bool:
+    """Whether others may have what a plan frees.
+
+    Not before its world steps, for it may fail and want everything back; unless its job is known
+    to run with so few: then, as soon as its replicas are gone.
+    """
+    if plan.state is not PlanState.APPLYING:
+        return reached(plan)
+    target, nodes = plan.target, dict(plan.target.nodes)
+    stepped = (world for world in tx.worlds.of(plan.job) if world.stepping_at is not None)
+    if all(world.replicas > target.replicas for world in stepped):
+        return False
+    live = _live(tx, plan.job)
+    if nodes:
+        return live <= Counter(nodes)
+    return target.replicas < plan.current.replicas and live.total() <= target.replicas
+
+
+def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
+    """Replicas by node, as observed."""
+    found = tx.worlds.replicas(job)
+    return Counter(one.node for one in found if one.state is not ReplicaState.EXITED)
 
 
 def room(tx: Transaction, job: Job) -> int:

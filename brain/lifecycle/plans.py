@@ -11,7 +11,7 @@ from typing import Any
 from brain.errors import Conflict
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.batches import ask_with
-from brain.lifecycle.capacity import Room, room
+from brain.lifecycle.capacity import Room, has_left, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.lifecycle.verdicts import SAME, Worths, kept, more
 from brain.lifecycle.wishes import (
@@ -155,7 +155,7 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
         return f"frozen by {freeze.by}: {freeze.why}"
     if job.intent is not Intent.RUN or job.state not in _STEADY | {JobState.CHANGING}:
         return f"the job is {job.state}"
-    waits = [f"{j}/{g}" for j, g in plan.after if not reached(tx.plans.get(j, g))]
+    waits = [f"{j}/{g}" for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
     if waits:
         return f"it waits for plan {waits[0]}, which frees what it needs"
     grows = plan.target.replicas > plan.current.replicas

@@ -77,6 +77,8 @@ class Fleet:
         self.jobs: dict[str, Running] = {}
         #: None: every turn looks at everything.
         self.memo: Memo | None = None
+        #: Jobs whose new worlds do not step.
+        self.starting: set[str] = set()
         #: How much longer steps take on some nodes.
         self.slow: dict[str, float] = {}
         self._random, self._sequence, self._submitted = Random(seed), 0, 0
@@ -137,9 +139,9 @@ class Fleet:
 
     def settle(self) -> "Fleet":
         """Make every world what is wished, and report it."""
-        for running in self.jobs.values():
+        for name, running in self.jobs.items():
             if not self.job(running.id).finished:
-                self._scale(running)
+                self._scale(running, steps=name not in self.starting)
         return self
 
     def train(self, seconds: int, *, silent: str = "") -> "Fleet":
@@ -193,7 +195,7 @@ class Fleet:
                 counted[replica.node] = counted.get(replica.node, 0) + 1
         return counted
 
-    def _scale(self, running: Running) -> None:
+    def _scale(self, running: Running, *, steps: bool) -> None:
         with self.stores.transaction(read_only=True) as tx:
             job = tx.jobs.get(running.id)
             wish = lifecycle.wish(tx, job, self.settings)
@@ -209,7 +211,7 @@ class Fleet:
         epoch = 1 + (world.epoch if world else 0)
         self._report(running, WorldEvent.FORMED, epoch=epoch, cause=cause)
         self._observe(running, [*running.replicas.values(), *gone])
-        if running.replicas:
+        if running.replicas and steps:
             down = {"downtime_seconds": 2.0, "steps_redone": 0} if world else {}
             self._report(running, WorldEvent.STEPPING, epoch=epoch, cause=cause, **down)
         running.step = 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from brain import lifecycle
 from brain.errors import Conflict
+from brain.lifecycle.capacity import has_left
 from brain.pool.rounds import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import JobState, Policy
@@ -55,6 +56,33 @@ def test_a_plan_that_needs_room_names_the_plan_that_makes_it_and_begins_after_it
     assert gives.target.replicas == 1
     assert grown[0].after == ((gives.job, gives.generation),)
     assert [plan.state for plan in grown[:2]] == [PlanState.APPROVED, PlanState.APPLYING]
+
+
+def test_a_job_that_ran_with_as_few_makes_room_before_its_new_world_steps():
+    fleet = two()
+    fleet.starting = {"bad"}
+
+    fleet.live(60)
+
+    assert fleet.plans("bad")[0].state is PlanState.APPLYING
+    assert fleet.size("good") == 3
+
+
+def test_a_job_that_never_ran_with_as_few_keeps_its_room_until_its_new_world_steps():
+    fleet = Fleet({"a": 4})
+    fleet.submit("first", scaling_by(0.9), mode="approve", replicas=Bounds(min=1, max=2, start=2))
+    fleet.live(8)
+    fleet.starting = {"first"}
+    with fleet.stores.transaction() as tx:
+        job = tx.jobs.get(fleet.jobs["first"].id)
+        asked = {"by": "ada", "why": "", "settings": fleet.settings, "now": fleet.now}
+        shrinks = lifecycle.request(tx, job, 1, **asked)
+
+    fleet.settle()
+
+    assert fleet.size("first") == 1
+    with fleet.stores.transaction(read_only=True) as tx:
+        assert not has_left(tx, tx.plans.get(shrinks.job, shrinks.generation))
 
 
 def test_a_running_job_makes_room_for_one_that_waits_to_start():
