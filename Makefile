@@ -21,7 +21,7 @@ help:
 	@echo "make bench-elastic  what a change of the world costs, beside torchrun (35 minutes; ONLY='torchrun tuned;brain-run in process;kills;session')"
 	@echo "make bench-heavy-start BASE=DIR  a start with heavy imports, beside an older commit's checkout (3 minutes)"
 	@echo "make bench-models  step times from a handful of points, beside the fits of Pollux and Optimus"
-	@echo "make bench-jct  completion times in simulation, beside Pollux, Sia, Tiresias and Optimus"
+	@echo "make bench-jct  completion times by the service in simulators of others, beside Pollux, Sia, Tiresias and Optimus (40 minutes; FULL=1 takes hours)"
 	@echo "make bench-simulate  the same by brain simulate in a small crowded pool, beside Tiresias (ONLY='asked owners')"
 	@echo "make bench-resources  processor requests against real use, beside Kubernetes' autoscaler"
 	@echo "make bench-allocator  a cluster divided among 100 to 10,000 jobs, beside HiGHS and a greedy heap"
@@ -91,7 +91,7 @@ bench-models: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models
 
 bench-jct: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.jct $(if $(FULL),--full)
 
 bench-simulate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulate $(if $(ONLY),--only $(ONLY))

@@ -1,20 +1,25 @@
-"""How long jobs take: Brain beside Pollux, Sia, Tiresias and Optimus in their own simulators.
+"""How long jobs take: Brain's service beside Pollux, Sia, Tiresias and Optimus in their simulators.
 
     make bench-jct
+    make bench-jct FULL=1
 
-Both simulators are re-implemented from their description (``pollux``, ``sia``). What is ours may
-learn inside a run only; the name of an application is a key to group by, nothing is looked up.
-Every workload under ``$BRAIN_BENCH_DATA`` is run whose peers' figures are there. Outcomes are kept
-in ``build/jct``: the same code meets the same data once.
+Both simulators are re-implemented from their description (``pollux``, ``sia``). Brain is its
+service on stores in memory, told what happened and asked once a round (``driven``). It may learn
+inside a run only; the name of an application is a script's name, nothing is looked up. A full run
+takes every workload under ``$BRAIN_BENCH_DATA`` whose peers' figures are there, and hours.
+Outcomes are kept in ``build/jct``: the same code meets the same data once.
 """
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.jct import rows
-from benchmarks.jct.bench import ROOT, Bench
+from benchmarks.jct.bench import ROOT, SEEDS, Bench
 from benchmarks.jct.sia import rows as sia
 from benchmarks.jct.variants import Variant
 from benchmarks.report import Row, markdown, publish
@@ -23,16 +28,14 @@ from benchmarks.report import Row, markdown, publish
 PARTS: dict[str, Callable[[Bench], list[Row]]] = {
     "faithfulness": rows.faithfulness,
     "service": rows.service,
-    "knowledge": rows.knowledge,
-    "loads": rows.loads,
-    "wrong": rows.wrong,
-    "restarts": rows.restarts,
+    "peers": rows.peers,
     "sia": sia.rows,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--full", action="store_true", help="every workload that is at hand")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; not published")
     parser.add_argument("--workloads", nargs="+", type=int, help="workloads to run; not published")
     parser.add_argument("--simulator", type=Path, help="Pollux's own, to run ours in; original")
@@ -46,7 +49,8 @@ def main() -> None:
     other = arguments.simulator or arguments.sia_simulator
     bench = Bench(
         workloads=arguments.workloads,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        full=arguments.full,
+        tell=_tell,
         variant=None if arguments.variant is None else Variant(arguments.variant),
         kept=None if other else ROOT / "build/jct",
     )
@@ -56,11 +60,31 @@ def main() -> None:
     if arguments.sia_simulator:
         sys.stdout.write(markdown(sia.original(bench, arguments.sia_simulator)) + "\n")
         return
-    table = [row for part in arguments.only or PARTS for row in PARTS[part](bench)]
+    parts = arguments.only or list(PARTS)
+    _play(bench, parts)
+    bench = replace(bench, tell=lambda line: None)
+    table = [row for part in parts for row in PARTS[part](bench)]
     if arguments.only or arguments.workloads or bench.variant:
         sys.stdout.write(markdown(table) + "\n")
         sys.exit(0 if all(row.met for row in table) else 1)
-    publish("jct", "Job completion times in simulation", table)
+    command = "make bench-jct" + (" FULL=1" if bench.full else "")
+    publish("jct", "Job completion times in simulation", table, command=command)
+
+
+def _play(bench: Bench, parts: Sequence[str]) -> None:
+    """Run what is not kept yet, two workloads at a time."""
+    tasks = [(part, number) for number in (*range(1, 10), *SEEDS) for part in parts]
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        for ended in [pool.submit(_one, bench, *task) for task in tasks]:
+            ended.result()
+
+
+def _one(bench: Bench, part: str, number: int) -> None:
+    PARTS[part](replace(bench, alone=number))
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

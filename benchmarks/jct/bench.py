@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from benchmarks.report import Row
 ROOT = Path(__file__).parents[2]
 #: Lists that the generator of Pollux's workloads drew with these seeds.
 SEEDS = (31, 32, 33, 34, 35)
+#: What is run of Pollux's workloads and of those lists where a run is not full.
+_USUAL = (6, 31, 32)
 GENERATED = ROOT / "benchmarks/data/pollux"
 #: What outcomes follow from, beside data and arguments.
 _CODE = ("benchmarks/jct", "benchmarks/models", "brain")
@@ -41,8 +43,11 @@ class Bench:
     data: Path = field(
         default_factory=lambda: Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
     )
-    #: Workloads to run; None: all that are given.
+    #: Workloads to run; None: the usual ones, or all that are given where the run is full.
     workloads: Sequence[int] | None = None
+    full: bool = False
+    #: The only one of those, where several processes share them.
+    alone: int | None = None
     #: Told of every run that ended.
     tell: Callable[[str], None] = lambda line: None
     #: Other names and lengths for every workload.
@@ -75,9 +80,11 @@ class Bench:
         folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 
-    def asked(self, number: int) -> bool:
+    def asked(self, number: int, usual: Container[int] = _USUAL) -> bool:
         """Whether a workload is to be run."""
-        return self.workloads is None or number in self.workloads
+        if self.alone not in (None, number):
+            return False
+        return number in usual or self.full if self.workloads is None else number in self.workloads
 
     def given(self, load: float) -> list[int]:
         """Workloads of Pollux's at a load that are at hand and asked for."""
@@ -105,7 +112,9 @@ class Bench:
         file = self.kept / f"{name[:32]}.json"
         if not file.exists():
             self.kept.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(msgspec.json.encode(play()))
+            fresh = file.with_suffix(f".{os.getpid()}")
+            fresh.write_bytes(msgspec.json.encode(play()))
+            fresh.replace(file)
         return msgspec.json.decode(file.read_bytes(), type=Outcome)
 
     @cached_property
@@ -127,14 +136,13 @@ class Bench:
         name: str,
         load: float,
         number: int,
-        policy: Callable[[Sequence[Job]], Policy],
+        policy: Callable[[], Policy],
         rules: Rules | None = None,
     ) -> Outcome:
-        """Simulate one workload under a policy made for its jobs."""
+        """Simulate one workload under a policy."""
 
         def play() -> Outcome:
-            jobs = self.jobs(load, number)
-            return pollux.simulate(jobs, policy(jobs), rules)
+            return pollux.simulate(self.jobs(load, number), policy(), rules)
 
         found = self.once(f"{name} {load:g} {number} {rules}", play)
         self.tell(
@@ -152,12 +160,23 @@ def beside(
     ours: Sequence[Outcome | Published],
     theirs: Sequence[Outcome | Published],
     *,
-    share: float | None,
-    p99: float | None = 1.0,
-    makespan: float | None = 1.03,
-    note: str = "",
+    share: float | None = None,
+    p99: float | None = None,
+    makespan: float | None = None,
+    numbers: Sequence[int] = (),
 ) -> list[Row]:
-    """Rows of means over workloads; bars are the largest shares of the peer's that are allowed."""
+    """Rows of means over workloads.
+
+    Args:
+        name: Of what is ours.
+        peer: Of what is theirs.
+        ours: By workload.
+        theirs: By workload.
+        share: The largest share of the peer's average completion that is allowed.
+        p99: The same of its 99th percentile.
+        makespan: The same of its makespan.
+        numbers: Of the workloads, where each is to be told.
+    """
     bars = {"mean_seconds": share, "p99_seconds": p99, "makespan_seconds": makespan}
     words = {
         "mean_seconds": "average completion",
@@ -166,9 +185,14 @@ def beside(
     }
     rows = []
     for key, bar in bars.items():
-        value, other = (
-            float(np.mean([getattr(one, key) for one in group])) for group in (ours, theirs)
+        values, others = (
+            np.array([getattr(one, key) for one in group]) for group in (ours, theirs)
         )
+        shares = values / others
+        each = ", ".join(
+            f"workload {number}: {one:.2f}" for number, one in zip(numbers, shares, strict=False)
+        )
+        value, other = float(values.mean()), float(others.mean())
         rows.append(
             Row(
                 metric=f"{name}: {words[key]}",
@@ -177,7 +201,7 @@ def beside(
                 peer=peer,
                 peer_value=other,
                 ratio_bar=None if bar is None else 1 / bar,
-                note=f"{value / other:.3f} of {peer}" + (f"; {note}" if note else ""),
+                note=f"{value / other:.3f} of {peer}" + (f"; {each}" if each else ""),
             )
         )
     return rows

@@ -26,7 +26,6 @@ from benchmarks.jct.pollux import (
     Job,
     Outcome,
     Policy,
-    Sight,
     outcome,
     timed,
 )
@@ -100,12 +99,11 @@ class Guest:
         self.spent: list[float] = []
 
     def begin(self, policy: Policy, jobs: Sequence[Job], cluster: Any) -> None:
-        """Take over the batches and the ears of the original's jobs."""
+        """Take over the batches of the original's jobs."""
         self.policy, self.cluster = policy, cluster
         self.ours = {job.name: job for job in jobs}
         self.theirs = {job.name: job for job in cluster.jobs}
         for name, theirs in self.theirs.items():
-            _listen(theirs, self.ours[name])
             _batches(theirs, self.ours[name])
 
     def optimize(
@@ -114,8 +112,8 @@ class Guest:
         """Decide a round; the original's own arguments say less than its jobs do."""
         del template
         active = [self.ours[name] for name in infos]
-        for job in active:
-            _reflect(self.theirs[job.name], job)
+        for name, job in self.ours.items():
+            _reflect(self.theirs[name], job)
         now, capacity = float(self.cluster.current_time), [GPUS_PER_NODE] * len(nodes)
         held = {name: list(base[name]) for name in infos if base.get(name)}
         chosen, spent = timed(self.policy, now, active, capacity, held)
@@ -129,42 +127,23 @@ class Guest:
 def _reflect(theirs: Any, ours: Job) -> None:
     """Copy the state of the original's job to ours."""
     ours.progress, ours.epoch = theirs.progress, theirs.epoch
+    ours.completed = theirs.completion_time
     ours.placement = tuple(theirs.placement)
     ours.pause, ours.attained_gpu_seconds = theirs.rescale_time, theirs.attained_service
     ours.local_batch, ours.accumulation = theirs.atomic_bsz, theirs.accum_steps + 1
 
 
-def _listen(theirs: Any, ours: Job) -> None:
-    """Tell ours what theirs measures."""
-    before = theirs.update_params
-
-    def update(
-        nodes: int, replicas: int, local: int, step: float, sync: float, square: float, var: float
-    ) -> None:
-        before(nodes, replicas, local, step, sync, square, var)
-        ours.sights.append(
-            Sight(
-                nodes=nodes,
-                replicas=replicas,
-                local_batch=local,
-                accumulation=theirs.accum_steps + 1,
-                epoch=theirs.epoch,
-                step_seconds=float(step),
-                sync_seconds=float(sync),
-                square=float(square),
-                variance=float(var),
-            )
-        )
-
-    theirs.update_params = update
-
-
 def _batches(theirs: Any, ours: Job) -> None:
-    """The batch that ours has at a start is the batch of theirs."""
+    """The batch that ours has is the batch of theirs."""
     before = theirs.update_local_bsz
 
     def update(placement: Sequence[int]) -> None:
-        theirs.target_batch_size = ours.batch
-        before(placement)
+        if ours.batch is not None:
+            theirs.target_batch_size = ours.batch
+            before(placement)
+            return
+        most = ours.application.largest_batch // (sum(placement) * ours.accumulation)
+        theirs.atomic_bsz = min(ours.local_batch, most)
+        theirs.accum_steps = ours.accumulation - 1
 
     theirs.update_local_bsz = update

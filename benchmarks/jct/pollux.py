@@ -14,7 +14,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -28,23 +28,6 @@ ROUND_SECONDS = 60
 RESTART_SECONDS = 30.0
 NODES, GPUS_PER_NODE = 16, 4
 _EPSILON = 1e-8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What a job measured while its configuration and epoch stayed the same; without noise."""
-
-    nodes: int
-    replicas: int
-    local_batch: int
-    accumulation: int
-    epoch: int
-    #: Of a micro-step that synchronises, and of what of it is synchronisation.
-    step_seconds: float
-    sync_seconds: float
-    #: Squared norm and variance of the gradients of the whole batch.
-    square: float
-    variance: float
 
 
 @dataclass(kw_only=True)
@@ -72,8 +55,6 @@ class Job:
     #: -1 before the first start.
     restarts: int = -1
     completed: float | None = None
-    #: What was measured since the policy looked last.
-    sights: list[Sight] = field(default_factory=list)
 
     @property
     def replicas(self) -> int:
@@ -138,24 +119,11 @@ class Job:
         return spent
 
     def _speed(self) -> float:
-        """Progress a second, measured as well."""
+        """Progress a second."""
         application, replicas = self.application, self.replicas
         batch = replicas * self.local_batch * self.accumulation
         step, sync = application.seconds(self.placement, self.local_batch)
         square, variance = application.gradients(batch, self.epoch)
-        self.sights.append(
-            Sight(
-                nodes=len(self.placement),
-                replicas=replicas,
-                local_batch=self.local_batch,
-                accumulation=self.accumulation,
-                epoch=self.epoch,
-                step_seconds=step,
-                sync_seconds=sync,
-                square=square,
-                variance=variance,
-            )
-        )
         scale = batch / application.first_batch
         gain = (variance + square) / (variance / scale + square)
         return gain / (step + (self.accumulation - 1) * (step - sync))

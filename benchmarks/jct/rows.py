@@ -1,12 +1,10 @@
-"""What is reported of Pollux's simulator: faithfulness first, then Brain beside Pollux."""
+"""What is reported of Pollux's simulator: faithfulness first, then Brain's service beside peers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.jct.bench import Bench, beside
-from benchmarks.jct.brain import Brain, Knowledge, Settings
+from benchmarks.jct.driven import Knowledge
 from benchmarks.jct.original import simulate as run_original
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
@@ -15,27 +13,16 @@ from benchmarks.jct.turn import Turn
 from benchmarks.report import Row
 
 _LOADS = (0.5, 1.0, 1.5, 2.0)
-#: Largest share of Pollux's average at load 1.0, by knowledge: on the workloads that are given,
-#: and on all eight.
-_LOAD_ONE = {
-    Knowledge.NONE: (1.00, 0.97),
-    Knowledge.DECLARED: (0.91, 0.87),
-    Knowledge.HISTORY: (0.83, 0.80),
-}
-_ALL = 8
-#: The same by the service's own turn; by load; and of Tiresias' average on generated lists.
-_SERVICE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
-_SERVICE_LOADED = {1.5: 0.80, 2.0: 0.76}
-_SERVICE_CHEAP = 0.76
-_SERVICE_DRAWN = {Knowledge.NONE: 0.72, Knowledge.HISTORY: 0.62}
-#: With declared epochs and history, by load.
-_LOADED = {1.5: 0.76, 2.0: 0.72}
-_WRONG, _CHEAP = 0.88, 0.75
-#: What our launcher needs instead of 30 s.
-_CHEAP_SECONDS = 2.0
-#: What rows say of the service's policy, and of one that is not.
-_OURS = "Brain's service (cycle.turn)"
-_OWN = "Brain's allocator in a policy of the benchmark's own"
+#: Largest share of Pollux's average at load 1.0, by knowledge.
+_LOAD_ONE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
+#: With history, by load; and with restarts as cheap as our launcher makes them.
+_LOADED = {1.5: 0.80, 2.0: 0.76}
+_CHEAP, _CHEAP_SECONDS = 0.76, 2.0
+#: Largest share of Tiresias' average on generated lists.
+_DRAWN = {Knowledge.NONE: 0.72, Knowledge.HISTORY: 0.62}
+#: Loads of a run that is not full.
+_USUAL_LOADS = (2.0,)
+_SERVICE = "Brain's service"
 _PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": Optimus}
 
 
@@ -48,7 +35,7 @@ def faithfulness(bench: Bench) -> list[Row]:
         for load in _LOADS:
             for number in bench.given(load):
                 theirs = bench.published[name, load, number].mean_seconds
-                ours = bench.run(name, load, number, _fresh(make)).mean_seconds
+                ours = bench.run(name, load, number, make).mean_seconds
                 rows.append(
                     Row(
                         metric=f"{name.title()}, load {load:g}, workload {number}: away from "
@@ -62,46 +49,35 @@ def faithfulness(bench: Bench) -> list[Row]:
     return rows
 
 
-def knowledge(bench: Bench) -> list[Row]:
-    """Load 1.0 at three levels of knowledge, beside Pollux, Tiresias and Optimus."""
-    rows, numbers = list[Row](), bench.given(1.0)
-    for level, shares in _LOAD_ONE.items():
-        share = shares[len(numbers) == _ALL]
-        rows += _beside(bench, f"{_OWN}, {level}", 1.0, Settings(knowledge=level), share)
-    for peer in _PEERS if numbers and not bench.variant else ():
-        theirs = [bench.published[peer, 1.0, number] for number in numbers]
-        ours = [bench.published["pollux", 1.0, number] for number in numbers]
-        rows += beside(
-            f"{peer.title()} (published)",
-            "Pollux (published)",
-            theirs,
-            ours,
-            share=None,
-            p99=None,
-            makespan=None,
-        )
-    return rows
-
-
 def service(bench: Bench) -> list[Row]:
     """By the service's own turn, once a round: beside Pollux, and beside Tiresias on lists that no
     constant was chosen on."""
     rows = list[Row]()
-    for level, share in _SERVICE.items():
-        rows += _turned(bench, level, 1.0, share, p99=1.02, makespan=1.04)
-    for load, share in _SERVICE_LOADED.items():
-        rows += _turned(bench, Knowledge.HISTORY, load, share)
-    rows += _turned(bench, Knowledge.HISTORY, 1.0, _SERVICE_CHEAP, restart_seconds=_CHEAP_SECONDS)
-    for level, share in _SERVICE_DRAWN.items() if not bench.variant else ():
-        found = [_turn(bench, level, 1.0, one) for one in bench.drawn()]
-        theirs = [bench.run("tiresias", 1.0, one, _fresh(Tiresias)) for one in bench.drawn()]
-        if found:
-            name = f"{_OURS}, {level}, generated lists {', '.join(map(str, bench.drawn()))}"
-            rows += beside(name, "Tiresias", found, theirs, share=share, p99=None, makespan=None)
+    for level, share in _LOAD_ONE.items():
+        rows += _given(bench, level, 1.0, share, p99=1.02, makespan=1.04)
+    for load in _LOADED if bench.full else _USUAL_LOADS:
+        rows += _given(bench, Knowledge.HISTORY, load, _LOADED[load])
+    if bench.full:
+        rows += _given(bench, Knowledge.HISTORY, 1.0, _CHEAP, restart_seconds=_CHEAP_SECONDS)
+    for level, share in _DRAWN.items():
+        rows += _drawn(bench, level, share)
     return rows
 
 
-def _turned(
+def peers(bench: Bench) -> list[Row]:
+    """Tiresias and Optimus beside Pollux, as published."""
+    rows, numbers = list[Row](), bench.given(1.0)
+    for peer in _PEERS if numbers and not bench.variant else ():
+        rows += beside(
+            f"{peer.title()} (published)",
+            "Pollux (published)",
+            [bench.published[peer, 1.0, number] for number in numbers],
+            [bench.published["pollux", 1.0, number] for number in numbers],
+        )
+    return rows
+
+
+def _given(
     bench: Bench,
     level: Knowledge,
     load: float,
@@ -111,29 +87,32 @@ def _turned(
     makespan: float | None = None,
     restart_seconds: float = RESTART_SECONDS,
 ) -> list[Row]:
-    """The service beside Pollux on the workloads that are given: all are of the tuning set."""
+    """The service on published workloads, all of which constants were chosen on: beside Pollux,
+    and on a variant, that Pollux did not run, beside Tiresias without a bar."""
     numbers = bench.given(load)
-    if not numbers or bench.variant:
+    if not numbers:
         return []
     found = [_turn(bench, level, load, one, restart_seconds) for one in numbers]
-    theirs = [bench.published["pollux", load, one] for one in numbers]
-    name = f"{_OURS}, {level}, load {load:g}, tuning set"
+    name = f"{_SERVICE}, {level}, load {load:g}, tuning set"
     if restart_seconds != RESTART_SECONDS:
         name += f", restarts of {restart_seconds:g} s"
-    each = ", ".join(
-        f"{number}: {one.mean_seconds / peer.mean_seconds:.2f}"
-        for number, one, peer in zip(numbers, found, theirs, strict=True)
-    )
-    return beside(
-        name,
-        "Pollux (published)",
-        found,
-        theirs,
-        share=share,
-        p99=p99,
-        makespan=makespan,
-        note=each,
-    )
+    if bench.variant:
+        rules = Rules(restart_seconds=restart_seconds)
+        tiresias = [bench.run("tiresias", load, one, Tiresias, rules) for one in numbers]
+        return beside(name, "Tiresias", found, tiresias)
+    theirs = [bench.published["pollux", load, one] for one in numbers]
+    bars = {"share": share, "p99": p99, "makespan": makespan}
+    return beside(name, "Pollux (published)", found, theirs, **bars, numbers=numbers)
+
+
+def _drawn(bench: Bench, level: Knowledge, share: float) -> list[Row]:
+    numbers = bench.drawn()
+    if not numbers or bench.variant:
+        return []
+    found = [_turn(bench, level, 1.0, one) for one in numbers]
+    theirs = [bench.run("tiresias", 1.0, one, Tiresias) for one in numbers]
+    name = f"{_SERVICE}, {level}, generated lists"
+    return beside(name, "Tiresias", found, theirs, share=share, numbers=numbers)
 
 
 def _turn(
@@ -143,53 +122,24 @@ def _turn(
     number: int,
     restart_seconds: float = RESTART_SECONDS,
 ) -> Outcome:
-    def policy(jobs: Sequence[Job]) -> Policy:
+    def policy() -> Policy:
         return Turn(level, restart_seconds=restart_seconds)
 
-    rules = Rules(restart_seconds=restart_seconds)
-    return bench.run(f"turn, {level}", load, number, policy, rules)
-
-
-def loads(bench: Bench) -> list[Row]:
-    """Crowded clusters, with declared epochs and history."""
-    rows = []
-    for load, share in _LOADED.items():
-        name = f"{_OWN}, {Knowledge.HISTORY}, load {load:g}"
-        rows += _beside(bench, name, load, Settings(knowledge=Knowledge.HISTORY), share)
-    return rows
-
-
-def wrong(bench: Bench) -> list[Row]:
-    """A third of the declarations off by half, up or down."""
-    name = f"{_OWN}, {Knowledge.HISTORY}, a third declared wrong by 50 %"
-    settings = Settings(knowledge=Knowledge.HISTORY)
-    return _beside(bench, name, 1.0, settings, _WRONG, declared=mistaken)
-
-
-def restarts(bench: Bench) -> list[Row]:
-    """Restarts as cheap as our launcher makes them."""
-    name = f"{_OWN}, {Knowledge.HISTORY}, restarts of {_CHEAP_SECONDS:g} s"
-    settings = Settings(knowledge=Knowledge.HISTORY, restart_seconds=_CHEAP_SECONDS)
-    return _beside(bench, name, 1.0, settings, _CHEAP)
-
-
-def _fresh(make: Callable[[], Policy]) -> Callable[[Sequence[Job]], Policy]:
-    return lambda _: make()
+    return bench.run(
+        f"service, {level}", load, number, policy, Rules(restart_seconds=restart_seconds)
+    )
 
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
     """The same policies in the original simulator and in ours."""
     policies: list[tuple[str, Callable[[], Policy]]] = [("Tiresias", Tiresias)]
-    policies += [
-        (f"Brain, {level}", lambda level=level: Brain(Settings(knowledge=level)))  # type: ignore[misc]
-        for level in Knowledge
-    ]
+    policies += [(f"{_SERVICE}, {level}", lambda level=level: Turn(level)) for level in _LOAD_ONE]  # type: ignore[misc]
     rows = []
     for name, make in policies:
         for number in bench.given(1.0):
-            jobs = bench.jobs(1.0, number)
+            jobs: Sequence[Job] = bench.jobs(1.0, number)
             theirs = run_original(simulator, bench.file(1.0, number), jobs, make())
-            ours = bench.run(name, 1.0, number, _fresh(make))
+            ours = bench.run(name, 1.0, number, make)
             rows.append(
                 Row(
                     metric=f"{name}, workload {number}: average completion in the original",
@@ -200,42 +150,3 @@ def original(bench: Bench, simulator: Path) -> list[Row]:
                 )
             )
     return rows
-
-
-def mistaken(jobs: Sequence[Job]) -> dict[str, float]:
-    """Factors on what a third of the jobs declare, drawn once for all."""
-    random = np.random.default_rng(0)
-    drawn = random.permutation(len(jobs))[: len(jobs) // 3]
-    return {jobs[index].name: float(random.choice([0.5, 1.5])) for index in drawn}
-
-
-def _beside(
-    bench: Bench,
-    name: str,
-    load: float,
-    settings: Settings,
-    share: float,
-    declared: Callable[[Sequence[Job]], dict[str, float]] = lambda jobs: {},
-) -> list[Row]:
-    numbers = bench.given(load)
-    rules = Rules(restart_seconds=settings.restart_seconds)
-    found: list[Outcome] = [
-        bench.run(name, load, number, lambda jobs: Brain(settings, declared(jobs)), rules)
-        for number in numbers
-    ]
-    if not found:
-        return []
-    if bench.variant:
-        tiresias = [bench.run("tiresias", load, one, _fresh(Tiresias)) for one in numbers]
-        return beside(name, "Tiresias", found, tiresias, share=None, p99=None, makespan=None)
-    theirs = [bench.published["pollux", load, number] for number in numbers]
-    slowest = max(one.decision_ms_max for one in found)
-    calm = np.mean([one.decision_ms_mean for one in found])
-    return beside(
-        name,
-        "Pollux (published)",
-        found,
-        theirs,
-        share=share,
-        note=f"decisions {calm:.0f}, at most {slowest:.0f} ms",
-    )

@@ -1,5 +1,6 @@
 """What the benchmark of completion times runs: which workloads, once each, and variants of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ def bench(folder: Path, *workloads: int) -> Bench:
     (folder / "pollux/published.csv").write_text(PUBLISHED)
     for number in workloads:
         (folder / f"pollux/workloads/workload-{number}.csv").touch()
-    return Bench(data=folder, kept=folder / "kept")
+    return Bench(data=folder, full=True, kept=folder / "kept")
 
 
 def application(name: str, epochs: int = 4) -> Application:
@@ -72,6 +73,21 @@ def jobs(count: int) -> list[Job]:
 
 def test_workloads_run_that_are_at_hand_and_whose_pollux_is_known(tmp_path: Path) -> None:
     assert bench(tmp_path, 2, 3).given(1.0) == [2]
+
+
+def test_a_run_that_is_not_full_takes_the_usual_workloads_and_one_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    some = replace(bench(tmp_path, 1, 2), full=False)
+    assert (some.given(1.0), some.drawn()) == ([], [31, 32])
+    assert replace(some, workloads=[2, 33]).given(1.0) == [2]
+
+
+def test_processes_share_workloads_one_by_one(tmp_path: Path) -> None:
+    all_of_them = bench(tmp_path, 1, 2)
+    assert all_of_them.given(1.0) == [1, 2]
+    assert replace(all_of_them, alone=2).given(1.0) == [2]
+    assert replace(all_of_them, workloads=[1], alone=2).given(1.0) == []
 
 
 def test_what_ran_is_not_run_again(tmp_path: Path) -> None:
@@ -129,7 +145,8 @@ def test_the_service_is_beside_tiresias_on_lists_that_nothing_was_chosen_on(
     monkeypatch.setattr(Bench, "run", run)
     table = rows.service(bench(tmp_path, 1))
 
-    drawn = [row for row in table if "generated lists 31, 32, 33, 34, 35" in row.metric]
+    drawn = [row for row in table if "generated lists" in row.metric]
+    assert all(f"workload {seed}:" in row.note for row in drawn for seed in SEEDS)
     assert {row.ratio_bar for row in drawn if row.metric.endswith("average completion")} == {
         1 / 0.62,
         1 / 0.72,

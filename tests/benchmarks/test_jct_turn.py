@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.jct.applications import Application, Validation
-from benchmarks.jct.brain import Knowledge
+from benchmarks.jct.driven import Knowledge, Script
 from benchmarks.jct.pollux import Job, Rules, simulate
-from benchmarks.jct.turn import Table, Turn
+from benchmarks.jct.turn import Turn
 from brain.simulator.applications import Device
 
 EPOCHS = 10
@@ -70,12 +70,12 @@ def test_runs_of_one_application_have_one_script_where_history_counts():
 
 
 def test_what_cannot_adapt_trains_with_its_largest_batch_for_as_many_steps_as_that_takes():
-    fixed = Table(table(fixed=True))
+    fixed = Script(tables={"gpu": table(fixed=True)})
 
     assert (fixed.first_batch, fixed.examples) == (64, 1800.0 * 64)
 
 
 def test_micro_batches_before_the_last_do_not_synchronise():
-    even = Table(table())
+    even = Script(tables={"gpu": table()})
 
     assert even.seconds(Device(name="gpu"), (2,), 8, 3) == pytest.approx(3.0)

@@ -116,6 +116,12 @@ def test_a_policy_cannot_give_what_a_node_has_not() -> None:
 
 
 @measured
+@pytest.mark.parametrize("load", [1.0, 1.5, 2.0])
+def test_every_load_has_its_workload(load: float) -> None:
+    assert Bench(data=DATA).file(load, 6).exists()
+
+
+@measured
 @pytest.mark.parametrize(
     ("policy", "seconds"), [(Tiresias(), 3469.69375), (Optimus(), 5301.875)], ids=lambda one: ""
 )

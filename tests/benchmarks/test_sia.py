@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.jct.applications import Application, Validation
-from benchmarks.jct.sia.brain import Brain, Knowledge
-from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Kind, Tables, cluster
-from benchmarks.jct.sia.experience import shapes
+from benchmarks.jct.driven import Knowledge
+from benchmarks.jct.sia.cluster import HETEROGENEOUS, Arrival, Tables, cluster
 from benchmarks.jct.sia.jobs import Grant, Job
 from benchmarks.jct.sia.policy import Sia, sizes
 from benchmarks.jct.sia.run import Policy, check, play
+from benchmarks.jct.sia.turn import Measured, Turn
 from brain.errors import BadInput
 
 T4, A100, RTX = HETEROGENEOUS
@@ -99,11 +99,6 @@ def test_a_cluster_that_cannot_be_read_is_refused() -> None:
         cluster("many GPUs")
 
 
-def test_brain_may_spread_a_size_over_any_number_of_nodes() -> None:
-    small = Kind(name="dgx-ext", nodes=2, gpus_per_node=4)
-    assert shapes(small) == [(1,), (2,), (1, 1), (3,), (2, 1), (4,), (2, 2), (4, 4)]
-
-
 def test_sia_chooses_powers_of_two_and_whole_nodes() -> None:
     assert sizes(T4) == [1, 2, 4, 8, 12, 16, 20, 24]
     assert sizes(A100) == [1, 2, 4, 8, 16]
@@ -122,10 +117,29 @@ def test_a_division_beyond_a_node_is_refused() -> None:
         check({"a": grant(RTX.name, 8), "b": grant(RTX.name, 1)}, HETEROGENEOUS)
 
 
-@pytest.mark.parametrize("policy", [Sia(), *(Brain(HETEROGENEOUS, k) for k in Knowledge)])
+@pytest.mark.parametrize("policy", [Sia(), *(Turn(HETEROGENEOUS, k) for k in Knowledge)])
 def test_every_job_ends(policy: Policy) -> None:
     found = play(arrivals(6), {"cifar10": tables()}, policy)
     assert min(found.completion_seconds.values()) > 50
+
+
+def test_plans_of_the_service_are_what_jobs_get() -> None:
+    policy = Turn(HETEROGENEOUS, Knowledge.NONE)
+
+    outcome = play(arrivals(1), {"cifar10": tables()}, policy)
+
+    with policy.stores.transaction(read_only=True) as tx:
+        (one,) = tx.jobs.page(after=None, size=9)
+        plans = tx.plans.of(one.id)
+    applied = [plan for plan in plans if plan.outcome.epoch is not None]
+    assert max(plan.target.replicas for plan in applied) > 1
+    assert outcome.restarts_per_job == len(applied)
+
+
+def test_a_micro_batch_beyond_what_was_measured_is_cut() -> None:
+    script = Measured(tables=tables())
+    assert script.parts(T4.name, (1,), 256) == (256, 1)
+    assert script.parts(T4.name, (1,), 300) == (150, 2)
 
 
 def test_a_history_spares_later_jobs_the_ramp() -> None:
@@ -133,6 +147,6 @@ def test_a_history_spares_later_jobs_the_ramp() -> None:
         Arrival(name=f"cifar10-{n}", application="cifar10", seconds=6000.0 * n, batch=2048)
         for n in range(2)
     ]
-    found = play(alone, {"cifar10": tables()}, Brain(HETEROGENEOUS, Knowledge.HISTORY))
+    found = play(alone, {"cifar10": tables()}, Turn(HETEROGENEOUS, Knowledge.HISTORY))
     first, second = found.completion_seconds.values()
     assert second < first

@@ -7,7 +7,7 @@ Semantics are those of the artifact of Sia (Jayaram Subramanya et al., SOSP 2023
     model      the step-time model that agents and Sia fit, one per kind
     jobs       a job in virtual time
     policy     Sia
-    brain      Brain's allocator at three levels of knowledge
+    turn       Brain's service
     run        rounds of 60 seconds until every job is done
     rows       what is reported
 """

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.jct.pollux import Outcome
 from benchmarks.jct.sia.cluster import HETEROGENEOUS, Kind, Tables, workload
-from benchmarks.jct.sia.jobs import Grant, Job, Seen
-from benchmarks.jct.sia.model import TOLERANCE, Gradients
+from benchmarks.jct.sia.jobs import Grant, Job
+from benchmarks.jct.sia.model import TOLERANCE
 from benchmarks.jct.sia.run import ROUND_SECONDS, Policy, check, outcome
 from benchmarks.models.peers import Pollux
 from brain.errors import BadInput, Unavailable
@@ -132,20 +132,19 @@ class Guest:
     def begin(
         self, policy: Policy, kinds: Sequence[Kind], jobs: Mapping[str, Job], cluster: Any
     ) -> None:
-        """Take over the batches and the ears of the original's jobs."""
+        """Take over the batches of the original's jobs."""
         self.policy, self.kinds, self.jobs, self.cluster = policy, kinds, jobs, cluster
         self.theirs = {job.name: job for job in cluster.jobs}
         self.held: dict[str, Grant] = {}
         for theirs in cluster.jobs:
-            _listen(theirs, jobs[theirs.name])
             _batches(theirs, jobs[theirs.name])
 
     def optimize(self, infos: Mapping[str, Any], nodes: Any, base: Any) -> dict[str, Any]:
         """Decide a round; the original's own arguments say less than its jobs do."""
         del nodes, base
         active = [self.jobs[name] for name in infos]
-        for job in active:
-            reflect(self.theirs[job.name], job)
+        for name, job in self.jobs.items():
+            reflect(self.theirs[name], job)
         held = {name: grant for name, grant in self.held.items() if name in infos}
         begun = time.process_time()
         chosen = self.policy.decide(float(self.cluster.current_time), active, self.kinds, held)
@@ -167,42 +166,8 @@ def reflect(theirs: Any, ours: Job) -> None:
     ours.kind, ours.shape = theirs.current_cluster, tuple(theirs.placement)
     ours.local, ours.micro = theirs.atomic_bsz, theirs.accum_steps + 1
     ours.progress, ours.epoch = theirs.progress, theirs.epoch
+    ours.finished = theirs.completion_time
     ours.restoring, ours.restarts = theirs.rescale_time, theirs.num_restarts
-    for kind, profile in theirs.profiles.items():
-        if profile:
-            ours.profiles[kind] = profile
-            model = Pollux()
-            model.parameters = np.array(theirs.perf_params[kind])
-            ours.fits[kind] = len(profile), model
-
-
-def _gradients(theirs: Any) -> Gradients:
-    square, variance = theirs.grad_params
-    first = theirs.reference_app.init_batch_size
-    return Gradients(square=square, variance=variance, first_batch=first)
-
-
-def _listen(theirs: Any, ours: Job) -> None:
-    """Tell ours what theirs measures."""
-    before = theirs.update_params
-
-    def update(nodes: int, gpus: int, local: int, step: float, sync: float, *rest: float) -> None:
-        before(nodes, gpus, local, step, sync, *rest)
-        ours.gradients = _gradients(theirs)
-        if ours.observe is not None:
-            ours.observe(
-                Seen(
-                    kind=theirs.current_cluster,
-                    shape=tuple(theirs.placement),
-                    local=local,
-                    step_seconds=float(step),
-                    sync_seconds=float(sync),
-                    epoch=theirs.epoch,
-                    gradients=ours.gradients,
-                )
-            )
-
-    theirs.update_params = update
 
 
 def _batches(theirs: Any, ours: Job) -> None:

@@ -32,19 +32,6 @@ class Grant:
         return sum(self.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One configuration as a job ran it."""
-
-    kind: str
-    shape: tuple[int, ...]
-    local: int
-    step_seconds: float
-    sync_seconds: float
-    epoch: int
-    gradients: Gradients
-
-
 #: Local batch and micro-batches of a job on a kind and shape; None leaves it to its agent.
 Batching = Callable[["Job", str, tuple[int, ...]], tuple[int, int] | None]
 
@@ -63,7 +50,6 @@ class Job:
     submitted: float
     asked_batch: int
     batching: Batching | None = None
-    observe: Callable[[Seen], None] | None = None
 
     kind: str | None = None
     shape: tuple[int, ...] = ()
@@ -165,11 +151,6 @@ class Job:
         return spent
 
     @property
-    def downtime(self) -> float:
-        """Seconds that its last start took, as its agent measures it."""
-        return RESTART_SECONDS[self.application]
-
-    @property
     def batch(self) -> int:
         """Examples per step."""
         return sum(self.shape) * self.local * self.micro
@@ -179,23 +160,8 @@ class Job:
         assert self.kind is not None
         square, variance = table.gradients(self.batch, self.epoch)
         self.gradients = Gradients(square=square, variance=variance, first_batch=table.first_batch)
-        if self.observe is not None:
-            self.observe(self._seen(step, sync))
         key = len(self.shape), sum(self.shape), self.local
         self.profiles.setdefault(self.kind, {}).setdefault(key, (step, sync))
-
-    def _seen(self, step: float, sync: float) -> Seen:
-        assert self.kind is not None
-        assert self.gradients is not None
-        return Seen(
-            kind=self.kind,
-            shape=self.shape,
-            local=self.local,
-            step_seconds=step,
-            sync_seconds=sync,
-            epoch=self.epoch,
-            gradients=self.gradients,
-        )
 
     def _rebatch(self) -> None:
         """Choose the batch for what it runs on."""

@@ -23,7 +23,7 @@ class Policy(Protocol):
     """What is judged."""
 
     def admit(self, job: Job) -> None:
-        """Set how a job's batch is chosen and who is told what it measures, before it runs."""
+        """Set how a job's batch is chosen, before it runs."""
         ...
 
     def decide(

@@ -1,0 +1,216 @@
+"""Brain's service beside a simulator of others: told what happened, and asked what it wishes.
+
+It is ``cycle.turn`` on stores in memory. Physics, rounds, restarts and arrivals are the
+simulator's; what a scaler, coordinators and probes do around Brain is
+``brain.simulator.service``'s, as under ``brain simulate``: scripts take the batch that Brain tells
+them, and measurements scatter.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from benchmarks.jct.applications import Application
+from brain.models.efficiency import LARGEST, SMALLEST
+from brain.ports import Stores
+from brain.settings import settings_from
+from brain.simulator.applications import Device, Shape, split
+from brain.simulator.run import NOISE
+from brain.simulator.service import Service
+from brain.simulator.spec import NodeKind, Spec
+from brain.simulator.workload import Arrival
+from brain.simulator.world import Event, Happening, Node, Run, World
+from brain.types.allocation import Bounds
+from brain.types.job import OptimizeMode
+
+#: More replicas than this are never asked for.
+_MOST = 64
+#: Turns of one round at most.
+_TURNS = 4
+
+
+class Knowledge(StrEnum):
+    """What Brain is told beside what it measures."""
+
+    NONE = "measurements"
+    HISTORY = "declared epochs and history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A measured application as ``brain.simulator`` asks it."""
+
+    #: By kind of node.
+    tables: Mapping[str, Application]
+    #: How much slower it runs than they say.
+    slowdown: float = 1.0
+    #: Seconds that a change of its world costs; None: what the cluster says.
+    restart_seconds: float | None = None
+    #: What progress and gradients are read from: they are the same on every kind.
+    any_table: Application = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "any_table", next(iter(self.tables.values())))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it trains on one GPU with its largest batch."""
+        return self.any_table.fixed
+
+    @property
+    def first_batch(self) -> int:
+        """Global batch that work is counted in."""
+        return self.largest_batch if self.fixed else self.any_table.first_batch
+
+    @property
+    def largest_batch(self) -> int:
+        """Largest global batch that it was trained with."""
+        return self.any_table.largest_batch
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of a whole run."""
+        return self.any_table.epochs
+
+    @property
+    def examples(self) -> float:
+        """Work of a whole run, in examples of ``first_batch``."""
+        table = self.any_table
+        steps = table.iterations(self.first_batch, table.epochs - 1)
+        return (steps if self.fixed else table.progress[-1]) * self.first_batch
+
+    def holds(self, device: Device) -> int:
+        """Largest micro-batch."""
+        return self.tables[device.name].largest_local
+
+    def seconds(self, device: Device, shape: Shape, local: int, accumulation: int) -> float:
+        """Seconds of one optimizer step; micro-batches before the last do not synchronise."""
+        table = self.tables[device.name]
+        micro, parts = self.parts(device.name, shape, local)
+        step, sync = table.seconds(shape, max(micro, table.smallest_local))
+        return self.slowdown * (step + (accumulation * parts - 1) * (step - sync))
+
+    def parts(self, kind: str, shape: Shape, local: int) -> tuple[int, int]:
+        """A micro-batch as it is trained, and into how many it is cut where it is too large."""
+        return min(local, self.tables[kind].largest_local), 1
+
+    def noise(self, share: float, batch: int) -> float:
+        """Gradient noise scale in examples once ``share`` of the work is done."""
+        table = self.any_table
+        first = table.first_batch
+        epoch = min(int(share * table.epochs), table.epochs - 1)
+        square, variance = table.gradients(min(max(batch, first), table.largest_batch), epoch)
+        return min(max(first * variance / max(square, 1e-30), SMALLEST * first), LARGEST * first)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the simulator has a job: share of its work, and when it ended if it did."""
+
+    share: float
+    ended_at: float | None = None
+
+
+class Driven:
+    """One service and what it knows of the simulator's jobs."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, NodeKind],
+        knowledge: Knowledge,
+        *,
+        restart_seconds: float,
+        migrate: bool = False,
+    ) -> None:
+        """
+        Args:
+            kinds: Of nodes, by name.
+            knowledge: What jobs tell.
+            restart_seconds: Of a script that says nothing of its own.
+            migrate: Whether a job may change its kind of node, a setting of Brain's.
+        """
+        self._knowledge = knowledge
+        self._world = World(Spec(nodes=kinds, restart_seconds=restart_seconds), (), {})
+        settings = settings_from({"policy_mode": "auto", "migrate": migrate})
+        self._service = Service(
+            self._world, settings, mode=OptimizeMode.CLUSTER, seed=0, noise=NOISE
+        )
+        self._came: list[Happening] = []
+        self._turned_at = 0.0
+        #: By name of the job, ended ones included.
+        self.runs: dict[str, Run] = {}
+        self.scripts: dict[str, Script] = {}
+
+    @property
+    def stores(self) -> Stores:
+        """What the service stored."""
+        return self._service.stores
+
+    @property
+    def nodes(self) -> list[Node]:
+        """By the index that placements name."""
+        return self._world.nodes
+
+    def come(self, name: str, submitted: float, script: Script, *, now: float) -> None:
+        """Submit a job; it is told with the next turn."""
+        knows, most = self._knowledge, min(_MOST, self._world.spec.accelerators)
+        arrival = Arrival(
+            name=name,
+            at_seconds=submitted,
+            application=script.any_table.name,
+            wanted=1,
+            batch=script.first_batch,
+            bounds=Bounds(min=1, max=1 if script.fixed else most),
+            declared=knows is Knowledge.HISTORY,
+            tunes=not script.fixed,
+            submitted_as=script.any_table.name if knows is Knowledge.HISTORY else "",
+        )
+        run = Run(arrival=arrival, application=script, work=script.examples, batch=arrival.batch)
+        self.runs[name], self.scripts[name] = run, script
+        self._world.runs.append(run)
+        self._world.present.append(run)
+        self._came.append(Happening(now, Event.ARRIVED, run))
+
+    def turn(self, now: float, standings: Mapping[str, Standing]) -> None:
+        """Tell what a round brought, let the service turn, and do what it wishes.
+
+        Args:
+            now: Virtual seconds.
+            standings: Of all jobs that came and had not ended by the last turn.
+        """
+        happened = sorted([*self._brought(now, standings), *self._came], key=_instant)
+        self._came = []
+        self._world.now, self._turned_at = now, now
+        # The service turns every other second: who was to get what others leave gets it now.
+        for _ in range(_TURNS):
+            if not self._service.govern(happened, time.process_time).freed:
+                break
+            happened = []
+
+    def _brought(self, now: float, standings: Mapping[str, Standing]) -> Iterator[Happening]:
+        arrived = {id(one.run) for one in self._came}
+        for run in [one for one in self._world.present if id(one) not in arrived]:
+            standing = standings[run.name]
+            if standing.ended_at is not None:
+                run.done, run.finished_at, run.placement = run.work, standing.ended_at, ()
+                self._world.present.remove(run)
+                yield Happening(standing.ended_at, Event.FINISHED, run)
+                continue
+            run.done = run.work * min(standing.share, 1 - 1e-9)
+            if run.placement and self._turned_at < run.ready_at <= now:
+                yield Happening(run.ready_at, Event.STEPPED, run)
+
+    def batch(self, name: str, kind: str, shape: Shape) -> tuple[int, int]:
+        """Micro-batch and micro-batches of a step, as a script splits the batch it was told."""
+        run = self.runs[name]
+        script = self.scripts[name]
+        table = script.tables[kind]
+        most = min(table.largest_local, run.most_local or run.batch)
+        local, accumulation = split(run.batch, sum(shape), most)
+        micro, parts = script.parts(kind, shape, local)
+        return max(micro, table.smallest_local), accumulation * parts
+
+
+def _instant(one: Happening) -> float:
+    return one.at_seconds
