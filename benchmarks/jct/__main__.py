@@ -43,7 +43,10 @@ def main() -> None:
         "--sia-simulator", type=Path, help="Sia's own, to run Brain in; sia/adapter"
     )
     parser.add_argument(
-        "--variant", type=int, metavar="SEED", help="other names and lengths; not published"
+        "--variant",
+        type=int,
+        metavar="SEED",
+        help="other names, lengths, speeds and models; not published",
     )
     arguments = parser.parse_args()
     other = arguments.simulator or arguments.sia_simulator

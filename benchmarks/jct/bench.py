@@ -50,7 +50,7 @@ class Bench:
     alone: int | None = None
     #: Told of every run that ended.
     tell: Callable[[str], None] = lambda line: None
-    #: Other names and lengths for every workload.
+    #: Made of every workload.
     variant: Variant | None = None
     #: Where outcomes are kept, so that a run that was interrupted goes on; None: nowhere.
     kept: Path | None = None
@@ -117,6 +117,10 @@ class Bench:
             fresh.replace(file)
         return msgspec.json.decode(file.read_bytes(), type=Outcome)
 
+    @property
+    def _changed(self) -> str:
+        return f", {self.variant}" if self.variant else ""
+
     @cached_property
     def _state(self) -> str:
         """Digest of code and data."""
@@ -146,7 +150,8 @@ class Bench:
 
         found = self.once(f"{name} {load:g} {number} {rules}", play)
         self.tell(
-            f"{name}, load {load:g}, workload {number}: {found.mean_seconds:.0f} s on average, "
+            f"{name}, load {load:g}, workload {number}{self._changed}: "
+            f"{found.mean_seconds:.0f} s on average, "
             f"99th percentile {found.p99_seconds:.0f} s, makespan {found.makespan_seconds:.0f} s, "
             f"{found.restarts_per_job:.1f} restarts a job, decisions {found.decision_ms_mean:.1f} "
             f"(at most {found.decision_ms_max:.0f}) ms"

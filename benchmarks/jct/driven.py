@@ -41,6 +41,8 @@ class Knowledge(StrEnum):
 class Script:
     """A measured application as ``brain.simulator`` asks it."""
 
+    #: By which runs of it are known for the same.
+    name: str
     #: By kind of node.
     tables: Mapping[str, Application]
     #: How much slower it runs than they say.
@@ -158,13 +160,13 @@ class Driven:
         arrival = Arrival(
             name=name,
             at_seconds=submitted,
-            application=script.any_table.name,
+            application=script.name,
             wanted=1,
             batch=script.first_batch,
             bounds=Bounds(min=1, max=1 if script.fixed else most),
             declared=knows is Knowledge.HISTORY,
             tunes=not script.fixed,
-            submitted_as=script.any_table.name if knows is Knowledge.HISTORY else "",
+            submitted_as=script.name if knows is Knowledge.HISTORY else "",
         )
         run = Run(arrival=arrival, application=script, work=script.examples, batch=arrival.batch)
         self.runs[name], self.scripts[name] = run, script

@@ -40,6 +40,10 @@ class Job:
     #: What its owner asked for; adaptive policies do not look at it.
     wished_replicas: int
     wished_batch: int
+    #: What its owner calls what it runs; by its application, unless a variant renames it.
+    script: str = ""
+    #: Times as many seconds a step as the tables say.
+    slowdown: float = 1.0
     #: Examples per optimizer step; None: the policy sets ``local_batch`` and ``accumulation``.
     batch: int | None = None
     #: GPUs per node, nodes in the order of the list that it was given.
@@ -55,6 +59,9 @@ class Job:
     #: -1 before the first start.
     restarts: int = -1
     completed: float | None = None
+
+    def __post_init__(self) -> None:
+        self.script = self.script or self.application.name
 
     @property
     def replicas(self) -> int:
@@ -126,7 +133,7 @@ class Job:
         square, variance = application.gradients(batch, self.epoch)
         scale = batch / application.first_batch
         gain = (variance + square) / (variance / scale + square)
-        return gain / (step + (self.accumulation - 1) * (step - sync))
+        return gain / (step + (self.accumulation - 1) * (step - sync)) / self.slowdown
 
 
 def share(application: Application, batch: int, replicas: int) -> tuple[int, int]:

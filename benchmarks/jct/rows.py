@@ -1,15 +1,20 @@
 """What is reported of Pollux's simulator: faithfulness first, then Brain's service beside peers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.jct.bench import Bench, beside
 from benchmarks.jct.driven import Knowledge
+from benchmarks.jct.fairness import rhos
 from benchmarks.jct.original import simulate as run_original
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
 from benchmarks.jct.pollux import RESTART_SECONDS, Job, Outcome, Policy, Rules
 from benchmarks.jct.turn import Turn
+from benchmarks.jct.variants import Variant
 from benchmarks.report import Row
 
 _LOADS = (0.5, 1.0, 1.5, 2.0)
@@ -18,8 +23,12 @@ _LOAD_ONE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
 #: With history, by load; and with restarts as cheap as our launcher makes them.
 _LOADED = {1.5: 0.80, 2.0: 0.76}
 _CHEAP, _CHEAP_SECONDS = 0.76, 2.0
-#: Largest share of Tiresias' average on generated lists.
+#: Largest share of Tiresias' average on generated lists; with history, where runs of one script
+#: differ.
 _DRAWN = {Knowledge.NONE: 0.72, Knowledge.HISTORY: 0.62}
+_DIFFERING, _RENAMED = Variant(1, renamed=False), Variant(1, differing=False)
+#: Largest finish-time fairness, mean and worst; and percent that other names may change.
+_FAIR, _FAIR_WORST, _NAMES = 1.2, 2.5, 2.0
 #: Loads of a run that is not full.
 _USUAL_LOADS = (2.0,)
 _SERVICE = "Brain's service"
@@ -59,9 +68,13 @@ def service(bench: Bench) -> list[Row]:
         rows += _given(bench, Knowledge.HISTORY, load, _LOADED[load])
     if bench.full:
         rows += _given(bench, Knowledge.HISTORY, 1.0, _CHEAP, restart_seconds=_CHEAP_SECONDS)
+    if bench.variant:
+        return rows
     for level, share in _DRAWN.items():
         rows += _drawn(bench, level, share)
-    return rows
+    for level in _LOAD_ONE:
+        rows += _fair(bench, level)
+    return rows + _names(bench)
 
 
 def peers(bench: Bench) -> list[Row]:
@@ -94,6 +107,8 @@ def _given(
         return []
     found = [_turn(bench, level, load, one, restart_seconds) for one in numbers]
     name = f"{_SERVICE}, {level}, load {load:g}, tuning set"
+    if level is Knowledge.HISTORY:
+        name += ", runs of a script alike"
     if restart_seconds != RESTART_SECONDS:
         name += f", restarts of {restart_seconds:g} s"
     if bench.variant:
@@ -107,12 +122,62 @@ def _given(
 
 def _drawn(bench: Bench, level: Knowledge, share: float) -> list[Row]:
     numbers = bench.drawn()
-    if not numbers or bench.variant:
+    if not numbers:
         return []
+    name = f"{_SERVICE}, {level}, generated lists"
+    if level is Knowledge.HISTORY:
+        bench, name = replace(bench, variant=_DIFFERING), f"{name}, runs of a script differ"
     found = [_turn(bench, level, 1.0, one) for one in numbers]
     theirs = [bench.run("tiresias", 1.0, one, Tiresias) for one in numbers]
-    name = f"{_SERVICE}, {level}, generated lists"
     return beside(name, "Tiresias", found, theirs, share=share, numbers=numbers)
+
+
+def _fair(bench: Bench, level: Knowledge) -> list[Row]:
+    """Finish-time fairness on the published workloads, beside that of Tiresias."""
+    numbers = bench.given(1.0)
+    ours, theirs = list[float](), list[float]()
+    for number in numbers:
+        jobs = bench.jobs(1.0, number)
+        ours += rhos(jobs, _turn(bench, level, 1.0, number), Rules())
+        theirs += rhos(jobs, bench.run("tiresias", 1.0, number, Tiresias), Rules())
+    if not numbers:
+        return []
+    name = f"{_SERVICE}, {level}, load 1, tuning set: finish-time fairness"
+    return [
+        Row(
+            metric=f"{name}, {what}",
+            value=of(ours),
+            unit="×",
+            peer="Tiresias",
+            peer_value=of(theirs),
+            bar=bar,
+        )
+        for what, of, bar in (("mean", _mean, _FAIR), ("worst job", max, _FAIR_WORST))
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _names(bench: Bench) -> list[Row]:
+    """How much other names of scripts and jobs change; they are keys and nothing else."""
+    numbers, level = bench.given(1.0), Knowledge.HISTORY
+    usual = [_turn(bench, level, 1.0, one).mean_seconds for one in numbers]
+    renamed = replace(bench, variant=_RENAMED)
+    other = [_turn(renamed, level, 1.0, one).mean_seconds for one in numbers]
+    if not numbers:
+        return []
+    return [
+        Row(
+            metric=f"{_SERVICE}, {level}, load 1, tuning set, names permuted: average completion, "
+            "away from that with their own",
+            value=100 * abs(_mean(other) / _mean(usual) - 1),
+            unit="%",
+            bar=_NAMES,
+            note=f"{_mean(other):.0f} s and {_mean(usual):.0f} s",
+        )
+    ]
 
 
 def _turn(

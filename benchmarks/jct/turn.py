@@ -46,8 +46,7 @@ class Turn:
         """See ``Policy``."""
         for job in jobs:
             if job.name not in self._driven.runs:
-                script = Script(tables={_KIND: job.application})
-                self._driven.come(job.name, job.submitted, script, now=now)
+                self._driven.come(job.name, job.submitted, _script(job), now=now)
         standings = {name: _standing(job) for name, job in self._there.items()}
         self._driven.turn(now, standings)
         self._there = {job.name: job for job in jobs}
@@ -61,6 +60,10 @@ class Turn:
         job.local_batch, job.accumulation = self._driven.batch(job.name, _KIND, where)
         if sum(where) == job.replicas:
             job.split()
+
+
+def _script(job: Job) -> Script:
+    return Script(name=job.script, tables={_KIND: job.application}, slowdown=job.slowdown)
 
 
 def _standing(job: Job) -> Standing:

@@ -1,7 +1,9 @@
 """Workloads like the given ones, so that nothing is chosen for these alone.
 
-A variant calls applications by each other's names and lets every job train for 70 to 130 % of its
-epochs; arrivals stay. What nobody published of it is simulated with the peers as well.
+Where applications are renamed they are called by each other's names, and so are their jobs. Where
+runs differ each trains for 70 to 130 % of its epochs, at 85 to 115 % of its seconds a step, and one
+in ten silently trains another job's model. Arrivals stay. What nobody published of a variant is
+simulated with the peers as well.
 """
 
 from collections.abc import Sequence
@@ -14,8 +16,10 @@ from benchmarks.jct.applications import Application, Floats, Validation
 from benchmarks.jct.pollux import Job
 from benchmarks.jct.sia.cluster import Arrival
 
-#: Shares of the usual epochs between which lengths are drawn.
-_SHORTEST, _LONGEST = 0.7, 1.3
+#: Shares of the usual epochs, and of the usual seconds of a step, between which is drawn.
+_EPOCHS, _SECONDS = (0.7, 1.3), (0.85, 1.15)
+#: Share of the runs that train the model of another.
+_CHANGED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +27,47 @@ class Variant:
     """What one seed makes of workloads."""
 
     seed: int
+    renamed: bool = True
+    differing: bool = True
 
     def jobs(self, jobs: Sequence[Job]) -> list[Job]:
-        """Rename and lengthen jobs of Pollux's; returns the same objects."""
+        """Change jobs of Pollux's; returns the same objects."""
         random = np.random.default_rng(self.seed)
-        names = sorted({job.application.name for job in jobs})
-        called = dict(zip(names, random.permutation(names).tolist(), strict=True))
-        made: dict[tuple[str, int], Application] = {}
-        for job, share in zip(jobs, _shares(random, len(jobs)), strict=True):
-            usual = job.application
-            key = usual.name, epochs(usual, share)
-            if key not in made:
-                made[key] = lasting(usual, key[1])
-                made[key].name = called[usual.name]
-            job.application = made[key]
+        if self.renamed:
+            _rename(jobs, random)
+        if self.differing:
+            _differ(jobs, random)
         return list(jobs)
 
     def arrivals(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """Lengthen arrivals of Sia's; the simulator knows restarts by their names, which stay."""
-        shares = _shares(np.random.default_rng(self.seed), len(arrivals))
+        random = np.random.default_rng(self.seed)
+        shares = random.uniform(*_EPOCHS, len(arrivals)).tolist()
         return [replace(one, length=share) for one, share in zip(arrivals, shares, strict=True)]
 
 
-def _shares(random: np.random.Generator, count: int) -> list[float]:
-    drawn: list[float] = random.uniform(_SHORTEST, _LONGEST, count).tolist()
-    return drawn
+def _rename(jobs: Sequence[Job], random: np.random.Generator) -> None:
+    names = sorted({job.script for job in jobs})
+    called = dict(zip(names, random.permutation(names).tolist(), strict=True))
+    for index, job in enumerate(jobs):
+        job.script = called[job.script]
+        job.name = f"{job.script}-{index}"
+
+
+def _differ(jobs: Sequence[Job], random: np.random.Generator) -> None:
+    before = [(job.application, job.wished_replicas, job.wished_batch) for job in jobs]
+    shares = random.uniform(*_EPOCHS, len(jobs)).tolist()
+    seconds = random.uniform(*_SECONDS, len(jobs)).tolist()
+    changed = random.random(len(jobs)) < _CHANGED
+    others = random.integers(len(jobs), size=len(jobs))
+    made: dict[tuple[str, int], Application] = {}
+    for index, job in enumerate(jobs):
+        if changed[index]:
+            job.application, job.wished_replicas, job.wished_batch = before[others[index]]
+        key = job.application.name, epochs(job.application, shares[index])
+        if key not in made:
+            made[key] = lasting(job.application, key[1])
+        job.application, job.slowdown = made[key], seconds[index]
 
 
 def epochs(application: Application, share: float) -> int:

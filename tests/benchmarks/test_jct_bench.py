@@ -116,15 +116,24 @@ def test_epochs_beyond_the_tables_are_like_the_last() -> None:
     assert longer.gradients(8, 5) == (1, 3)
 
 
-def test_a_variant_renames_applications_and_draws_lengths() -> None:
-    usual, changed = jobs(60), Variant(2).jobs(jobs(60))
-    names = {
-        old.application.name: new.application.name for old, new in zip(usual, changed, strict=True)
-    }
+def test_a_variant_renames_scripts_and_jobs_and_nothing_else() -> None:
+    usual, changed = jobs(60), Variant(2, differing=False).jobs(jobs(60))
+    names = {old.script: new.script for old, new in zip(usual, changed, strict=True)}
     assert names != {name: name for name in names}
     assert set(names) == set(names.values())
+    assert all(job.name.startswith(f"{job.script}-") for job in changed)
+    assert [job.application.name for job in changed] == [job.application.name for job in usual]
+    assert {job.application.epochs for job in changed} == {100}
+
+
+def test_runs_that_differ_have_other_lengths_and_speeds_and_now_and_then_another_model() -> None:
+    changed = Variant(2, renamed=False).jobs(jobs(300))
     lengths = [job.application.epochs for job in changed]
-    assert (min(lengths) < 80, max(lengths) > 120) == (True, True)
+    assert (min(lengths), max(lengths)) == (70, 129)
+    speeds = [job.slowdown for job in changed]
+    assert (min(speeds) < 0.87, max(speeds) > 1.13) == (True, True)
+    others = [job for job in changed if job.application.name != job.script]
+    assert 0 < len(others) < 30
 
 
 def test_a_variant_is_the_same_for_the_same_seed() -> None:
@@ -143,6 +152,8 @@ def test_the_service_is_beside_tiresias_on_lists_that_nothing_was_chosen_on(
         return OUTCOME
 
     monkeypatch.setattr(Bench, "run", run)
+    monkeypatch.setattr(Bench, "jobs", lambda *_: [])
+    monkeypatch.setattr(rows, "rhos", lambda *_: [1.0, 2.0])
     table = rows.service(bench(tmp_path, 1))
 
     drawn = [row for row in table if "generated lists" in row.metric]
@@ -152,6 +163,11 @@ def test_the_service_is_beside_tiresias_on_lists_that_nothing_was_chosen_on(
         1 / 0.72,
     }
     assert {row.peer for row in drawn} == {"Tiresias"}
+    assert {
+        "runs of a script differ" in row.metric for row in drawn if "history" in row.metric
+    } == {True}
+    fair = [row for row in table if "fairness" in row.metric]
+    assert {(row.value, row.bar) for row in fair} == {(1.5, 1.2), (2.0, 2.5)}
     assert all(path.is_file() for name, number, path in ran if number in SEEDS)
     tuned = [row for row in table if row.peer == "Pollux (published)"]
     assert all("tuning set" in row.metric for row in tuned)

@@ -69,13 +69,29 @@ def test_runs_of_one_application_have_one_script_where_history_counts():
     assert found == {("python", "even.py")}
 
 
+def test_a_run_is_of_the_script_that_its_owner_calls_it_and_as_slow_as_it_is():
+    quick, slow = job("one"), job("two")
+    slow.script, slow.slowdown = "odd", 2.0
+    policies = [Turn(Knowledge.HISTORY, nodes=1, per_node=1) for _ in range(2)]
+
+    rules = Rules(nodes=1, gpus_per_node=1)
+    fast, late = (
+        simulate([one], by, rules) for one, by in zip((quick, slow), policies, strict=True)
+    )
+
+    with policies[1].stores.transaction(read_only=True) as tx:
+        (found,) = tx.jobs.page(after=None, size=9)
+    assert found.document.command == ("python", "odd.py")
+    assert late.mean_seconds > 1.8 * fast.mean_seconds
+
+
 def test_what_cannot_adapt_trains_with_its_largest_batch_for_as_many_steps_as_that_takes():
-    fixed = Script(tables={"gpu": table(fixed=True)})
+    fixed = Script(name="even", tables={"gpu": table(fixed=True)})
 
     assert (fixed.first_batch, fixed.examples) == (64, 1800.0 * 64)
 
 
 def test_micro_batches_before_the_last_do_not_synchronise():
-    even = Script(tables={"gpu": table()})
+    even = Script(name="even", tables={"gpu": table()})
 
     assert even.seconds(Device(name="gpu"), (2,), 8, 3) == pytest.approx(3.0)

@@ -137,7 +137,7 @@ def test_plans_of_the_service_are_what_jobs_get() -> None:
 
 
 def test_a_micro_batch_beyond_what_was_measured_is_cut() -> None:
-    script = Measured(tables=tables())
+    script = Measured(name="cifar10", tables=tables())
     assert script.parts(T4.name, (1,), 256) == (256, 1)
     assert script.parts(T4.name, (1,), 300) == (150, 2)
 

@@ -78,6 +78,7 @@ class Measured(Script):
 
 def _script(job: Job) -> Script:
     return Measured(
+        name=job.application,
         tables=job.tables,
         slowdown=SLOWDOWN[job.application],
         restart_seconds=RESTART_SECONDS[job.application],
