@@ -1,28 +1,38 @@
-"""What earlier runs of a job's script measured, handed to it when it is submitted or starts."""
+"""What earlier runs of a job's script measured and came to, handed to it when it is submitted or
+starts."""
 
 from datetime import datetime
 
 from brain import wire
+from brain.lifecycle import work
 from brain.lifecycle.sight import RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
 from brain.models.estimate.past import script_of
+from brain.models.remaining import Finished
 from brain.ports import StoredFit, Transaction
 from brain.types.job import Job
 
-#: Newest jobs that are looked through, and runs of the script that are heard.
-_ASKED, _HEARD = 200, 6
+#: Newest jobs that are looked through; runs of the script whose measurements are heard, and whose
+#: ends.
+_ASKED, _HEARD, _ENDED = 200, 6, 10
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:
-    """Keep what the newest runs of the same script measured; those that still run count, too."""
-    mine, found = script_of(job.document, job.owner), list[EarlierRun]()
+    """Keep what the newest runs of the same script measured, those that still run among them, and
+    what those that ended well came to."""
+    mine = script_of(job.document, job.owner)
+    measured, ended = list[EarlierRun](), list[Finished]()
     for other in tx.jobs.page(after=None, size=_ASKED):
-        if len(found) == _HEARD:
+        if other.id == job.id or not mine.runs_again(script_of(other.document, other.owner)):
+            continue
+        if len(measured) < _HEARD and (seen := points(tx, other)):
+            batch = other.document.batch.global_size
+            measured.append(earlier_run(other.id, other.document.name, seen, batch))
+        if len(ended) < _ENDED:
+            ended += work.came_to(tx, other)
+        elif len(measured) == _HEARD:
             break
-        if other.id != job.id and mine.runs_again(script_of(other.document, other.owner)):
-            seen, batch = points(tx, other), other.document.batch.global_size
-            if seen:
-                found.append(earlier_run(other.id, other.document.name, seen, batch))
-    if found:
-        kept = wire.encode(found).decode()
-        tx.fits.put(StoredFit(job=job.id, kind=RUNS, parameters=kept, fitted_at=now))
+    for kind, found in ((RUNS, measured), (work.KIND, ended[::-1])):
+        if found:
+            kept = wire.encode(found).decode()
+            tx.fits.put(StoredFit(job=job.id, kind=kind, parameters=kept, fitted_at=now))

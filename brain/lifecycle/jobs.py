@@ -11,7 +11,7 @@ from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
 from brain.lifecycle.wishes import wished
-from brain.lifecycle.work import check_limits, hand_on
+from brain.lifecycle.work import check_limits
 from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import (
@@ -74,7 +74,6 @@ def submit(
             f"empty: {fits} do; {compared(tx, job)}; lower {field} or resources",
             field=field,
         )
-    hand_on(tx, job, now)
     inherit(tx, job, now)
     tx.jobs.add(job)
     happened(tx, f"job.{job.state}", f"{owner} submitted {document.name}", job=job.id, now=now)

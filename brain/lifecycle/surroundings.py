@@ -67,7 +67,10 @@ def situate(
     _, current = standing(plans, job)
     saves = _saves(tx, job, now)
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
-    rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=earlier_runs(tx, job))
+    # Runs of what turned out to be another script tell nothing of this one.
+    other = sight.model is not None and bool(sight.model.inherited.refused)
+    past = () if other else earlier_runs(tx, job)
+    rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
     sizes = tuple(job.document.replicas.sizes())
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])
@@ -90,7 +93,7 @@ def situate(
         since_decision_seconds=_away(tx.plans.decision(job.id), now),
         elapsed_seconds=elapsed,
         remaining_seconds=rest.seconds,
-        end_declared=rest.declared,
+        end_known=rest.known,
         remaining_basis=rest.basis,
         limits=limits(job, sight, worlds, settings, now),
         not_distributed=not_distributed(tx, job, sight, plans, now),

@@ -1,8 +1,8 @@
 """How much a run has left to do, what it may still use for it, and what it learns from others.
 
-Declared steps and epochs are believed once earlier runs of the job's name kept to theirs; until
-then they only shorten what is expected. How long an epoch is only those runs can tell. Each run
-hands what it learned of its name on to the next.
+Declared steps and epochs are believed once earlier runs of the job's script kept to theirs; until
+then they only shorten what is expected. How long an epoch is only those runs can tell. Where
+nothing is declared a run is as long as they were, if they were alike.
 """
 
 import math
@@ -11,43 +11,32 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain import wire
-from brain.errors import BadInput, UnknownJob
+from brain.errors import BadInput
 from brain.lifecycle.sight import Sight, points
 from brain.models.efficiency import gain
 from brain.models.fitting import Point, made
-from brain.models.remaining import Declared, Finished, Remaining, declared, remaining
+from brain.models.remaining import (
+    Declared,
+    Finished,
+    Remaining,
+    as_usual,
+    declared,
+    remaining,
+)
 from brain.optimizer.situation import Limits
-from brain.ports import StoredFit, Transaction
+from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.job import Job, JobDocument, JobState
 from brain.types.world import World
 
-#: Kind of the stored list of what earlier runs declared and came to, oldest first.
+#: Kind of the stored list of what earlier runs of the script declared and came to, oldest first.
 KIND = "finished-runs/1"
-#: Runs that are handed on.
-_HANDED_ON = 10
+_AGAIN = "as long as so far"
 _HOUR = 3600.0
 
 
-def hand_on(tx: Transaction, job: Job, now: datetime) -> None:
-    """Give a job that is being submitted what earlier runs of its name learned.
-
-    Called before the job is stored, while its name still means the run before.
-    """
-    try:
-        before = tx.jobs.get(job.document.name, job.document.project)
-    except UnknownJob:
-        return
-    if not before.finished:
-        return
-    known = [*earlier_runs(tx, before), *_came_to(tx, before)][-_HANDED_ON:]
-    if known:
-        parameters = wire.encode(known).decode()
-        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=parameters, fitted_at=now))
-
-
 def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:
-    """Runs of the job's name that ended well and had declared something, oldest first."""
+    """What runs of the job's script that ended well came to, oldest first."""
     stored = tx.fits.get(job.id, KIND)
     return tuple(wire.decode(stored.parameters, list[Finished])) if stored else ()
 
@@ -57,16 +46,18 @@ def promised_work(job: Job, past: Sequence[Finished]) -> Declared | None:
     return declared(job.document.steps, job.document.epochs, past)
 
 
-def _came_to(tx: Transaction, run: Job) -> list[Finished]:
-    """A run that came to its end, where it had declared something."""
-    steps, epochs = run.document.steps, run.document.epochs
-    if run.state is not JobState.SUCCEEDED or (steps is None and epochs is None):
+def came_to(tx: Transaction, run: Job) -> list[Finished]:
+    """What a run came to; nothing where it did not end well or made no step."""
+    if run.state is not JobState.SUCCEEDED:
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
-    done = steps_made(seen, worlds, first=first_batch(run))
-    examples = examples_made(seen, worlds)
-    known = Finished(steps=done, examples=examples, declared_steps=steps, declared_epochs=epochs)
-    return [known] if done > 0 else []
+    known = Finished(
+        steps=steps_made(seen, worlds, first=first_batch(run)),
+        examples=examples_made(seen, worlds),
+        declared_steps=run.document.steps,
+        declared_epochs=run.document.epochs,
+    )
+    return [known] if known.steps > 0 else []
 
 
 def steps_made(
@@ -116,35 +107,53 @@ def still_to_come(
 ) -> Remaining:
     """Training time to come at the present pace.
 
-    Where nobody ever kept or broke a declaration of this name, the shorter of what is declared
-    and what the job's age says: neither is worth a restart that only the other one pays for.
+    Where nobody ever kept or broke a declaration of this script, the shorter of what is declared
+    and what earlier runs say, or else the job's age: neither is worth a restart that only the other
+    one pays for.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
-    if said is None or not isinstance(present, Point):
-        if job.document.epochs is not None and said is None:
-            return replace(by_age, basis="as long as so far: no run told how long an epoch is")
+    if not isinstance(present, Point):
         return by_age
     seen = [*sight.earlier, present]
     first = first_batch(job)
-    done = steps_made(seen, worlds, first=first)
-    pace = gain_of(present, first) / present.step_seconds
-    if said.in_examples:
-        examples = examples_made(seen, worlds)
-        if examples is None or present.examples_per_step is None:
-            return replace(by_age, basis="as long as so far: its batch was not seen")
-        done, pace = examples, present.examples_per_step / present.step_seconds
+    examples, batch = examples_made(seen, worlds), present.examples_per_step
+    steps = steps_made(seen, worlds, first=first)
+    counted = examples is not None and batch is not None
+
+    def progress(in_examples: bool) -> tuple[float, float]:
+        """Work done and work a step."""
+        if in_examples:
+            return examples or 0.0, batch or 0.0
+        return steps, gain_of(present, first)
+
+    alike = first is None and counted and all(run.examples for run in past)
+    done, each = progress(alike)
+    usual = as_usual(
+        done=done,
+        works=[(run.examples or 0.0) if alike else run.steps for run in past],
+        work_per_second=each / present.step_seconds,
+        elapsed_seconds=elapsed,
+    )
+    if said is None:
+        if job.document.epochs is None or usual.known:
+            return usual if usual.known else by_age
+        return replace(by_age, basis=f"{_AGAIN}: no run told how long an epoch is")
+    if said.in_examples and not counted:
+        return usual if usual.known else replace(by_age, basis=f"{_AGAIN}: its batch was not seen")
+    done, each = progress(said.in_examples)
     found = remaining(
         done=done,
         declared=said.expected,
-        work_per_second=pace,
+        work_per_second=each / present.step_seconds,
         elapsed_seconds=elapsed,
         ratios=said.ratios,
         trusted=not said.ratios,
     )
-    if said.ratios or found.seconds <= by_age.seconds:
-        return found
-    return replace(by_age, basis="as long as so far: no declaration was tested")
+    if said.ratios:
+        return usual if usual.known and not found.known else found
+    untested = replace(by_age, basis=f"{_AGAIN}: no declaration was tested")
+    return min(found, usual if usual.known else untested, key=lambda one: one.seconds)
 
 
 def limits(

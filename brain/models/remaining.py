@@ -1,4 +1,5 @@
-"""How much work a job has left: as declared where that proved true, else as much as it had."""
+"""How much work a job has left: as declared where that proved true, as much as runs of its script
+came to where they agree, else as much as it had."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ _UNTESTED = 0.5
 #: Runs before which nothing is known of their kind; and what work is at best known to, as the
 #: deviation of its logarithm.
 _FEW, _EXACT = 2, 0.05
+#: Share of the latest runs that tell how long the next one is where they come to the same.
+_AGREE = 0.75
 #: However old a job is, this is the most that its age promises (models.md section 5).
 LONGEST_SECONDS = 6 * 3600.0
 #: A job of unknown end is as likely to end within its age as after it; nine in ten end between
@@ -29,17 +32,17 @@ class Remaining:
     seconds: float
     low_seconds: float
     high_seconds: float
-    #: Whether a declaration carries it, or only the age of the job.
-    declared: bool
+    #: Whether a declaration or earlier runs carry it, or only the age of the job.
+    known: bool
     #: In one sentence, why.
     basis: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a run that came to its end had declared, and what it came to."""
+    """What a run that came to its end had declared, if anything, and what it came to."""
 
-    #: Optimizer steps, those made again once.
+    #: Optimizer steps, those made again once; of the first batch where its script is told others.
     steps: float
     #: The same in examples; None where a batch was not seen.
     examples: float | None = None
@@ -160,8 +163,62 @@ def remaining(
         seconds=(declared - done) / work_per_second,
         low_seconds=max(0.0, low - done) / work_per_second,
         high_seconds=(high - done) / work_per_second,
-        declared=True,
+        known=True,
         basis="as declared; earlier declarations were true" if ratios else "as declared",
+    )
+
+
+def usual(works: Sequence[float]) -> tuple[float, float] | None:
+    """Work that runs of a script usually come to, with the deviation of its logarithm.
+
+    Args:
+        works: Of those that ended well, oldest first, in whatever unit all have.
+
+    Returns:
+        The median of the latest; None where they are fewer than two, or where more than one in
+        four is off by more than twice: they tell nothing of the next one.
+
+    >>> usual([100.0, 110.0, 90.0])[0], usual([100.0]), usual([100.0, 900.0])
+    (100.0, None, None)
+    """
+    recent = [work for work in works[-_RECENT:] if work > 0]
+    if len(recent) < _FEW:
+        return None
+    middle = median(recent)
+    misses = [math.log(work / middle) for work in recent]
+    alike = [miss for miss in misses if abs(miss) <= _WRONG]
+    if len(alike) < _AGREE * len(recent):
+        return None
+    return middle, math.sqrt((_UNTESTED**2 + sum(miss**2 for miss in alike)) / (1 + len(alike)))
+
+
+def as_usual(
+    *, done: float, works: Sequence[float], work_per_second: float, elapsed_seconds: float
+) -> Remaining:
+    """Return the training time to come by what runs of the script usually come to.
+
+    Args:
+        done: Work done so far, in the unit of ``works``.
+        works: As in ``usual``.
+        work_per_second: Work done a second now, in that unit.
+        elapsed_seconds: Trained so far.
+
+    >>> as_usual(done=20, works=[90, 110], work_per_second=0.1, elapsed_seconds=9).seconds
+    800.0
+    """
+    found = usual(works)
+    if found is None:
+        return _as_long_again(elapsed_seconds, "earlier runs do not tell")
+    work, deviation = found
+    if done >= work:
+        return _as_long_again(elapsed_seconds, "it is beyond what earlier runs came to")
+    low, high = work * math.exp(-_Z90 * deviation), work * math.exp(_Z90 * deviation)
+    return Remaining(
+        seconds=(work - done) / work_per_second,
+        low_seconds=max(0.0, low - done) / work_per_second,
+        high_seconds=(high - done) / work_per_second,
+        known=True,
+        basis="as much work as runs of its script came to",
     )
 
 
@@ -205,6 +262,6 @@ def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
         seconds=expected,
         low_seconds=expected * _SHARES[0],
         high_seconds=expected * _SHARES[1],
-        declared=False,
+        known=False,
         basis=f"as long as so far: {why}",
     )

@@ -109,8 +109,9 @@ class Situation:
     #: Trained so far, and expected to come.
     elapsed_seconds: float
     remaining_seconds: float
-    #: Whether the owner declared the end, or it is only as far ahead as the beginning is behind.
-    end_declared: bool = False
+    #: Whether a declaration or earlier runs tell the end; else it is as far ahead as the beginning
+    #: is behind.
+    end_known: bool = False
     #: Why that long, in a few words.
     remaining_basis: str = "as long as so far"
     limits: Limits | None = None

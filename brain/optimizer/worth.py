@@ -61,7 +61,7 @@ def _optimism(situation: Situation) -> float:
     """Share of the uncertainty that counts as credit."""
     elapsed, rest = situation.elapsed_seconds, situation.remaining_seconds
     bold = _BOLD if rest >= _LONG_SECONDS else _CAUTIOUS
-    if not situation.end_declared or elapsed + rest <= 0:
+    if not situation.end_known or elapsed + rest <= 0:
         return bold
     left = rest / (elapsed + rest)
     return bold * min(max((left - _GONE) / (_FADES - _GONE), 0.0), 1.0)

@@ -1,5 +1,6 @@
-"""What is left to do and to use, and what a run hands on to the next of its name."""
+"""What is left to do and to use, and what a run hands on to the next of its script."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,7 +8,14 @@ import pytest
 
 from brain import lifecycle
 from brain.errors import BadInput
-from brain.lifecycle.work import KIND, earlier_runs, limits, promised_work, spent_replica_seconds
+from brain.lifecycle.work import (
+    KIND,
+    earlier_runs,
+    limits,
+    promised_work,
+    spent_replica_seconds,
+    still_to_come,
+)
 from brain.settings import Settings
 from brain.types.job import Budget, JobState
 from brain.types.resources import Resources
@@ -55,6 +63,50 @@ def again(laptop: Laptop, number: int) -> Laptop:
     return laptop
 
 
+def test_a_run_without_declaration_is_as_long_as_the_runs_of_its_script_before():
+    laptop = again(again(Laptop(scaling_by(0.9), cpus=1), 2), 3).start().train(12)
+
+    laptop.turn()
+
+    assert "as much work as runs of its script came to" in rest(laptop)
+    sight = laptop.sight
+    with laptop.transaction() as (tx, job):
+        worlds, past = tx.worlds.of(job.id), earlier_runs(tx, job)
+        found = still_to_come(job, sight, worlds, elapsed=12.0, past=past)
+    assert found.known
+    assert found.seconds == pytest.approx(40 - 12, rel=0.25)
+
+
+def test_runs_of_what_turns_out_to_be_another_script_do_not_tell_how_long_it_is():
+    laptop = again(again(Laptop(scaling_by(0.9), cpus=1), 2), 3)
+    laptop.step_seconds = lambda workers: 40 * scaling_by(0.9)(workers)
+    laptop.start().train(60)
+
+    laptop.turn()
+
+    evidence = {e.label: e.value for e in laptop.decision.explanation.evidence}
+    assert "not on" in evidence["rests on"]
+    assert "as long as so far" in evidence["still to come"]
+
+
+def test_one_run_of_a_script_does_not_tell_how_long_the_next_one_is():
+    laptop = again(Laptop(scaling_by(0.9), cpus=1), 2).start().train(12)
+
+    laptop.turn()
+
+    assert "as long as so far: nothing was declared" in rest(laptop)
+
+
+def test_declarations_of_a_script_count_whatever_its_runs_are_called():
+    laptop = Laptop(scaling_by(0.9), cpus=1, steps=200)
+    laptop.document = replace(laptop.document, name="tuesday")
+    laptop = again(laptop, 2).start().train(12)
+
+    laptop.turn()
+
+    assert "earlier declarations were true" in rest(laptop)
+
+
 def test_epochs_mean_nothing_before_a_run_told_how_long_they_are():
     laptop = Laptop(scaling_by(0.9), epochs=10, cpus=1).start().train(12)
 
@@ -86,7 +138,7 @@ def test_a_run_hands_on_how_true_its_declaration_was():
     assert said.ratios == pytest.approx((1.0,), rel=0.3)
 
 
-def test_a_name_whose_declarations_proved_true_is_believed():
+def test_a_script_whose_declarations_proved_true_is_believed():
     laptop = second_run(steps=200).start().train(12)
 
     laptop.turn()
@@ -94,7 +146,7 @@ def test_a_name_whose_declarations_proved_true_is_believed():
     assert "earlier declarations were true" in rest(laptop)
 
 
-def test_a_name_whose_declarations_proved_false_is_expected_to_go_on_as_long_as_it_did():
+def test_a_script_whose_declarations_proved_false_is_expected_to_go_on_as_long_as_it_did():
     laptop = second_run(steps=20_000).start().train(12)
 
     laptop.turn()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from brain.models.remaining import LONGEST_SECONDS, remaining
+from brain.models.remaining import LONGEST_SECONDS, as_usual, remaining, usual
 from brain.models.restart import restart_cost
 
 
@@ -38,7 +38,7 @@ def left(**given: float | None):
 def test_a_declaration_that_was_never_tested_does_not_count():
     found = remaining(**left())
 
-    assert (found.declared, found.seconds) == (False, 200.0)
+    assert (found.known, found.seconds) == (False, 200.0)
 
 
 def test_one_that_the_owner_vouches_for_does():
@@ -48,7 +48,7 @@ def test_one_that_the_owner_vouches_for_does():
 def test_so_does_one_after_true_ones():
     found = remaining(**left(), ratios=[1.0, 1.2, 0.9])
 
-    assert (found.declared, found.seconds) == (True, pytest.approx(800.0))
+    assert (found.known, found.seconds) == (True, pytest.approx(800.0))
     assert found.low_seconds < 800 < found.high_seconds
 
 
@@ -58,8 +58,19 @@ def test_true_declarations_narrow_the_band():
     assert many.high_seconds < few.high_seconds
 
 
+def test_what_runs_usually_come_to_outlives_one_that_was_another_in_five():
+    assert usual([100.0, 900.0, 110.0, 90.0, 105.0]) == (105.0, pytest.approx(0.24, abs=0.02))
+    assert usual([100.0, 900.0, 110.0, 20.0, 105.0]) is None
+
+
+def test_a_run_beyond_what_others_came_to_is_expected_to_go_on_as_long_as_it_did():
+    found = as_usual(done=120.0, works=[100.0, 100.0], work_per_second=0.1, elapsed_seconds=1200.0)
+
+    assert (found.known, found.seconds) == (False, 1200.0)
+
+
 def test_one_that_was_off_by_more_than_twice_disproves_them():
-    assert not remaining(**left(), ratios=[1.0, 2.5]).declared
+    assert not remaining(**left(), ratios=[1.0, 2.5]).known
 
 
 @pytest.mark.parametrize(

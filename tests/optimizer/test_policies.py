@@ -92,7 +92,7 @@ def test_never_measured_and_larger_gets_credit_for_what_there_is_to_learn():
 
 def test_in_the_last_fifth_of_a_declared_run_there_is_nothing_left_to_learn_it_for():
     # Steps of 5 ms, of which most cannot be shared: nobody expects a doubling to pay.
-    early = situation({1: 12800.0}, remaining_seconds=9 * HOUR, end_declared=True)
+    early = situation({1: 12800.0}, remaining_seconds=9 * HOUR, end_known=True)
     late = replace(early, elapsed_seconds=9 * HOUR, remaining_seconds=HOUR)
 
     assert Efficient().choose(early).code == "exploring"
@@ -100,7 +100,7 @@ def test_in_the_last_fifth_of_a_declared_run_there_is_nothing_left_to_learn_it_f
 
 
 def test_the_credit_fades_as_a_declared_end_comes_near():
-    begun = situation({1: 100.0}, end_declared=True, elapsed_seconds=0.0)
+    begun = situation({1: 100.0}, end_known=True, elapsed_seconds=0.0)
     credits = [
         credit(replace(begun, elapsed_seconds=passed, remaining_seconds=HOUR - passed), 2)
         for passed in (0.0, 0.5 * HOUR, 0.7 * HOUR, 0.9 * HOUR)
@@ -268,7 +268,7 @@ def test_where_uncertainty_blocks_a_decision_a_free_trial_is_proposed():
         model=fit(present, terms=Terms(global_batch=64)),
         elapsed_seconds=9 * HOUR,
         remaining_seconds=HOUR,
-        end_declared=True,
+        end_known=True,
     )
 
     choice = Efficient().choose(unsure)

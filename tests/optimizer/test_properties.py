@@ -33,7 +33,7 @@ def situations(draw: st.DrawFn) -> Situation:
         restart_seconds=draw(st.floats(0.1, 900.0)),
         elapsed_seconds=draw(HOURS),
         remaining_seconds=draw(HOURS),
-        end_declared=draw(st.booleans()),
+        end_known=draw(st.booleans()),
         left_lately=frozenset(draw(st.lists(st.integers(1, 24), max_size=3))),
         data_wait_share=draw(st.none() | st.floats(0.0, 1.0)),
         limits=Limits(

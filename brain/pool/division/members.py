@@ -192,7 +192,7 @@ def member(
         yields=yields,
         untenable=left.untenable if hold is None and curves else None,
         attained_seconds=_attained(situation, earlier, model) / base,
-        remaining_seconds=situation.remaining_seconds * speed if situation.end_declared else None,
+        remaining_seconds=situation.remaining_seconds * speed if situation.end_known else None,
     )
 
 
