@@ -135,7 +135,9 @@ class Ending:
         own = [name for name in sys.modules if name not in self.libraries | installed]
         # A thread that runs on would stumble over what is gone.
         for name in [] if _threads_run_on() else ["__main__", *reversed(own)]:
-            _clear(vars(sys.modules[name]))
+            held = getattr(sys.modules[name], "__dict__", None)
+            if isinstance(held, dict):  # ``typing.re`` is a class, and None says: never import it
+                _clear(held)
         gc.collect()  # what was there before the fork is frozen, and not looked at
         for each in gc.get_objects():
             if isinstance(each, io.IOBase) and not each.closed:

@@ -11,7 +11,8 @@ from launcher.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
 SCRIPT = """
-import atexit, helper
+import atexit, helper, sys
+sys.modules |= {{"a.kind": type("kind", (), {{}}), "absent": None}}
 class Late:
     def __del__(self, log=helper.log): log.write("deleted ")
 late = Late()
