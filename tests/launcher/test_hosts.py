@@ -114,6 +114,7 @@ def test_a_cut_off_host_begins_no_world_though_all_that_it_knew_are_dead(tmp_pat
         it.running(newcomer, *others)
         for other in reversed(others):
             other.signal(it.agent(other), signal.SIGKILL)
+            it.agent(other).wait()
             it.running(newcomer, *(host for host in others if it.alive(host)))
         waits = "members of the last world may still run"
         eventually(lambda: waits in it.agent(cut_off).text(), waits, 60, it.logs)
