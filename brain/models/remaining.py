@@ -157,15 +157,8 @@ def remaining(
         return _as_long_again(elapsed_seconds, why)
     if not (math.isfinite(work_per_second) and work_per_second > 0):
         return _as_long_again(elapsed_seconds, "no progress was measured")
-    deviation = _deviation(ratios)
-    low, high = declared * math.exp(-_Z90 * deviation), declared * math.exp(_Z90 * deviation)
-    return Remaining(
-        seconds=(declared - done) / work_per_second,
-        low_seconds=max(0.0, low - done) / work_per_second,
-        high_seconds=(high - done) / work_per_second,
-        known=True,
-        basis="as declared; earlier declarations were true" if ratios else "as declared",
-    )
+    basis = "as declared; earlier declarations were true" if ratios else "as declared"
+    return _until(declared, _deviation(ratios), done, work_per_second, basis)
 
 
 def usual(works: Sequence[float]) -> tuple[float, float] | None:
@@ -212,14 +205,8 @@ def as_usual(
     work, deviation = found
     if done >= work:
         return _as_long_again(elapsed_seconds, "it is beyond what earlier runs came to")
-    low, high = work * math.exp(-_Z90 * deviation), work * math.exp(_Z90 * deviation)
-    return Remaining(
-        seconds=(work - done) / work_per_second,
-        low_seconds=max(0.0, low - done) / work_per_second,
-        high_seconds=(high - done) / work_per_second,
-        known=True,
-        basis="as much work as runs of its script came to",
-    )
+    basis = "as much work as runs of its script came to"
+    return _until(work, deviation, done, work_per_second, basis)
 
 
 def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
@@ -254,6 +241,20 @@ def _deviation(ratios: Sequence[float]) -> float:
     """Of log declared work: what earlier ones missed by, an untested one among them."""
     misses = [math.log(ratio) ** 2 for ratio in ratios[-_RECENT:] if ratio > 0]
     return math.sqrt((_UNTESTED**2 + sum(misses)) / (1 + len(misses)))
+
+
+def _until(
+    work: float, deviation: float, done: float, work_per_second: float, basis: str
+) -> Remaining:
+    """Until so much work is done, which is known to within a deviation of its logarithm."""
+    low, high = work * math.exp(-_Z90 * deviation), work * math.exp(_Z90 * deviation)
+    return Remaining(
+        seconds=(work - done) / work_per_second,
+        low_seconds=max(0.0, low - done) / work_per_second,
+        high_seconds=(high - done) / work_per_second,
+        known=True,
+        basis=basis,
+    )
 
 
 def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
