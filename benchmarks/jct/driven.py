@@ -7,15 +7,18 @@ them, and measurements scatter.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from typing import Protocol, TypeVar
 
 from benchmarks.jct.applications import Application
 from brain.models.efficiency import LARGEST, SMALLEST
 from brain.ports import Stores
 from brain.settings import settings_from
 from brain.simulator.applications import Device, Shape, split
+from brain.simulator.placing import Placement
 from brain.simulator.run import NOISE
 from brain.simulator.service import Service
 from brain.simulator.spec import NodeKind, Spec
@@ -114,6 +117,20 @@ class Standing:
     ended_at: float | None = None
 
 
+class Named(Protocol):
+    """A job of a simulator."""
+
+    name: str
+
+    @property
+    def submitted(self) -> float:
+        """Virtual seconds."""
+        ...
+
+
+J = TypeVar("J", bound=Named)
+
+
 class Driven:
     """One service and what it knows of the simulator's jobs."""
 
@@ -140,6 +157,8 @@ class Driven:
         )
         self._came: list[Happening] = []
         self._turned_at = 0.0
+        #: How far those are that were there in the last round.
+        self._there: dict[str, Callable[[], Standing]] = {}
         #: By name of the job, ended ones included.
         self.runs: dict[str, Run] = {}
         self.scripts: dict[str, Script] = {}
@@ -154,8 +173,32 @@ class Driven:
         """By the index that placements name."""
         return self._world.nodes
 
-    def come(self, name: str, submitted: float, script: Script, *, now: float) -> None:
-        """Submit a job; it is told with the next turn."""
+    def round(
+        self,
+        now: float,
+        jobs: Sequence[J],
+        script: Callable[[J], Script],
+        standing: Callable[[J], Standing],
+    ) -> dict[str, Placement]:
+        """Tell what a round brought, let the service turn, and do what it wishes.
+
+        Args:
+            now: Virtual seconds.
+            jobs: That came and have not ended.
+            script: What a job runs; asked once.
+            standing: How far it is; asked once more when it has ended.
+
+        Returns:
+            Nodes of each job's replicas, by its name; none where it waits.
+        """
+        for job in jobs:
+            if job.name not in self.runs:
+                self._come(job.name, job.submitted, script(job), now)
+        self._turn(now, {name: look() for name, look in self._there.items()})
+        self._there = {job.name: partial(standing, job) for job in jobs}
+        return {job.name: self.runs[job.name].placement for job in jobs}
+
+    def _come(self, name: str, submitted: float, script: Script, now: float) -> None:
         knows, most = self._knowledge, min(_MOST, self._world.spec.accelerators)
         arrival = Arrival(
             name=name,
@@ -174,13 +217,7 @@ class Driven:
         self._world.present.append(run)
         self._came.append(Happening(now, Event.ARRIVED, run))
 
-    def turn(self, now: float, standings: Mapping[str, Standing]) -> None:
-        """Tell what a round brought, let the service turn, and do what it wishes.
-
-        Args:
-            now: Virtual seconds.
-            standings: Of all jobs that came and had not ended by the last turn.
-        """
+    def _turn(self, now: float, standings: Mapping[str, Standing]) -> None:
         happened = sorted([*self._brought(now, standings), *self._came], key=_instant)
         self._came = []
         self._world.now, self._turned_at = now, now

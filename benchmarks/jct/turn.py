@@ -29,7 +29,6 @@ class Turn:
     ) -> None:
         kinds = {_KIND: NodeKind(count=nodes, gpus=per_node)}
         self._driven = Driven(kinds, knowledge, restart_seconds=restart_seconds)
-        self._there: dict[str, Job] = {}
 
     @property
     def stores(self) -> Stores:
@@ -44,17 +43,11 @@ class Turn:
         self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
     ) -> Allocation:
         """See ``Policy``."""
-        for job in jobs:
-            if job.name not in self._driven.runs:
-                self._driven.come(job.name, job.submitted, _script(job), now=now)
-        standings = {name: _standing(job) for name, job in self._there.items()}
-        self._driven.turn(now, standings)
-        self._there = {job.name: job for job in jobs}
-        placements = {job.name: list(self._driven.runs[job.name].placement) for job in jobs}
+        placements = self._driven.round(now, jobs, _script, _standing)
         for job in jobs:
             if placements[job.name] and job.batch is None:
                 self._batch(job, shape(placements[job.name]))
-        return placements
+        return {name: list(nodes) for name, nodes in placements.items()}
 
     def _batch(self, job: Job, where: Shape) -> None:
         job.local_batch, job.accumulation = self._driven.batch(job.name, _KIND, where)

@@ -28,7 +28,6 @@ class Turn:
     def __init__(self, kinds: Sequence[Kind], knowledge: Knowledge) -> None:
         nodes = {kind.name: NodeKind(count=kind.nodes, gpus=kind.gpus_per_node) for kind in kinds}
         self._driven = Driven(nodes, knowledge, restart_seconds=_RESTARTS, migrate=True)
-        self._there: dict[str, Job] = {}
 
     @property
     def stores(self) -> Stores:
@@ -43,13 +42,7 @@ class Turn:
         self, now: float, jobs: Sequence[Job], kinds: Sequence[Kind], current: Division
     ) -> Division:
         """See ``Policy``."""
-        for job in jobs:
-            if job.name not in self._driven.runs:
-                self._driven.come(job.name, job.submitted, _script(job), now=now)
-        standings = {name: _standing(job) for name, job in self._there.items()}
-        self._driven.turn(now, standings)
-        self._there = {job.name: job for job in jobs}
-        placements = {job.name: self._driven.runs[job.name].placement for job in jobs}
+        placements = self._driven.round(now, jobs, _script, _standing)
         return {name: self._grant(nodes) for name, nodes in placements.items() if nodes}
 
     def _grant(self, placement: Placement) -> Grant:
