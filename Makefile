@@ -114,7 +114,7 @@ web:
 	cd web && npm ci --no-audit --no-fund && npm run build
 
 openapi: $(READY)
-	$(BIN)/python -m brain.api.openapi > docs/reference/openapi.json
+	$(BIN)/python -m brain.api > docs/reference/openapi.json
 
 manifests: $(READY)
 	$(BIN)/python -m scaler.kubernetes.kinds

@@ -30,7 +30,7 @@ from typing import Any
 
 from brain.errors import Unavailable
 from launcher import checkpoint_saved
-from launcher.memory import parts
+from launcher.values.ram_checkpoint import parts
 
 #: Where checkpoints are unless the job or the call says.
 DEFAULT = "checkpoint"

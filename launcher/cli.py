@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from brain.errors import BadInput
-from launcher import flags, slurm
-from launcher.entrypoint import LAUNCHERS, launched
-from launcher.torchrun import plain
+from launcher.command import flags, plain, slurm
+from launcher.command.entrypoint import LAUNCHERS, launched
 
 USAGE = 2
 
@@ -72,9 +71,9 @@ def _run(arguments: list[str], prog: str) -> int:
         )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
         print(f"{prog}: OMP_NUM_THREADS=1 for each of {config.processes} workers", file=sys.stderr)
-    from launcher import agent
+    from launcher.agent import program
 
-    return agent.run(config)
+    return program.run(config)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ import re
 import subprocess
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from brain.errors import BadInput
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
-from launcher.config import LaunchConfig, LogConfig, Std
-from launcher.entrypoint import Entrypoint
-from launcher.extras import numa, specs
-from launcher.processes import output
-from launcher.topology import asked
+from launcher.command.entrypoint import Entrypoint
+from launcher.command.torchrun.description import ASK_TORCH
+from launcher.coordinator.topology import asked
+from launcher.values.config import LaunchConfig, LogConfig, Std
+from launcher.workers import log_specs, numa
+from launcher.workers.processes import output
 
 _ASK_SECONDS = 120.0
 #: Where the kernel shows accelerators; without any of them nobody needs to ask torch.
@@ -109,7 +109,7 @@ def launch_config(
         events=_events(options),
     )
     if config.logs.specs is not None:
-        specs.specs_of(config)  # what it refuses is told now, not by every worker
+        log_specs.specs_of(config)  # what it refuses is told now, not by every worker
     return config
 
 
@@ -371,7 +371,7 @@ def _ask(question: list[str], flag: str, interpreter: str, environment: Mapping[
     Raises:
         BadInput: it cannot answer; the message begins with ``flag``.
     """
-    command = [interpreter, str(Path(__file__).parent / "torchrun" / "ask_torch.py"), *question]
+    command = [interpreter, str(ASK_TORCH), *question]
     try:
         asked = subprocess.run(
             command, env=dict(environment), capture_output=True, text=True, timeout=_ASK_SECONDS

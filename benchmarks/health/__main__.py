@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from benchmarks.health import hangs, nodes, staged
 from benchmarks.report import Row, publish
-from launcher.hang.rules import Phase
+from launcher.values.hang.rules import Phase
 
 SIZES = (2, 3, 8, 64)
 #: Trials of each fault on each size: every node, so many times over.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launcher.hang import rules
+from launcher.values.hang import rules
 
 STEP_SECONDS, PHASE = 1.0, 10
 RANKS, BEAT_SECONDS = 8, 0.5

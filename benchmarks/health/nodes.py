@@ -1,7 +1,8 @@
 """The check before training on simulated nodes: the very rules, noisy times.
 
 A timing is what it takes times a normal deviate of 5 %; a node measures medians of 40 and their
-standard errors, as ``launcher/network_check/script.py`` does. A pair is as slow as its slower node.
+standard errors, as ``launcher/agent/network_check/script.py`` does. A pair is as slow as its
+slower node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from launcher.network_check.rules import (
+from launcher.values.network_check import (
     Group,
     Measured,
     Round,

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.resources import NodeName
-from launcher.diagnosis.first import MEANING, Failed, Gone, diagnose
-from launcher.diagnosis.signs import Signs
-from launcher.processes import evidence
+from launcher.values.diagnosis.first import MEANING, Failed, Gone, diagnose
+from launcher.values.diagnosis.signs import Signs
+from launcher.workers.processes import evidence
 
 _SECONDS = 60.0
 _SCRIPT = """

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: ``python -m brain.api.openapi > docs/reference/openapi.json``.
+"""The OpenAPI 3.1 document: ``python -m brain.api > docs/reference/openapi.json``.
 
 Answers are described by the dataclasses of ``brain.views`` and ``brain.types`` through pydantic.
 Bodies are read by ``brain.wire``, so their schemas are put in here.
@@ -161,25 +161,3 @@ def _camel_cased(schema: Schema) -> Schema:
             part["required"] = [wire.camel(key) for key in part.get("required", [])]
             part["additionalProperties"] = False
     return renamed
-
-
-if __name__ == "__main__":
-    import sys
-    from datetime import UTC, datetime
-    from pathlib import Path
-
-    from cryptography.fernet import Fernet
-
-    from brain.api.app import create_app
-    from brain.api.secrets import Seal
-    from brain.memory import MemoryStores
-    from brain.settings import Settings
-
-    nothing = create_app(
-        MemoryStores(),
-        Settings(),
-        lambda: datetime.now(UTC),
-        home=Path(),
-        seal=Seal(Fernet.generate_key()),
-    )
-    sys.stdout.write(as_text(nothing))

@@ -8,7 +8,7 @@ from brain.types.resources import NodeName
 
 
 class FailureKind(StrEnum):
-    """What kind of failure it was; what follows depends on it (``launcher.diagnosis.policy``)."""
+    """The kind of a failure: ``launcher.values.diagnosis.policy`` decides by it what follows."""
 
     #: An exception of the script that nothing around it explains.
     CODE = "code"

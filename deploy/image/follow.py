@@ -71,8 +71,8 @@ def tried(prefix: Path) -> None:
     # The original is taken away: whatever still points there fails.
     (prefix / "opt/brain").rename(moved)
     agent = (
-        "import ssl, ctypes, sqlite3, httpx2, msgspec, psutil, launcher.agent, launcher.pod.program"
-        "; import collectors.loop"
+        "import ssl, ctypes, sqlite3, httpx2, msgspec, psutil; "
+        "import launcher.agent.program, launcher.pod.program, collectors.loop"
     )
     command = ["env", "-i", moved / "bin/python3", "-P", "-c", agent]
     subprocess.run(command, check=True)

@@ -1,6 +1,6 @@
 """The agent's side of shards: it passes on, and remembers enough to tell another coordinator.
 
-No sockets here: ``launcher.data.door`` has them.
+No sockets here: ``launcher.data.shard_socket`` has them.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher import frames
+from launcher import messages
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class Relay:
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
         #: The coordinator's books, as they were last told here.
-        self._books = frames.Shared(version=0, books=b"{}")
+        self._books = messages.Shared(version=0, books=b"{}")
 
-    def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> frames.Asked:
+    def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
         """A worker asks something."""
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
@@ -61,7 +61,7 @@ class Relay:
         if worker is not None and name in worker.opened:
             worker.opened[name].at = at
 
-    def answered(self, frame: frames.Answered) -> Mapping[str, Any] | None:
+    def answered(self, frame: messages.Answered) -> Mapping[str, Any] | None:
         """The coordinator answers; None: nobody waits for it."""
         worker = self._workers.get(frame.holder)
         asked = None if worker is None else worker.asked.pop(frame.number, None)
@@ -72,7 +72,7 @@ class Relay:
             _note(worker, asked, body, frame.version)
         return body
 
-    def shared(self, frame: frames.Shared) -> None:
+    def shared(self, frame: messages.Shared) -> None:
         """The coordinator tells its books; what stands in them need not be remembered."""
         self._books = frame
         for holder, worker in list(self._workers.items()):
@@ -83,7 +83,7 @@ class Relay:
             if not worker.opened and not worker.asked:
                 del self._workers[holder]
 
-    def parted(self, holder: str) -> frames.Asked | None:
+    def parted(self, holder: str) -> messages.Asked | None:
         """A worker is gone; None: it never asked for anything."""
         worker = self._workers.get(holder)
         if worker is None:
@@ -92,7 +92,7 @@ class Relay:
         at = {name: opened.at for name, opened in worker.opened.items() if opened.at is not None}
         return self.asks(holder, 0, {"do": "part", "at": at})
 
-    def again(self) -> Iterator[frames.Frame]:
+    def again(self) -> Iterator[messages.Frame]:
         """What another coordinator has to know, and what was not answered."""
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():
@@ -125,5 +125,5 @@ def _resume(opened: _Opened) -> dict[str, Any]:
     return {**opened.began, **said, "over": opened.over, "gone": opened.gone}
 
 
-def _asked(holder: str, number: int, body: Mapping[str, Any]) -> frames.Asked:
-    return frames.Asked(holder=holder, number=number, body=json.dumps(body).encode())
+def _asked(holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
+    return messages.Asked(holder=holder, number=number, body=json.dumps(body).encode())

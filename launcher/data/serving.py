@@ -1,8 +1,8 @@
 """The coordinator's side of shards: what workers ask goes in with the clock, answers come out.
 
-No sockets and no clock here: ``launcher.data.counter`` has them. A coordinator that takes over
-begins *unsettled*: it gathers what its predecessor wrote down and what agents know, and answers
-nobody until all who may know something were heard, or are gone.
+No sockets and no clock here: ``launcher.coordinator.shards`` has them. A coordinator that takes
+over begins *unsettled*: it gathers what its predecessor wrote down and what agents know, and
+answers nobody until all who may know something were heard, or are gone.
 """
 
 from collections.abc import Iterator, Mapping

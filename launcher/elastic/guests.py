@@ -13,7 +13,7 @@ import torch.distributed as dist
 from brain.errors import BadInput
 from launcher.elastic.changing import Plan
 from launcher.elastic.member import Member
-from launcher.extras.console import say
+from launcher.values.console import say
 
 
 def _told() -> dict[str, Any] | None:

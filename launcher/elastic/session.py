@@ -17,7 +17,7 @@ from launcher.elastic.failures import of_communication
 from launcher.elastic.groups import Group
 from launcher.elastic.member import Member
 from launcher.elastic.parts import WHOLE, Part
-from launcher.extras.console import say
+from launcher.values.console import say
 
 B = TypeVar("B")
 

@@ -1,8 +1,8 @@
 """What of ours stays in a worker: the watch over its lease, the probe, a list of its imports.
 
 Loaded by path as ``_brain_bootstrap``, by ``path/sitecustomize.py`` in an interpreter of its own
-or by ``nursery.py`` before it forks. A guest: standard library, CPython 3.8 on; it never raises,
-and what fails here costs telemetry, not the job.
+or by ``fork_server.py`` before it forks. A guest: standard library, CPython 3.8 on; it never
+raises, and what fails here costs telemetry, not the job.
 """
 
 import os

@@ -43,7 +43,7 @@ def main(names: "dict[str, Any]") -> "Any":
     become = load("become")
     become.bind(int(agent))
     become.adopt()
-    if "SLURM_STEP_ID" in os.environ:  # as in launcher/processes/leash.py; workers inherit it
+    if "SLURM_STEP_ID" in os.environ:  # as in the reaper; workers inherit it
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]

@@ -2,8 +2,9 @@
 
 A guest in a foreign process: standard library, CPython 3.8 on, loaded by absolute path as
 ``_brain_shim``. The file is written into shared memory that belongs to the agent, and its name is
-at once a symbolic link to it; the agent's keeper (``launcher/memory/keeper.py``) makes it durable
-and puts the durable file where the link is by then. What cannot be done so is saved as always.
+at once a symbolic link to it; the agent's flusher (``launcher/ram_checkpoint/flusher.py``) makes it
+durable and puts the durable file where the link is by then. What cannot be done so is saved as
+always.
 
 An audit hook sees what the script does with such names: the durable file that a rename would
 replace is kept by a second link, and what a link cannot bear (another file system, hard links,

@@ -11,11 +11,12 @@ from pathlib import Path
 from brain import wire
 from brain.errors import BadInput
 from brain.types.job import Checkpoint
-from launcher import agent, replica
-from launcher.extras.console import say
-from launcher.pod.place import Place, read_place
-from launcher.replica import JobPlace, ReplicaEnd, ReplicaIntent
-from launcher.worlds.ledger import Ledger
+from launcher.agent import program
+from launcher.coordinator.pod_place import Place, read_place
+from launcher.coordinator.world.ledger import Ledger
+from launcher.values import replica
+from launcher.values.console import say
+from launcher.values.replica import JobPlace, ReplicaEnd, ReplicaIntent
 
 #: Names by which a shell finds us instead of what the image has.
 _OURS = ("dlrover-run", "brain-run")
@@ -107,11 +108,11 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
     for name in _PRIVATE:
         os.environ.pop(name, None)
     try:
-        code = agent.main(["--replica-dir", str(directory)])
+        code = program.main(["--replica-dir", str(directory)])
     except OSError as cannot:
         # Another has the port of a shared host, for example: elsewhere it may do.
         say(f"the agent cannot run at {os.environ.get('POD_IP')}:{told.port}: {cannot}")
-        return agent.BUSY
+        return program.BUSY
     _leave_word(directory, Path(log))
     return code
 

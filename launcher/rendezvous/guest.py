@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from brain.types.world import ReplicaExit
-from launcher import agent
-from launcher.config import WorldDocument
-from launcher.crew.orders import Crew
-from launcher.following.ended import Ended
-from launcher.following.participant import Participant
-from launcher.hang.dumps import Target
-from launcher.processes.values import LEASE_EXIT, Park, Progress, WorkerExit
+from launcher.agent import program
+from launcher.agent.ended import Ended
+from launcher.agent.membership import Participant
+from launcher.agent.worker_group.group import Crew
 from launcher.rendezvous.settings import Settings
-from launcher.worlds.sight import Rules
+from launcher.values.config import WorldDocument
+from launcher.values.observation import Rules
+from launcher.values.workers import LEASE_EXIT, Park, Progress, WorkerExit
+from launcher.workers.stack_dumps import Target
 
 #: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.
 _RULES = Rules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
@@ -330,7 +330,7 @@ class Guest:
 
     async def _take_part(self, scratch: Path) -> Ended:
         self._loop = asyncio.get_running_loop()
-        self._participant = part = agent.by_hand(
+        self._participant = part = program.by_hand(
             self._asked.config,
             scratch,
             rank=self._asked.rank,

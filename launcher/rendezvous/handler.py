@@ -30,9 +30,9 @@ except ImportError as old:
 
 from brain.errors import BadInput
 from brain.types.world import ReplicaExit
-from launcher.processes.process import free_port
 from launcher.rendezvous.guest import SIGNALS, Closed, Guest, Turn
 from launcher.rendezvous.settings import Settings, settings
+from launcher.workers.processes.process import free_port
 
 _log = logging.getLogger(__name__)
 #: Seconds between two looks whether a world that is being entered was given up meanwhile.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from brain.errors import BadInput
-from launcher.config import LaunchConfig
-from launcher.entrypoint import Entrypoint
-from launcher.topology.asked import path_of
+from launcher.command.entrypoint import Entrypoint
+from launcher.coordinator.topology.asked import path_of
+from launcher.values.config import LaunchConfig
 
 #: Where the endpoint names no port; c10d's.
 DEFAULT_PORT = 29400

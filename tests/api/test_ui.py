@@ -89,5 +89,5 @@ def test_a_dashboard_that_was_not_built_says_how(api: Api) -> None:
 
 def test_the_frozen_openapi_document_is_what_the_app_says(api: Api) -> None:
     assert FROZEN.read_text() == openapi.as_text(api.app), (
-        "run `python -m brain.api.openapi > docs/reference/openapi.json` and look at the difference"
+        "run `make openapi` and look at the difference"
     )

@@ -11,7 +11,7 @@ from tests.gpu.stage import NotHere, Part, Stage, ended_well
 def readings(stage: Stage) -> str:
     """NVML tells what the card does; the way to Xid errors is open, or is told to be closed."""
     from collectors.gpu import find_gpus
-    from launcher.processes import evidence
+    from launcher.workers.processes import evidence
 
     gpus = find_gpus()
     if not stage.card:

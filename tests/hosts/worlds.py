@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from launcher.workers import free_port
+from launcher.workers.workers import free_port
 from tests.hosts.machines import Host, Hosts, Program
 from tests.scripts.beating import BEAT
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
-from launcher.config import LaunchConfig, WorldDocument
-from launcher.entrypoint import Entrypoint
-from launcher.workers import ProbeEvent, WorkerExit, Workers
+from launcher.command.entrypoint import Entrypoint
+from launcher.values.config import LaunchConfig, WorldDocument
+from launcher.workers.workers import ProbeEvent, WorkerExit, Workers
 
 T = TypeVar("T")
 #: Longer than anything here takes on a busy machine.

@@ -19,15 +19,15 @@ import msgspec
 
 from brain.types.resources import NodeName
 from brain.types.world import WorldWish
-from launcher import frames
-from launcher.coordinator import Coordinator
-from launcher.following.seats import SoleSeat
-from launcher.frames import Connection, digest
-from launcher.processes.values import ProbeEvent
-from launcher.replica import JobPlace
-from launcher.worlds.link import FixedWish, Reports
-from launcher.worlds.sight import Rules
-from launcher.worlds.standing import Terms
+from launcher import messages
+from launcher.coordinator.brain import FixedWish, Reports
+from launcher.coordinator.coordinator import Coordinator
+from launcher.coordinator.leadership import SoleSeat
+from launcher.coordinator.world.state import Terms
+from launcher.messages import Connection, digest
+from launcher.values.observation import Rules
+from launcher.values.replica import JobPlace
+from launcher.values.workers import ProbeEvent
 from tests.launcher.elastic import JOB, wish
 
 #: Its agents say nothing unless something happens, however long a busy machine takes for it.
@@ -62,12 +62,12 @@ class _Wire(Connection):
 
     def __init__(self, crowd: "Crowd", replica: int) -> None:
         self._crowd, self.replica = crowd, replica
-        self.said: asyncio.Queue[frames.Frame | None] = asyncio.Queue()
+        self.said: asyncio.Queue[messages.Frame | None] = asyncio.Queue()
 
-    def send(self, frame: "frames.Frame | bytes") -> None:
+    def send(self, frame: "messages.Frame | bytes") -> None:
         self._crowd.told(self, frame)
 
-    async def receive(self, kind: type[frames.F]) -> frames.F | None:
+    async def receive(self, kind: type[messages.F]) -> messages.F | None:
         frame = await self.said.get()
         assert frame is None or isinstance(frame, kind)
         return frame
@@ -103,7 +103,7 @@ class Crowd:
         self._wires: dict[int, _Wire] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._sent, self._heard = Counter[str](), Counter[str]()
-        self._decoded: tuple[bytes, frames.Frame] = b"", frames.Ready()
+        self._decoded: tuple[bytes, messages.Frame] = b"", messages.Ready()
         #: Of the newest world: its epoch, its agents that were told, those that there must be.
         self._epoch = self._running = self._size = 0
         self._whole = asyncio.Event()
@@ -126,7 +126,7 @@ class Crowd:
         begun, turns = time.perf_counter(), self._seat.turns
         self._sent.clear(), self._heard.clear()
         for wire in self._wires.values():
-            self._say(wire, frames.Heartbeat(epoch=self._epoch, now_ns=time.monotonic_ns()))
+            self._say(wire, messages.Heartbeat(epoch=self._epoch, now_ns=time.monotonic_ns()))
         while self._sent["Lease"] < len(self._wires):
             await asyncio.sleep(0)
         return self._change(begun, turns)
@@ -137,13 +137,13 @@ class Crowd:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def told(self, wire: _Wire, frame: "frames.Frame | bytes") -> None:
+    def told(self, wire: _Wire, frame: "messages.Frame | bytes") -> None:
         """An agent was told something: it does so, and says so."""
         told = self._decode(frame) if isinstance(frame, bytes) else frame
         self._sent[type(told).__name__] += 1
         match told:
-            case frames.Run(world=world):
-                self._say(wire, frames.Started(epoch=world.epoch))
+            case messages.Run(world=world):
+                self._say(wire, messages.Started(epoch=world.epoch))
                 if wire.replica == world.members[0].replica:
                     self._announce(wire, world.epoch, "stepping")
                     self._announce(wire, world.epoch, "saved", path="/model.pt", step=1)
@@ -152,12 +152,12 @@ class Crowd:
                 self._running += 1
                 if self._running == self._size:
                     self._whole.set()
-            case frames.Halt(epoch=epoch):
-                stopped = frames.Stopped(epoch=epoch, now_ns=1, progress=(), port=29500)
+            case messages.Halt(epoch=epoch):
+                stopped = messages.Stopped(epoch=epoch, now_ns=1, progress=(), port=29500)
                 self._say(wire, stopped)
-            case frames.Prepare(world=world):
-                self._say(wire, frames.Prepared(epoch=world.epoch, ok=True))
-            case frames.Parked(epoch=epoch, mode=mode) if mode and wire.replica == 0:
+            case messages.Prepare(world=world):
+                self._say(wire, messages.Prepared(epoch=world.epoch, ok=True))
+            case messages.Parked(epoch=epoch, mode=mode) if mode and wire.replica == 0:
                 self._announce(wire, epoch, "parked")
 
     async def _until(self, size: int, happen: Callable[[], object]) -> Change:
@@ -180,7 +180,7 @@ class Crowd:
         )
 
     def _hello(self, replica: int) -> None:
-        hello = frames.Hello(
+        hello = messages.Hello(
             job=JOB,
             token_sha256=digest(""),
             replica=replica,
@@ -197,18 +197,18 @@ class Crowd:
     def _end(self, replica: int) -> None:
         self._wires.pop(replica).said.put_nowait(None)
 
-    def _say(self, wire: _Wire, frame: frames.Frame) -> None:
+    def _say(self, wire: _Wire, frame: messages.Frame) -> None:
         self._heard[type(frame).__name__] += 1
         wire.said.put_nowait(frame)
 
     def _announce(self, wire: _Wire, epoch: int, event: str, **fields: object) -> None:
         said = ProbeEvent(rank=0, local_rank=0, epoch=epoch, event=event, **fields)  # type: ignore[arg-type]
-        self._say(wire, frames.Said(event=said))
+        self._say(wire, messages.Said(event=said))
 
-    def _decode(self, frame: bytes) -> frames.Frame:
+    def _decode(self, frame: bytes) -> messages.Frame:
         """What goes to many is the same bytes, and is read once."""
         if self._decoded[0] is not frame:
-            self._decoded = frame, msgspec.msgpack.decode(frame[4:], type=frames.ANY)
+            self._decoded = frame, msgspec.msgpack.decode(frame[4:], type=messages.ANY)
         return self._decoded[1]
 
 

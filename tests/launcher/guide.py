@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from launcher import flags
-from launcher.torchrun import described
+from launcher.command import flags
+from launcher.command.torchrun import description
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "launcher.md"
 BEGIN, END = (
@@ -21,7 +21,7 @@ def tables() -> str:
     )
 
 
-def _row(flag: described.Flag) -> str:
+def _row(flag: description.Flag) -> str:
     told = f"{flag.help} *{flag.idle[0].upper()}{flag.idle[1:]}.*" if flag.idle else flag.help
     variable = flag.environment or ""
     given = f" (`{variable}`)" if variable and not variable.startswith("PET_") else ""

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher.config import LaunchConfig, LogConfig
-from launcher.processes.nursery import Nursery
-from launcher.workers import Workers
+from launcher.values.config import LaunchConfig, LogConfig
+from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
 

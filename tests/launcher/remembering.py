@@ -15,13 +15,13 @@ from pathlib import Path
 from brain.errors import BadInput
 from brain.types.resources import NodeName
 from brain.types.world import Member
-from launcher import frames
-from launcher.config import WorldDocument
-from launcher.memory import parts
-from launcher.memory.hold import Hold, free_root, words
-from launcher.memory.part import MemoryPart
-from launcher.processes.process import listen
-from launcher.workers import free_port
+from launcher import messages
+from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.ram_checkpoint.shared_memory import Hold, free_root, words
+from launcher.values.config import WorldDocument
+from launcher.values.ram_checkpoint import parts
+from launcher.workers.processes.process import listen
+from launcher.workers.workers import free_port
 from tests.launcher.building import a_config, a_world
 
 SHIM = Path(__file__).parents[2] / "launcher" / "inject" / "shim.py"
@@ -158,10 +158,10 @@ class Agent:
         self.address = f"{host}:{port}"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = frames.Connection(reader, writer)
+        connection = messages.Connection(reader, writer)
         try:
-            first = await connection.receive(frames.Frame)
-            assert isinstance(first, frames.Fetch | frames.Offer)
+            first = await connection.receive(messages.Frame)
+            assert isinstance(first, messages.Fetch | messages.Offer)
             with contextlib.suppress(BadInput):
                 await self.part.answer(first, connection)
         finally:  # the company may leave in the middle of it
@@ -249,7 +249,7 @@ class Company:
         return [out.strip() for out, _ in said]
 
 
-TOKEN = frames.digest("token")
+TOKEN = messages.digest("token")
 
 
 @asynccontextmanager

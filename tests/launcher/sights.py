@@ -6,7 +6,7 @@ from typing import Any
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
-from launcher.worlds.sight import AgentSeen, Parking, Phase, Rules, Saves, Sight, WorldSeen
+from launcher.values.observation import AgentSeen, Parking, Phase, Rules, Saves, Sight, WorldSeen
 from tests.launcher.elastic import wish
 
 #: Two saves, 10 s apart.

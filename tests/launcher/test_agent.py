@@ -11,9 +11,9 @@ from pathlib import Path
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
-from launcher.agent import BUSY
-from launcher.replica import ReplicaStatus, read, started_ticks
-from launcher.workers import free_port
+from launcher.agent.program import BUSY
+from launcher.values.replica import ReplicaStatus, read, started_ticks
+from launcher.workers.workers import free_port
 from tests.launcher.elastic import JOB, eventually, job, wish
 
 SLEEPS = "import time; time.sleep(600)"

@@ -8,7 +8,7 @@ import pytest
 from brain.types.batch import BatchWish
 from brain.types.world import WorldEvent
 from launcher.batch import Batch
-from launcher.extras.batches import BatchFile, batch_environment
+from launcher.workers.batch_file import BatchFile, batch_environment
 from tests.launcher.elastic import eventually, job, wish
 
 ASKS = """

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from brain.errors import Unavailable
-from launcher.nursery.channel import Channel
+from launcher.workers.fork_server.channel import Channel
 from tests.launcher.building import soon
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory import parts
-from launcher.memory.parts import Part
-from launcher.memory.sharing import buddy_of
+from launcher.ram_checkpoint.sharing import buddy_of
+from launcher.values.ram_checkpoint import parts
+from launcher.values.ram_checkpoint.parts import Part
 from tests.launcher.building import a_world, soon
 from tests.launcher.remembering import AT_ONCE, TOKEN, Company, company
 
@@ -167,7 +167,7 @@ def test_a_failure_brings_what_was_to_stay_in_memory_to_storage(tmp_path: Path) 
 
 def test_who_has_not_the_jobs_token_gets_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        from launcher.memory.sharing import Sharing
+        from launcher.ram_checkpoint.sharing import Sharing
 
         async with company(tmp_path, 1) as agents:
             await agents.run(agents.world(1), "checkpoint.save(dict(step=7), 7)")

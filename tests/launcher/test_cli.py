@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher.config import Std
-from launcher.entrypoint import Entrypoint, parse_command
+from launcher.command.entrypoint import Entrypoint, parse_command
 from launcher.options import launch_config, nodes, processes_of
+from launcher.values.config import Std
 
 BRAIN_RUN = [sys.executable, "-m", "launcher.cli"]
 

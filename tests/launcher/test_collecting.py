@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 from pathlib import Path
 
-from launcher.extras.collecting import keep_collector, undelivered
+from launcher.workers.collector import keep_collector, undelivered
 from tests.launcher.building import soon
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.extras.console import Discreet, say
+from launcher.values.console import Discreet, say
 from tests.disks import full_disk
 
 

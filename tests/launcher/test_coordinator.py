@@ -12,21 +12,21 @@ import msgspec
 import pytest
 
 from brain.types.world import Cause, ReplicaExit, WorldWish
-from launcher import frames
-from launcher.config import WorldDocument
-from launcher.coordinator import Coordinator
-from launcher.diagnosis.signs import Signs
-from launcher.following.seats import SoleSeat
-from launcher.frames import Connection, digest
-from launcher.processes.values import ProbeEvent, WorkerExit
-from launcher.replica import JobPlace, read
-from launcher.worlds.link import FixedWish, Reports
-from launcher.worlds.sight import Rules
-from launcher.worlds.standing import Terms
+from launcher import messages
+from launcher.coordinator.brain import FixedWish, Reports
+from launcher.coordinator.coordinator import Coordinator
+from launcher.coordinator.leadership import SoleSeat
+from launcher.coordinator.world.state import Terms
+from launcher.messages import Connection, digest
+from launcher.values.config import WorldDocument
+from launcher.values.diagnosis.signs import Signs
+from launcher.values.observation import Rules
+from launcher.values.replica import JobPlace, read
+from launcher.values.workers import ProbeEvent, WorkerExit
 from tests.launcher.elastic import JOB, wish
 from tests.launcher.sights import ORDINARY
 
-T = TypeVar("T", bound=frames.Frame)
+T = TypeVar("T", bound=messages.Frame)
 SECRET = "brn_secret"
 
 
@@ -39,7 +39,7 @@ class Mute:
     async def hear(self, kind: type[T]) -> T:
         """The next frame of ``kind``; others are passed over."""
         while True:
-            frame = await asyncio.wait_for(self.connection.receive(frames.Frame), 30)
+            frame = await asyncio.wait_for(self.connection.receive(messages.Frame), 30)
             assert frame is not None, f"the connection ended before a {kind.__name__}"
             if isinstance(frame, kind):
                 return frame
@@ -47,21 +47,21 @@ class Mute:
     def says(self, event: str, epoch: int = 1, **fields: Any) -> None:
         """A probe of its rank announced something."""
         said = ProbeEvent(rank=self.replica, local_rank=0, epoch=epoch, event=event, **fields)
-        self.connection.send(frames.Said(event=said))
+        self.connection.send(messages.Said(event=said))
 
     def stopped(self, epoch: int) -> None:
         """Its workers have ended."""
-        self.connection.send(frames.Stopped(epoch=epoch, now_ns=1, progress=(), port=1))
+        self.connection.send(messages.Stopped(epoch=epoch, now_ns=1, progress=(), port=1))
 
     async def steps(self) -> WorldDocument:
         """Be started in a world, and make the first step."""
-        world = (await self.hear(frames.Run)).world
-        self.connection.send(frames.Started(epoch=world.epoch))
+        world = (await self.hear(messages.Run)).world
+        self.connection.send(messages.Started(epoch=world.epoch))
         self.says("stepping", world.epoch)
         return world
 
 
-def hello(replica: int, **fields: Any) -> frames.Hello:
+def hello(replica: int, **fields: Any) -> messages.Hello:
     """The first words of an agent of the job."""
     made = {
         "job": JOB,
@@ -73,13 +73,13 @@ def hello(replica: int, **fields: Any) -> frames.Hello:
         "last_epoch": 0,
         "port": 29500 + replica,
     }
-    return frames.Hello(replica=replica, **(made | fields))
+    return messages.Hello(replica=replica, **(made | fields))
 
 
 @asynccontextmanager
 async def coordinating(
     place: Path, wanted: WorldWish, *, rules: Rules = ORDINARY, program: str = ""
-) -> AsyncIterator[Callable[[frames.Hello], Awaitable[Mute]]]:
+) -> AsyncIterator[Callable[[messages.Hello], Awaitable[Mute]]]:
     """A coordinator that listens; yields how to connect to it."""
     place.mkdir(exist_ok=True)
     coordinator = Coordinator(
@@ -103,7 +103,7 @@ async def coordinating(
     accepted: list[asyncio.Task[None]] = []
 
     async def serve(connection: Connection) -> None:
-        first = await connection.receive(frames.Hello)
+        first = await connection.receive(messages.Hello)
         if first is not None:
             await coordinator.accept(first, connection)
         await connection.close()
@@ -116,7 +116,7 @@ async def coordinating(
     running = asyncio.create_task(coordinator.run())
     mutes: list[Mute] = []
 
-    async def connect(said: frames.Hello) -> Mute:
+    async def connect(said: messages.Hello) -> Mute:
         connection = await Connection.to(address)
         connection.send(said)
         mutes.append(Mute(connection, said.replica))
@@ -162,9 +162,9 @@ def test_a_world_forms_when_all_have_said_hello(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
             first, second = await connect(hello(0)), await connect(hello(1))
-            world = (await first.hear(frames.Run)).world
+            world = (await first.hear(messages.Run)).world
 
-            assert (await second.hear(frames.Run)).world == world
+            assert (await second.hear(messages.Run)).world == world
             assert [member.replica for member in world.members] == [0, 1]
             assert (world.epoch, world.cause, world.master_port) == (1, Cause.START, 29500)
             assert read(tmp_path / "world.json", WorldDocument) == world
@@ -186,7 +186,7 @@ def test_strangers_are_refused_with_the_reason(
     async def story() -> None:
         async with coordinating(tmp_path, wish(1)) as connect:
             stranger = await connect(hello(0, **fields))
-            refused = await stranger.hear(frames.Refused)
+            refused = await stranger.hear(messages.Refused)
 
             assert reason in refused.reason
             assert refused.final
@@ -197,8 +197,8 @@ def test_strangers_are_refused_with_the_reason(
 def test_one_identity_has_one_connection(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
-            await (await connect(hello(0))).hear(frames.Welcome)
-            refused = await (await connect(hello(0))).hear(frames.Refused)
+            await (await connect(hello(0))).hear(messages.Welcome)
+            refused = await (await connect(hello(0))).hear(messages.Refused)
 
             assert not refused.final
 
@@ -208,7 +208,7 @@ def test_one_identity_has_one_connection(tmp_path: Path) -> None:
 def test_an_agent_without_an_id_is_given_one(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
-            welcomes = [await (await connect(hello(-1))).hear(frames.Welcome) for _ in range(2)]
+            welcomes = [await (await connect(hello(-1))).hear(messages.Welcome) for _ in range(2)]
 
             assert [welcome.replica for welcome in welcomes] == [0, 1]
 
@@ -219,11 +219,11 @@ def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
             first = await connect(hello(0))
-            await first.hear(frames.Welcome)
+            await first.hear(messages.Welcome)
             first.connection.send(_Unknown())
 
-            assert await asyncio.wait_for(first.connection.receive(frames.Frame), 30) is None
-            await (await connect(hello(0))).hear(frames.Welcome)
+            assert await asyncio.wait_for(first.connection.receive(messages.Frame), 30) is None
+            await (await connect(hello(0))).hear(messages.Welcome)
 
     run(story())
 
@@ -236,13 +236,13 @@ def test_an_agent_whose_node_is_sick_is_let_go_with_the_reason(tmp_path: Path) -
                 world = await agent.steps()
             signs = Signs(xids=("79 0000:3b:00",))
             failed = replace(an_exit(1, rank=2), signs=signs)
-            agents[2].connection.send(frames.Exited(epoch=world.epoch, exit=failed))
+            agents[2].connection.send(messages.Exited(epoch=world.epoch, exit=failed))
             for agent in agents:
-                await agent.hear(frames.Halt)
+                await agent.hear(messages.Halt)
                 agent.stopped(world.epoch)
             for agent in agents[:2]:
                 await agent.steps()
-            bye = await agents[2].hear(frames.Bye)
+            bye = await agents[2].hear(messages.Bye)
 
             assert bye.exit is ReplicaExit.LEFT
             assert bye.unfit == bye.detail
@@ -256,7 +256,7 @@ def test_epochs_go_on_from_the_highest_that_an_agent_heard_of(tmp_path: Path) ->
         async with coordinating(tmp_path, wish(1)) as connect:
             agent = await connect(hello(0, last_epoch=7))
 
-            assert (await agent.hear(frames.Run)).world.epoch == 8
+            assert (await agent.hear(messages.Run)).world.epoch == 8
 
     run(story())
 
@@ -265,9 +265,9 @@ def test_a_heartbeat_is_answered_with_a_lease(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(1)) as connect:
             agent = await connect(hello(0))
-            world = (await agent.hear(frames.Run)).world
-            agent.connection.send(frames.Heartbeat(epoch=world.epoch, now_ns=77))
-            lease = await agent.hear(frames.Lease)
+            world = (await agent.hear(messages.Run)).world
+            agent.connection.send(messages.Heartbeat(epoch=world.epoch, now_ns=77))
+            lease = await agent.hear(messages.Lease)
 
             assert lease.sent_ns == 77
             assert 0 < lease.seconds <= world.lease_seconds
@@ -279,12 +279,12 @@ def test_a_lease_counts_from_what_this_very_heartbeat_brought(tmp_path: Path) ->
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
             agents = [await connect(hello(0)), await connect(hello(1))]
-            world = (await agents[0].hear(frames.Run)).world
+            world = (await agents[0].hear(messages.Run)).world
 
-            async def beat(agent: Mute, heard: float) -> frames.Lease:
-                beat = frames.Heartbeat(epoch=world.epoch, now_ns=1, heard=heard)
+            async def beat(agent: Mute, heard: float) -> messages.Lease:
+                beat = messages.Heartbeat(epoch=world.epoch, now_ns=1, heard=heard)
                 agent.connection.send(beat)
-                return await agent.hear(frames.Lease)
+                return await agent.hear(messages.Lease)
 
             first, second = [await beat(agent, 0.0) for agent in agents]
             await beat(agents[0], first.at)
@@ -308,15 +308,15 @@ def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
             await first.steps()
             first.says("saved", path=str(checkpoint), step=10, replaced=True)
             await connect(hello(1))
-            park = await first.hear(frames.Parked)
+            park = await first.hear(messages.Parked)
             first.says("parked", path=str(checkpoint), step=10)
-            await first.hear(frames.Halt)
+            await first.hear(messages.Halt)
 
             assert park.mode == 1
             assert (tmp_path / f".brain-pin-{JOB}-model.pt.pin").samefile(checkpoint)
 
             first.stopped(1)
-            grown = (await first.hear(frames.Run)).world
+            grown = (await first.hear(messages.Run)).world
             assert [member.replica for member in grown.members] == [0, 1]
 
     run(story())
@@ -326,13 +326,13 @@ def test_a_world_that_loaded_a_checkpoint_waits_for_its_first_save(tmp_path: Pat
     async def story() -> None:
         async with coordinating(tmp_path, wish(2, patience_seconds=0)) as connect:
             first = await connect(hello(0))
-            world = (await first.hear(frames.Run)).world
-            first.connection.send(frames.Started(epoch=world.epoch))
+            world = (await first.hear(messages.Run)).world
+            first.connection.send(messages.Started(epoch=world.epoch))
             first.says("loaded", path=str(tmp_path / "model.pt"), inode=1)
             first.says("stepping")
             await connect(hello(1))
 
-            assert (await first.hear(frames.Parked)).mode == 1
+            assert (await first.hear(messages.Parked)).mode == 1
 
     run(story())
 
@@ -340,17 +340,17 @@ def test_a_world_that_loaded_a_checkpoint_waits_for_its_first_save(tmp_path: Pat
 def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
-            await (await connect(hello(0))).hear(frames.Welcome)
-            await (await connect(hello(1))).hear(frames.Run)
+            await (await connect(hello(0))).hear(messages.Welcome)
+            await (await connect(hello(1))).hear(messages.Run)
         async with coordinating(tmp_path, wish(2)) as connect:
             both = [await connect(hello(replica, epoch=1, last_epoch=1)) for replica in (0, 1)]
             for agent in both:
-                await agent.hear(frames.Welcome)
-                agent.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
+                await agent.hear(messages.Welcome)
+                agent.connection.send(messages.Heartbeat(epoch=1, now_ns=5))
 
             # A lease and no order to stop: the world goes on as it is.
-            said = await asyncio.wait_for(both[0].connection.receive(frames.Frame), 30)
-            assert isinstance(said, frames.Lease)
+            said = await asyncio.wait_for(both[0].connection.receive(messages.Frame), 30)
+            assert isinstance(said, messages.Lease)
 
     run(story())
 
@@ -363,20 +363,20 @@ def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
         async with coordinating(tmp_path, wanted, rules=Rules()) as connect:
             members = [await connect(hello(replica)) for replica in range(3)]
             for member in members:
-                epoch = (await member.hear(frames.Run)).world.epoch
-                member.connection.send(frames.Started(epoch=epoch))
-                member.connection.send(frames.Elastic(epoch=epoch))
+                epoch = (await member.hear(messages.Run)).world.epoch
+                member.connection.send(messages.Started(epoch=epoch))
+                member.connection.send(messages.Elastic(epoch=epoch))
             members[0].says("stepping", epoch)
-            members[2].connection.send(frames.Turned())
+            members[2].connection.send(messages.Turned())
             members[2].connection.shut()
             back = hello(2, epoch=epoch, world_epoch=epoch, last_epoch=epoch, elastic=True)
             while isinstance(
-                await (await connect(back)).connection.receive(frames.Frame), frames.Refused
+                await (await connect(back)).connection.receive(messages.Frame), messages.Refused
             ):
                 await asyncio.sleep(0.01)  # its first connection has not ended there yet
 
             newcomer = await connect(hello(3))
-            assert (await newcomer.hear(frames.Prepare)).in_process
+            assert (await newcomer.hear(messages.Prepare)).in_process
 
     run(story())
 
@@ -386,12 +386,14 @@ def test_workers_of_a_world_that_is_no_more_are_stopped(tmp_path: Path) -> None:
         async with coordinating(tmp_path, wish(2)) as connect:
             stale = await connect(hello(0, epoch=5, last_epoch=5))
 
-            assert (await stale.hear(frames.Halt)).epoch == 5
+            assert (await stale.hear(messages.Halt)).epoch == 5
 
     run(story())
 
 
-async def _grows(connect: Callable[[frames.Hello], Awaitable[Mute]], tmp_path: Path) -> list[Mute]:
+async def _grows(
+    connect: Callable[[messages.Hello], Awaitable[Mute]], tmp_path: Path
+) -> list[Mute]:
     """A world of one that has saved, and a second agent."""
     checkpoint = tmp_path / "model.pt"
     checkpoint.write_text("step 10")
@@ -406,15 +408,15 @@ def test_a_prepared_world_is_run_with_the_very_document(tmp_path: Path) -> None:
         wanted = wish(2, patience_seconds=0)
         async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
             agents = await _grows(connect, tmp_path)
-            prepared = [(await agent.hear(frames.Prepare)).world for agent in agents]
+            prepared = [(await agent.hear(messages.Prepare)).world for agent in agents]
             for agent in agents:
-                agent.connection.send(frames.Prepared(epoch=2, ok=True))
-            await agents[0].hear(frames.Parked)
+                agent.connection.send(messages.Prepared(epoch=2, ok=True))
+            await agents[0].hear(messages.Parked)
             agents[0].says("parked", path=str(tmp_path / "model.pt"), step=10)
-            await agents[0].hear(frames.Halt)
+            await agents[0].hear(messages.Halt)
             agents[0].stopped(1)
 
-            run = [(await agent.hear(frames.Run)).world for agent in agents]
+            run = [(await agent.hear(messages.Run)).world for agent in agents]
             assert run == prepared
             assert (run[0].epoch, len(run[0].members)) == (2, 2)
 
@@ -428,16 +430,16 @@ def test_what_cannot_be_prepared_is_ended_and_formed_as_ever_with_a_higher_epoch
         wanted = wish(2, patience_seconds=0)
         async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
             first, second = await _grows(connect, tmp_path)
-            await second.hear(frames.Prepare)
-            second.connection.send(frames.Prepared(epoch=2, ok=False, reason="no gate"))
-            discarded = await first.hear(frames.Discard)
-            await first.hear(frames.Parked)
+            await second.hear(messages.Prepare)
+            second.connection.send(messages.Prepared(epoch=2, ok=False, reason="no gate"))
+            discarded = await first.hear(messages.Discard)
+            await first.hear(messages.Parked)
             first.says("parked", path=str(tmp_path / "model.pt"), step=10)
-            await first.hear(frames.Halt)
+            await first.hear(messages.Halt)
             first.stopped(1)
 
             assert discarded.epoch == 2
-            assert (await second.hear(frames.Run)).world.epoch == 3
+            assert (await second.hear(messages.Run)).world.epoch == 3
 
     run(story())
 
@@ -446,10 +448,10 @@ def test_an_agent_that_is_not_ready_is_known_but_not_used(tmp_path: Path) -> Non
     async def story() -> None:
         async with coordinating(tmp_path, wish(1)) as connect:
             cold = await connect(hello(0, ready=False))
-            await cold.hear(frames.Welcome)
+            await cold.hear(messages.Welcome)
             warm = await connect(hello(1))
 
-            assert [m.replica for m in (await warm.hear(frames.Run)).world.members] == [1]
+            assert [m.replica for m in (await warm.hear(messages.Run)).world.members] == [1]
 
     run(story())
 
@@ -458,20 +460,20 @@ def test_a_world_that_the_coordinator_before_formed_unheard_is_learnt_of(tmp_pat
     async def story() -> None:
         async with coordinating(tmp_path / "one", wish(2)) as connect:
             first, second = await connect(hello(0)), await connect(hello(1))
-            world = (await first.hear(frames.Run)).world
+            world = (await first.hear(messages.Run)).world
         async with coordinating(tmp_path / "other", wish(2)) as connect:
             knows = {"world_epoch": 1, "last_epoch": 1, "epoch": 1}
             first = await connect(hello(0, **knows))
-            await first.hear(frames.Welcome)
-            first.connection.send(frames.Known(world=world))
-            first.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
-            await first.hear(frames.Lease)  # it has heard of the world, too
+            await first.hear(messages.Welcome)
+            first.connection.send(messages.Known(world=world))
+            first.connection.send(messages.Heartbeat(epoch=1, now_ns=5))
+            await first.hear(messages.Lease)  # it has heard of the world, too
             second = await connect(hello(1, **knows))
-            await second.hear(frames.Welcome)
-            second.connection.send(frames.Heartbeat(epoch=1, now_ns=5))
+            await second.hear(messages.Welcome)
+            second.connection.send(messages.Heartbeat(epoch=1, now_ns=5))
 
             # A lease and no order to stop: the world goes on as it is.
-            assert (await second.hear(frames.Lease)).seconds > 0
+            assert (await second.hear(messages.Lease)).seconds > 0
             assert read(tmp_path / "other" / "world.json", WorldDocument) == world
 
     run(story())
@@ -482,8 +484,8 @@ def test_two_jobs_that_meet_at_one_endpoint_are_told_apart_by_what_they_run(
 ) -> None:
     async def story() -> None:
         async with coordinating(tmp_path, wish(2), program="train.py") as connect:
-            await (await connect(hello(0, program="train.py"))).hear(frames.Welcome)
-            refused = await (await connect(hello(1, program="other.py"))).hear(frames.Refused)
+            await (await connect(hello(0, program="train.py"))).hear(messages.Welcome)
+            refused = await (await connect(hello(1, program="other.py"))).hear(messages.Refused)
 
             assert refused.final
             assert "--rdzv-id" in refused.reason
@@ -495,23 +497,23 @@ def test_a_port_that_another_program_took_is_replaced_and_no_failure(tmp_path: P
     async def story() -> None:
         async with coordinating(tmp_path, wish(1, restart_limit=0)) as connect:
             agent = await connect(hello(0))
-            await agent.hear(frames.Run)
-            exited = frames.Exited(epoch=1, exit=an_exit(1), port_taken=True)
+            await agent.hear(messages.Run)
+            exited = messages.Exited(epoch=1, exit=an_exit(1), port_taken=True)
             agent.connection.send(exited)
-            await agent.hear(frames.Halt)
+            await agent.hear(messages.Halt)
             agent.stopped(1)
-            world = (await agent.hear(frames.Run)).world
+            world = (await agent.hear(messages.Run)).world
 
             assert (world.cause, world.restart_count, world.master_port) == (Cause.MEMBERSHIP, 0, 1)
 
     run(story())
 
 
-class _Unknown(frames.Frame, frozen=True, tag="Unknown"):
+class _Unknown(messages.Frame, frozen=True, tag="Unknown"):
     """A frame that nobody knows."""
 
 
 def test_unknown_fields_of_a_frame_are_tolerated() -> None:
     body = msgspec.msgpack.encode({"type": "Started", "epoch": 3, "mood": "good"})
 
-    assert msgspec.msgpack.decode(body, type=frames.ANY) == frames.Started(epoch=3)
+    assert msgspec.msgpack.decode(body, type=messages.ANY) == messages.Started(epoch=3)

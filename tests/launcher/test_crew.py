@@ -5,10 +5,10 @@ import contextlib
 import sys
 from pathlib import Path
 
-from launcher import frames
-from launcher.config import LogConfig
-from launcher.crew.orders import Crew
-from launcher.memory.part import MemoryPart
+from launcher import messages
+from launcher.agent.worker_group.group import Crew
+from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.values.config import LogConfig
 from tests.launcher.building import a_config, a_world, soon
 
 
@@ -18,8 +18,8 @@ def test_a_world_that_cannot_be_prepared_here_costs_only_that(tmp_path: Path) ->
     logs = LogConfig(run_directory=str(tmp_path / "full"))  # no directory can be made in it
     config = a_config(tmp_path, [sys.executable, "train.py"], logs=logs, replica=10)
 
-    async def story() -> frames.Frame:
-        told: asyncio.Queue[frames.Frame] = asyncio.Queue()
+    async def story() -> messages.Frame:
+        told: asyncio.Queue[messages.Frame] = asyncio.Queue()
         crew = Crew(
             config,
             "127.0.0.1",
@@ -30,7 +30,7 @@ def test_a_world_that_cannot_be_prepared_here_costs_only_that(tmp_path: Path) ->
         )
         await crew.open()
         obeying = asyncio.create_task(crew.obey())
-        crew.order(frames.Prepare(world=a_world(1)))
+        crew.order(messages.Prepare(world=a_world(1)))
         said = await soon(told.get())
         obeying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -39,5 +39,5 @@ def test_a_world_that_cannot_be_prepared_here_costs_only_that(tmp_path: Path) ->
         return said
 
     said = asyncio.run(story())
-    assert isinstance(said, frames.Prepared)
+    assert isinstance(said, messages.Prepared)
     assert (said.ok, "full" in said.reason) == (False, True)

@@ -9,12 +9,12 @@ import pytest
 from benchmarks.health.staged import CASES, machine, play, signs
 from brain.types.diagnosis import FailureKind
 from brain.types.resources import NodeName
-from launcher.diagnosis import slowness
-from launcher.diagnosis.first import Failed, Finished, Gone, diagnose
-from launcher.diagnosis.kinds import cause, exception_in, place_in
-from launcher.diagnosis.policy import Occurrence, consequence
-from launcher.diagnosis.signs import Signs
-from launcher.processes import evidence
+from launcher.values.diagnosis import slowness
+from launcher.values.diagnosis.first import Failed, Finished, Gone, diagnose
+from launcher.values.diagnosis.kinds import cause, exception_in, place_in
+from launcher.values.diagnosis.policy import Occurrence, consequence
+from launcher.values.diagnosis.signs import Signs
+from launcher.workers.processes import evidence
 
 RESET = (
     'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n'

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.nursery import Nursery
-from launcher.processes.values import WorkerExit
-from launcher.workers import Workers
+from launcher.values.workers import WorkerExit
+from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
 SCRIPT = """

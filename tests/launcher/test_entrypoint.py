@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher.entrypoint import Entrypoint, parse_command
+from launcher.command.entrypoint import Entrypoint, parse_command
 
 BIN = str(Path(sys.executable).parent)
 HERE = {"PATH": f"{BIN}:/usr/bin:/bin"}

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher import flags
-from launcher.entrypoint import Entrypoint
+from launcher.command import flags
+from launcher.command.entrypoint import Entrypoint
+from launcher.command.torchrun import ask_torch, description
 from launcher.options import launch_config
-from launcher.torchrun import ask_torch, described
 
-TORCHRUN = described.torchrun_of(sys.executable, {})
+TORCHRUN = description.torchrun_of(sys.executable, {})
 
 
 def options(*arguments: str, **environment: str) -> dict[str, object]:
@@ -57,7 +57,7 @@ ANSWER = json.dumps(
 
 
 def test_the_shipped_description_is_that_of_the_installed_torch() -> None:
-    shipped = json.loads((Path(described.__file__).parent / "flags.json").read_text())
+    shipped = json.loads((Path(description.__file__).parent / "flags.json").read_text())
     script = Path(ask_torch.__file__)
     ran = subprocess.run(
         [sys.executable, str(script), "flags"],
@@ -73,7 +73,7 @@ def test_the_shipped_description_is_that_of_the_installed_torch() -> None:
 def test_another_torch_is_asked_once_and_remembered(tmp_path: Path) -> None:
     interpreter = fake_torch(tmp_path, "9.1.0+cpu", f"cat <<'E'\n{ANSWER}\nE")
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    first, second = (described.torchrun_of(interpreter, cache) for _ in range(2))
+    first, second = (description.torchrun_of(interpreter, cache) for _ in range(2))
     assert (first.version, first.flags[0].names, first.note) == ("9.1", ("--quantum",), "")
     assert (second, (tmp_path / "asked").read_text()) == (first, "asked\n")
 
@@ -83,7 +83,7 @@ def test_builds_of_one_version_with_other_flags_are_told_apart(tmp_path: Path) -
     answer = f"cat <<'E'\n{ANSWER}\nE"
     for name in ("nightly", "patched"):
         interpreter = fake_torch(tmp_path / name, "9.1.0", answer, run=f"# {name}")
-        described.torchrun_of(interpreter, cache)
+        description.torchrun_of(interpreter, cache)
     assert [len((tmp_path / n / "asked").read_text().split()) for n in ("nightly", "patched")] == [
         1,
         1,
@@ -95,7 +95,7 @@ def test_the_same_sources_need_no_question_whatever_the_build_is_called(tmp_path
     installed = Path(sys.prefix) / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     site = tmp_path / "lib" / "python3.12" / "site-packages"
     (site / "torch").symlink_to(installed / "torch")
-    known = described.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    known = description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert (known, known.note) == (TORCHRUN, "")
 
 
@@ -105,14 +105,14 @@ def test_a_damaged_memory_is_renewed(tmp_path: Path, damaged: str) -> None:
     memory = tmp_path / "elastic-brain" / "torchrun-9.1.0.json"
     memory.parent.mkdir()
     memory.write_text(damaged)
-    assert described.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)}).version == "9.1"
+    assert description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)}).version == "9.1"
     assert json.loads(memory.read_text())["torch"] == "9.1"
 
 
 def test_without_a_place_to_remember_the_answer_is_used_all_the_same(tmp_path: Path) -> None:
     interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
     (tmp_path / "cache").write_text("a file where a directory should be")
-    known = described.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    known = description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert (known.version, known.note) == ("9.1", "")
 
 
@@ -120,14 +120,16 @@ def test_agents_that_start_at_once_leave_one_whole_memory(tmp_path: Path) -> Non
     interpreter = fake_torch(tmp_path, "9.1.0", f"sleep 0.1\ncat <<'E'\n{ANSWER}\nE")
     with ThreadPoolExecutor(8) as pool:
         cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-        known = set(pool.map(lambda _: described.torchrun_of(interpreter, cache).version, range(8)))
+        known = set(
+            pool.map(lambda _: description.torchrun_of(interpreter, cache).version, range(8))
+        )
     left = [path.name for path in (tmp_path / "cache" / "elastic-brain").iterdir()]
     assert (known, left) == ({"9.1"}, ["torchrun-9.1.0.json"])
 
 
 def test_a_flag_of_another_torch_works(tmp_path: Path) -> None:
     interpreter = fake_torch(tmp_path, "9.1.0", f"cat <<'E'\n{ANSWER}\nE")
-    known = described.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
+    known = description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
     assert flags.parse(known, ["--quantum=7", "a.py"], {})[0]["quantum"] == 7
     assert flags.parse(known, ["a.py"], {"PET_QUANTUM": "5"})[0]["quantum"] == 5
 
@@ -137,13 +139,13 @@ def test_a_torch_that_cannot_be_asked_is_taken_for_the_newest_known(
     tmp_path: Path, answer: str
 ) -> None:
     interpreter = fake_torch(tmp_path, "9.1.0", answer)
-    known = described.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
+    known = description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
     assert known.flags == TORCHRUN.flags
     assert "torch 9.1.0 could not be asked" in known.note
 
 
 def test_without_torch_the_newest_known_flags_are_taken_and_said(tmp_path: Path) -> None:
-    known = described.torchrun_of(str(tmp_path / "bin" / "python"), {})
+    known = description.torchrun_of(str(tmp_path / "bin" / "python"), {})
     assert known.flags == TORCHRUN.flags
     assert "no torch was found beside" in known.note
 
@@ -184,7 +186,7 @@ def test_both_spellings_and_short_options_work() -> None:
 @pytest.mark.parametrize(
     "flag", [flag for flag in flags.DLROVER if flag.idle], ids=lambda flag: flag.names[0]
 )
-def test_flags_without_effect_say_why_once(flag: described.Flag) -> None:
+def test_flags_without_effect_say_why_once(flag: description.Flag) -> None:
     given = [flag.names[0]] if flag.switch else [flag.names[0], "1x"]
     (warning,) = flags.warnings(options(*given))
     assert warning == f"{flag.names[0]} {flag.idle}"
@@ -239,7 +241,7 @@ def test_flags_of_torchrun_without_effect_say_why(given: list[str], flag: str) -
 
 
 def test_a_flag_of_a_newer_torch_is_taken_and_said_to_be_without_effect() -> None:
-    new = described.Flag(names=("--quantum",), dest="quantum", type="int", default="3")
+    new = description.Flag(names=("--quantum",), dest="quantum", type="int", default="3")
     newer = replace(TORCHRUN, version="3.0", flags=(*TORCHRUN.flags, new))
     given, silent = (flags.parse(newer, [*f, "a.py"], {})[0] for f in (["--quantum=7"], []))
     told = "--quantum of torchrun 3.0 is not known here yet: it has no effect"
@@ -248,7 +250,7 @@ def test_a_flag_of_a_newer_torch_is_taken_and_said_to_be_without_effect() -> Non
 
 @pytest.mark.parametrize("missing", TORCHRUN.flags, ids=lambda flag: flag.dest)
 def test_an_older_torch_without_a_flag_has_its_default(
-    tmp_path: Path, missing: described.Flag
+    tmp_path: Path, missing: description.Flag
 ) -> None:
     older = replace(TORCHRUN, flags=tuple(each for each in TORCHRUN.flags if each != missing))
     known, everything = (flags.parse(each, ["a.py"], {})[0] for each in (older, TORCHRUN))

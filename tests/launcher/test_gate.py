@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher.config import LogConfig, Std
-from launcher.workers import Workers
+from launcher.values.config import LogConfig, Std
+from launcher.workers.workers import Workers
 from tests.launcher.building import a_config, a_world, soon
 from tests.launcher.nurturing import a_command, a_nursery, a_script, forked, printed
 

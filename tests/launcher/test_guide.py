@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import flags
-from launcher.torchrun import described
+from launcher.command import flags
+from launcher.command.torchrun import description
 from tests.launcher.conformance.cases import CASES
 from tests.launcher.guide import GUIDE, tables
 from tests.launcher.walking import environment, walk, written
@@ -38,7 +38,7 @@ def test_there_are_as_many_cases_as_it_says() -> None:
 def test_flags_of_torchrun_that_differ_are_flags_of_torchrun() -> None:
     named = set(re.findall(r"^\| `(--[a-z-]+)` \|", TEXT.partition("<!-- flags")[0], re.MULTILINE))
     known = {
-        name for flag in described.torchrun_of(sys.executable, {}).flags for name in flag.names
+        name for flag in description.torchrun_of(sys.executable, {}).flags for name in flag.names
     }
     assert named <= known
     assert {f"--{dest.replace('_', '-')}" for dest in flags.IDLE_TORCHRUN} <= named

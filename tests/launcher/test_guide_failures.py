@@ -13,9 +13,9 @@ from brain.cli.output import finding
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.world import Cause, World
-from launcher.diagnosis.first import Failed, diagnose, then
-from launcher.diagnosis.policy import consequence, occurrence
-from launcher.diagnosis.signs import Signs
+from launcher.values.diagnosis.first import Failed, diagnose, then
+from launcher.values.diagnosis.policy import consequence, occurrence
+from launcher.values.diagnosis.signs import Signs
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "failures.md"
 TEXT = GUIDE.read_text()

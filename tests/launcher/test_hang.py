@@ -9,9 +9,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.health import hangs, nodes
-from launcher.hang import dumps, rules
-from launcher.hang.moving import Look, culprits, main_thread, may_be_busy, place, some_wait
-from launcher.processes import process
+from launcher.values.hang import rules
+from launcher.values.hang.inspection import (
+    Look,
+    culprits,
+    main_thread,
+    may_be_busy,
+    place,
+    some_wait,
+)
+from launcher.workers import stack_dumps
+from launcher.workers.processes import process
 from tests.launcher.building import a_config, running
 
 C10D = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -231,7 +239,7 @@ def looked_at(place: Path, script: str) -> Look:
             async with asyncio.timeout(60):
                 while not (place / "stands").exists():
                     await asyncio.sleep(0.02)
-            (look,) = await asyncio.to_thread(dumps.look, watched.workers.targets, 0.5)
+            (look,) = await asyncio.to_thread(stack_dumps.look, watched.workers.targets, 0.5)
             return look
 
     return asyncio.run(story())
@@ -249,7 +257,7 @@ def test_a_worker_that_computes_is_busy(tmp_path: Path) -> None:
 
 
 def test_a_process_without_our_handler_is_not_signalled() -> None:
-    assert not process.catches(os.getpid(), dumps.STACKS_SIGNAL)
+    assert not process.catches(os.getpid(), stack_dumps.STACKS_SIGNAL)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8])

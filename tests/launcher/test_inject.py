@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 
 import launcher
-from launcher.processes.control import Control
+from launcher.workers.processes.control import Control
 
 PACKAGE = Path(launcher.__file__).parent
 INJECT = PACKAGE / "inject" / "path"
@@ -145,7 +145,7 @@ def test_a_lease_that_is_past_ends_the_process(tmp_path: Path) -> None:
     [
         "inject/path/sitecustomize.py",
         "inject/bootstrap.py",
-        "inject/nursery.py",
+        "inject/fork_server.py",
         "inject/server.py",
         "inject/become.py",
         "inject/gate.py",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from brain.client import Call
 from brain.types.world import WorldWish
-from launcher.replica import JobPlace
-from launcher.worlds.link import Brain, BrainWish, Reports
+from launcher.coordinator.brain import Brain, BrainWish, Reports
+from launcher.values.replica import JobPlace
 from tests.disks import full_disk
 from tests.launcher.elastic import JOB, wish
 

@@ -6,8 +6,8 @@ import pytest
 
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
-from launcher.membership import decide, may_form, next_epoch
-from launcher.worlds.sight import (
+from launcher.coordinator.membership import decide, may_form, next_epoch
+from launcher.values.observation import (
     STAY,
     Change,
     End,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.memory import links
-from launcher.memory.hold import Hold, free_root
-from launcher.worlds import pins
+from launcher.coordinator import pins
+from launcher.ram_checkpoint.shared_memory import Hold, free_root
+from launcher.values.ram_checkpoint import links
 from tests.launcher.building import soon
 from tests.launcher.remembering import Held, ended, holding, lines_of, stop_keeper
 

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput
-from launcher import frames
-from launcher.frames import Connection
-from launcher.memory.hold import orphans
-from launcher.memory.keeper import Keeper
-from launcher.memory.links import SHARED, mine
-from launcher.memory.parts import Part
-from launcher.memory.sharing import Sharing
+from launcher import messages
+from launcher.messages import Connection
+from launcher.ram_checkpoint.flusher import Keeper
+from launcher.ram_checkpoint.shared_memory import orphans
+from launcher.ram_checkpoint.sharing import Sharing
+from launcher.values.ram_checkpoint.links import SHARED, mine
+from launcher.values.ram_checkpoint.parts import Part
 from tests.launcher.building import soon
 
-TOKEN = frames.digest("token")
+TOKEN = messages.digest("token")
 PART = asdict(Part(step=7, epoch=1, rank=0, world=1, path="/p", storage=True, accepted=0.0))
 
 
@@ -78,7 +78,7 @@ async def keeping(
     came: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     async def take(connection: Connection) -> None:
-        offer = await connection.receive(frames.Offer)
+        offer = await connection.receive(messages.Offer)
         assert offer is not None
         try:
             await Sharing(steps, "job", TOKEN).take(offer, connection)
@@ -110,8 +110,8 @@ def test_what_is_no_part_is_refused_and_leaves_nothing(part: object, tmp_path: P
     async def story() -> Exception | None:
         async with keeping(steps) as (connection, came):
             told = json.dumps(part).encode()
-            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
-            connection.send(frames.Piece(data=b"x", last=True))
+            connection.send(messages.Offer(job="job", token_sha256=TOKEN, part=told))
+            connection.send(messages.Piece(data=b"x", last=True))
             return await soon(came)
 
     assert isinstance(asyncio.run(story()), BadInput)
@@ -121,7 +121,7 @@ def test_what_is_no_part_is_refused_and_leaves_nothing(part: object, tmp_path: P
 def test_a_token_of_any_characters_is_refused_like_any_other(tmp_path: Path) -> None:
     async def story() -> Exception | None:
         async with keeping(tmp_path) as (connection, came):
-            connection.send(frames.Offer(job="job", token_sha256="…", part=b"{}"))
+            connection.send(messages.Offer(job="job", token_sha256="…", part=b"{}"))
             return await soon(came)
 
     assert isinstance(asyncio.run(story()), BadInput)
@@ -131,8 +131,8 @@ def test_nothing_stays_of_a_part_whose_sender_ends_in_the_middle(tmp_path: Path)
     async def story() -> Exception | None:
         async with keeping(tmp_path) as (connection, came):
             told = json.dumps(PART | {"files": ["one", "two"]}).encode()
-            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
-            connection.send(frames.Piece(data=b"x", last=True))
+            connection.send(messages.Offer(job="job", token_sha256=TOKEN, part=told))
+            connection.send(messages.Piece(data=b"x", last=True))
             await connection.close()
             return await soon(came)
 
@@ -140,13 +140,13 @@ def test_nothing_stays_of_a_part_whose_sender_ends_in_the_middle(tmp_path: Path)
 
 
 def test_a_copy_for_another_host_leaves_memory_to_our_own_workers(tmp_path: Path) -> None:
-    async def story() -> frames.Taken | None:
+    async def story() -> messages.Taken | None:
         async with keeping(tmp_path) as (connection, _):
             told = json.dumps(PART | {"bytes": 1 << 60, "files": ["state.pt"]}).encode()
-            connection.send(frames.Offer(job="job", token_sha256=TOKEN, part=told))
-            return await soon(connection.receive(frames.Taken))
+            connection.send(messages.Offer(job="job", token_sha256=TOKEN, part=told))
+            return await soon(connection.receive(messages.Taken))
 
-    assert (asyncio.run(story()), os.listdir(tmp_path)) == (frames.Taken(ok=False), [])
+    assert (asyncio.run(story()), os.listdir(tmp_path)) == (messages.Taken(ok=False), [])
 
 
 def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
@@ -162,7 +162,7 @@ def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
         other = Sharing(tmp_path / "other", "job", TOKEN, patience_seconds=0.05)
 
         async def serve(connection: Connection) -> None:
-            asked = await connection.receive(frames.Fetch)
+            asked = await connection.receive(messages.Fetch)
             assert asked is not None
             await own.serve(asked, connection)
 
@@ -175,7 +175,7 @@ def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
 
 async def _hang(connection: Connection) -> None:
     with contextlib.suppress(BadInput):
-        while await connection.receive(frames.Frame) is not None:
+        while await connection.receive(messages.Frame) is not None:
             pass
 
 
@@ -192,10 +192,10 @@ def test_a_state_that_its_worker_did_not_live_to_write_is_removed(tmp_path: Path
 
 
 def test_who_says_nothing_is_not_listened_to_for_ever() -> None:
-    async def story() -> frames.Frame | None:
+    async def story() -> messages.Frame | None:
         async with an_agent(_hang) as address:
             connection = await Connection.to(address)
-            said = await soon(connection.receive(frames.Frame, seconds=0.05))
+            said = await soon(connection.receive(messages.Frame, seconds=0.05))
             await connection.close()
             return said
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from brain.types.job import Checkpoint, Intent
 from brain.types.world import MemoryCheckpoint, WorldEvent
-from launcher.memory.links import SHARED
+from launcher.values.ram_checkpoint.links import SHARED
 from tests.launcher.elastic import job, wish
 
 #: Saves at step 5, fails once at step 7, saves at step 10.

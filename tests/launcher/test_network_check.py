@@ -14,11 +14,11 @@ import pytest
 
 from brain.types.resources import NodeName
 from brain.types.world import Member
-from launcher import frames
-from launcher.network_check import script
-from launcher.network_check.checking import Checking
-from launcher.network_check.measuring import measure
-from launcher.network_check.rules import (
+from launcher import messages
+from launcher.agent.network_check import script
+from launcher.agent.network_check.measurement import measure
+from launcher.coordinator.network_checks import Checking
+from launcher.values.network_check import (
     CheckTerms,
     Measured,
     Round,
@@ -30,7 +30,7 @@ from launcher.network_check.rules import (
     spared,
     verdicts,
 )
-from launcher.workers import free_port
+from launcher.workers.workers import free_port
 from tests.launcher.building import a_config, python
 
 BROKEN = Measured(ok=False, reason="no link")
@@ -160,7 +160,7 @@ def test_a_group_measures_itself(tmp_path: Path, torch: bool) -> None:
 
 def test_a_check_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
     config = a_config(tmp_path / "gone", python("pass"))
-    asked = frames.Check(round=2, rank=0, size=1, host="127.0.0.1", port=1, seconds=60.0)
+    asked = messages.Check(round=2, rank=0, size=1, host="127.0.0.1", port=1, seconds=60.0)
     said = asyncio.run(measure(config, asked))
     assert (said.round, said.measured.ok) == (2, False)
     assert "cannot be started" in said.measured.reason
@@ -172,20 +172,20 @@ class Agents:
     def __init__(self, broken: Collection[int], slow: Collection[int] = ()) -> None:
         self._broken, self._slow = broken, slow
         self.released: dict[int, str] = {}
-        self.asked: list[frames.Check] = []
+        self.asked: list[messages.Check] = []
         self.checking: Checking | None = None
 
     def get(self, replica: int) -> "Agent":
         return Agent(replica, self)
 
-    def release(self, replica: int, bye: frames.Bye) -> None:
+    def release(self, replica: int, bye: messages.Bye) -> None:
         self.released[replica] = bye.detail
 
-    def answer(self, replica: int, asked: frames.Check) -> None:
+    def answer(self, replica: int, asked: messages.Check) -> None:
         assert self.checking is not None
         self.asked.append(asked)
         seen = BROKEN if replica in self._broken else fine(9.0 if replica in self._slow else 1.0)
-        self.checking.heard(replica, frames.Checked(round=asked.round, measured=seen))
+        self.checking.heard(replica, messages.Checked(round=asked.round, measured=seen))
 
 
 class Agent:
@@ -195,7 +195,7 @@ class Agent:
         self._replica, self._agents = replica, agents
         self.connection = self
 
-    def send(self, asked: frames.Check) -> None:
+    def send(self, asked: messages.Check) -> None:
         asyncio.get_running_loop().call_soon(self._agents.answer, self._replica, asked)
 
 

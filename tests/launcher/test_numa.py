@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher.extras.numa import bindings
+from launcher.workers.numa import bindings
 
 GPUS = ("0000:01:00.0", "0000:02:00.0", "0000:81:00.0")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.nursery import Nursery
+from launcher.workers.fork_server.fork_server import Nursery
 from tests.launcher.building import DEADLINE_SECONDS, file_appears, running, soon
 from tests.launcher.nurturing import a_command, a_nursery, a_script, forked, printed, run_to_end
 

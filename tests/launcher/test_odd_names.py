@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.crew import room, standstill
-from launcher.memory import slots
-from launcher.processes import process
-from launcher.replica import started_ticks
+from launcher.agent.worker_group import capacity, standstill
+from launcher.ram_checkpoint import slots
+from launcher.values.replica import started_ticks
+from launcher.workers.processes import process
 
 #: As libraries do that give their process a title, and cut it in the middle of a character.
 RENAMES = """
@@ -34,6 +34,6 @@ def oddly_named() -> Iterator[int]:
 
 def test_a_worker_may_be_called_anything(oddly_named: int) -> None:
     assert process.catches(oddly_named, signal.SIGTERM)
-    assert room.held_bytes([oddly_named]) > 0
+    assert capacity.held_bytes([oddly_named]) > 0
     assert standstill.states([oddly_named])[oddly_named] in "RSD"
     assert slots.alive(oddly_named, str(started_ticks(oddly_named)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.output import Route, Stream, _split
+from launcher.workers.processes.output import Route, Stream, _split
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from launcher import frames
-from launcher.frames import Connection, digest
-from launcher.worlds.peers import Peer, Peers
+from launcher import messages
+from launcher.coordinator.world.peers import Peer, Peers
+from launcher.messages import Connection, digest
 from tests.launcher.elastic import JOB
 from tests.launcher.test_coordinator import SECRET, hello
 
@@ -21,9 +21,9 @@ class Wire(Connection):
     """A connection without a socket: a test says what the other end says."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[frames.Frame | None] = asyncio.Queue()
+        self.said: asyncio.Queue[messages.Frame | None] = asyncio.Queue()
 
-    def send(self, frame: "frames.Frame | bytes") -> None:
+    def send(self, frame: "messages.Frame | bytes") -> None:
         """Nobody listens."""
 
     async def receive(self, kind: type[Any], *, seconds: float | None = None) -> Any:
@@ -44,7 +44,7 @@ class Left:
     def came(self, peer: Peer) -> None:
         """Nothing is done with it."""
 
-    def heard(self, peer: Peer, frame: frames.Frame) -> None:
+    def heard(self, peer: Peer, frame: messages.Frame) -> None:
         """Nothing is done with it."""
 
     def left(self, peer: Peer, proved: bool) -> None:
@@ -75,7 +75,7 @@ async def after_a_pause(seconds: float) -> tuple[list[int], list[int]]:
     await asyncio.sleep(SOON_SECONDS)
     soon = list(left.replicas)
     for _ in range(2):
-        wires[0].said.put_nowait(frames.Heartbeat(epoch=0, now_ns=0))
+        wires[0].said.put_nowait(messages.Heartbeat(epoch=0, now_ns=0))
         await asyncio.sleep(LEASE_SECONDS / 2)
     later = list(left.replicas)
 

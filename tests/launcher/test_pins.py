@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.worlds.pins import (
+from launcher.coordinator.pins import (
     CannotPin,
     loads,
     pin,

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from brain import wire
-from launcher.pod.place import Place, read_place
+from launcher.coordinator.pod_leadership import PodSeat
+from launcher.coordinator.pod_place import Place, read_place
 from launcher.pod.program import RUN, PodIntent, intent
-from launcher.pod.seat import PodSeat
-from launcher.replica import ReplicaIntent
+from launcher.values.replica import ReplicaIntent
 from tests.launcher.sights import members
 
 MINE, OTHER = "10.0.0.2:29399", "10.0.0.1:29399"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from brain.types.world import Cause
-from launcher.membership import decide
-from launcher.worlds.sight import (
+from launcher.coordinator.membership import decide
+from launcher.values.observation import (
     STAY,
     Discard,
     Form,

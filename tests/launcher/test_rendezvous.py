@@ -25,7 +25,7 @@ from brain.errors import BadInput
 from launcher.rendezvous.guest import Turn
 from launcher.rendezvous.handler import BrainRendezvous
 from launcher.rendezvous.settings import DEFAULT_PORT, Settings, settings
-from launcher.workers import Workers, free_port
+from launcher.workers.workers import Workers, free_port
 
 #: Several agents end inside one process here: what the end of a process closes is not closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause
-from launcher import frames
-from launcher.config import WorldDocument
-from launcher.following.search import Answer, Found, Search
-from launcher.following.seats import EndpointSeat, LocalSeat
-from launcher.frames import Connection
-from launcher.replica import JobPlace
+from launcher import messages
+from launcher.agent.search import Answer, Found, Search
+from launcher.coordinator.leadership import EndpointSeat, LocalSeat
+from launcher.messages import Connection
+from launcher.values.config import WorldDocument
+from launcher.values.replica import JobPlace
 from tests.disks import full_disk
 from tests.launcher.sights import members
 
@@ -31,9 +31,9 @@ LAST = WorldDocument(
 )
 
 
-def hello(replica: int) -> frames.Hello:
+def hello(replica: int) -> messages.Hello:
     """An agent that says hello under a number."""
-    return frames.Hello(
+    return messages.Hello(
         job="j",
         token_sha256="",
         replica=replica,
@@ -54,13 +54,13 @@ class Full:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
-        said = await connection.receive(frames.Frame)
-        assert isinstance(said, frames.Hello)
+        said = await connection.receive(messages.Frame)
+        assert isinstance(said, messages.Hello)
         self.heard.append(said.replica)
         if said.replica < 0:
-            connection.send(frames.Welcome(replica=99, epoch=1))
+            connection.send(messages.Welcome(replica=99, epoch=1))
         else:
-            connection.send(frames.Refused(reason="replica: 83 is here already", final=False))
+            connection.send(messages.Refused(reason="replica: 83 is here already", final=False))
         await connection.close()
 
 
@@ -109,8 +109,8 @@ class Hung:
 async def _named(follows: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A member that has not yet found out that whom it follows is silent."""
     connection = Connection(reader, writer)
-    await connection.receive(frames.Frame)
-    connection.send(frames.Elsewhere(coordinator=follows, epoch=1))
+    await connection.receive(messages.Frame)
+    connection.send(messages.Elsewhere(coordinator=follows, epoch=1))
     await connection.close()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import LaunchConfig
+from launcher.values.config import LaunchConfig
 from tests.launcher.nurturing import a_script, printed, run_to_end
 
 #: Says how many threads torch has, and whether the worker was forked with torch in it.

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from brain.types.resources import NodeName
-from launcher.diagnosis.slowness import LOOKS, Slow
-from launcher.hang.slow import Slowness
-from launcher.processes.values import Progress
+from launcher.coordinator.slow_nodes import Slowness
+from launcher.values.diagnosis.slowness import LOOKS, Slow
+from launcher.values.workers import Progress
 
 
 def a_rank(rank: int, steps: int, own: float) -> Progress:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import slurm
+from launcher.command import slurm
 from tests.launcher.elastic import eventually
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from launcher.crew.standstill import Standstill, states
+from launcher.agent.worker_group.standstill import Standstill, states
 
 
 def test_one_that_is_stopped_at_every_look_for_long_enough_is_overdue() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.workers import Park
+from launcher.workers.workers import Park
 from tests.launcher.building import (
     ANNOUNCE,
     AS_PROGRAM,

@@ -17,14 +17,14 @@ import pytest
 
 from brain.errors import Unavailable
 from brain.types.world import Cause
-from launcher.following.seats import EndpointSeat, LocalSeat
-from launcher.membership import decide, may_form, quorum_at
-from launcher.replica import Coordinating, JobPlace, read, started_ticks
-from launcher.worlds.heartbeats import Heartbeats
-from launcher.worlds.sight import Form, Stop, Take, Wait
-from launcher.worlds.standing import Standing
-from launcher.worlds.watch import Watch
-from launcher.worlds.witness_seen import WitnessSeen
+from launcher.coordinator.leadership import EndpointSeat, LocalSeat
+from launcher.coordinator.membership import decide, may_form, quorum_at
+from launcher.coordinator.world.heartbeats import Heartbeats
+from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.state import Standing
+from launcher.values.observation import Form, Stop, Take, Wait
+from launcher.values.replica import Coordinating, JobPlace, read, started_ticks
+from launcher.values.witness import WitnessSeen
 from tests.disks import full_disk
 from tests.launcher.building import a_world
 from tests.launcher.sights import ended, members, sight, world
@@ -261,8 +261,8 @@ def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:
 def holder(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Another process that holds the seat, and does nothing else."""
     lines = (
-        "import sys, pathlib, time; from launcher.replica import JobPlace; "
-        "from launcher.following.seats import LocalSeat; "
+        "import sys, pathlib, time; from launcher.values.replica import JobPlace; "
+        "from launcher.coordinator.leadership import LocalSeat; "
         "seat = LocalSeat(JobPlace(pathlib.Path(sys.argv[1]))); "
         "print(seat.claim('127.0.0.1:1', 1, hung=False), flush=True); time.sleep(600)"
     )

@@ -11,11 +11,21 @@ from hypothesis import strategies as st
 
 from brain.errors import BadInput
 from brain.types.world import Cause, Member
-from launcher.config import WorldDocument
-from launcher.membership import decide
-from launcher.topology import choose, fit, layout
-from launcher.topology.parallel import crossings, groups, unit_of
-from launcher.worlds.sight import STAY, AgentSeen, Form, Park, Phase, Rules, Shape, Sight, Wait
+from launcher.coordinator.membership import decide
+from launcher.coordinator.topology import choose, fit, layout
+from launcher.coordinator.topology.parallel import crossings, groups, unit_of
+from launcher.values.config import WorldDocument
+from launcher.values.observation import (
+    STAY,
+    AgentSeen,
+    Form,
+    Park,
+    Phase,
+    Rules,
+    Shape,
+    Sight,
+    Wait,
+)
 from tests.launcher.elastic import wish
 from tests.launcher.sights import agent, agents, members, sight, world
 

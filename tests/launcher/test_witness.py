@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from launcher import frames
-from launcher.worlds.witness import Witness
-from launcher.worlds.witness_seen import WitnessSeen
+from launcher import messages
+from launcher.coordinator.witness_file import Witness
+from launcher.values.witness import WitnessSeen
 
 
 async def offered(
@@ -27,7 +27,7 @@ async def told(by: Witness) -> Witness:
     """A member that heard of it, and that it counts."""
     member = Witness()
     member.begin(by.seen.epoch)
-    await member.look(frames.Witness(epoch=by.seen.epoch, path=by.seen.path, in_force=True))
+    await member.look(messages.Witness(epoch=by.seen.epoch, path=by.seen.path, in_force=True))
     return member
 
 
@@ -117,10 +117,10 @@ def test_storage_that_refuses_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_member_that_sees_another_directory_says_so(tmp_path: Path) -> None:
-    async def look() -> tuple[frames.Witnessed, WitnessSeen]:
+    async def look() -> tuple[messages.Witnessed, WitnessSeen]:
         member = Witness()
         member.begin(1)
-        said = await member.look(frames.Witness(epoch=1, path=str(tmp_path / "elsewhere")))
+        said = await member.look(messages.Witness(epoch=1, path=str(tmp_path / "elsewhere")))
         return said, member.seen
 
     said, seen = asyncio.run(look())
@@ -130,11 +130,11 @@ def test_a_member_that_sees_another_directory_says_so(tmp_path: Path) -> None:
 
 
 def test_a_witness_in_force_stays_the_one_of_its_world(tmp_path: Path) -> None:
-    async def look() -> tuple[frames.Witnessed, WitnessSeen]:
+    async def look() -> tuple[messages.Witnessed, WitnessSeen]:
         member = await told(await offered(tmp_path))
         there = tmp_path / "another"
         there.touch()
-        return await member.look(frames.Witness(epoch=1, path=str(there))), member.seen
+        return await member.look(messages.Witness(epoch=1, path=str(there))), member.seen
 
     said, seen = asyncio.run(look())
 

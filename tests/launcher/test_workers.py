@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from brain.errors import BadInput, Unavailable
-from launcher.config import LogConfig, Std
-from launcher.frames import Exited, encoded
-from launcher.nursery.channel import Child
-from launcher.processes.environment import Injection, worker_environment
-from launcher.processes.nursery import Nursery
-from launcher.workers import (
+from launcher.messages import Exited, encoded
+from launcher.values.config import LogConfig, Std
+from launcher.workers.environment import Injection, worker_environment
+from launcher.workers.fork_server.channel import Child
+from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.workers import (
     Park,
     WorkerExit,
     Workers,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from brain.errors import BadInput
-from launcher.config import LaunchConfig
-from launcher.entrypoint import parse_command
+from launcher.command.entrypoint import parse_command
 from launcher.options import launch_config
-from launcher.workers import free_port
-from launcher.worlds.sight import Shape
+from launcher.values.config import LaunchConfig
+from launcher.values.observation import Shape
+from launcher.workers.workers import free_port
 
 SCRIPT = """
 import os, pathlib, time

@@ -15,7 +15,7 @@ import pytest
 from brain.types.job import JobId
 from brain.types.resources import Resources
 from brain.types.world import ReplicaExit
-from launcher.replica import ReplicaIntent
+from launcher.values.replica import ReplicaIntent
 from scaler.files import locked, read_json
 from scaler.local import LocalBackend, Machine
 from scaler.local.backend import _how

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.diagnosis.policy import SAME_NODE
+from launcher.values.diagnosis.policy import SAME_NODE
 from tests.hosts.machines import Host, Hosts, hosts
 from tests.hosts.worlds import HandJob, eventually
 

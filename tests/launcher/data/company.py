@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from launcher import frames
+from launcher import messages
 from launcher.data.ledger import Span, Terms
 from launcher.data.relay import Relay
 from launcher.data.serving import Answer, Question, Serving
@@ -136,7 +136,7 @@ class Company:
         """Heartbeats: agents hear of the coordinator's books."""
         books = json.dumps(self.serving.dump()).encode()
         for agent in self.agents:
-            agent.relay.shared(frames.Shared(version=self.serving.version, books=books))
+            agent.relay.shared(messages.Shared(version=self.serving.version, books=books))
 
     def take_over(self, *, disk: bool) -> None:
         """Another coordinator, which finds the files of the one before or does not."""
@@ -174,14 +174,14 @@ class Company:
     def _said(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"name": NAME, **body}
 
-    def _question(self, agent: Agent, frame: frames.Asked) -> Question:
+    def _question(self, agent: Agent, frame: messages.Asked) -> Question:
         body = json.loads(frame.body)
         return Question(replica=agent.replica, holder=frame.holder, number=frame.number, body=body)
 
-    def _hear(self, agent: Agent, frame: frames.Frame) -> None:
-        if isinstance(frame, frames.Shared):
+    def _hear(self, agent: Agent, frame: messages.Frame) -> None:
+        if isinstance(frame, messages.Shared):
             self.serving.adopt(frame.version, json.loads(frame.books), self.now)
-        elif isinstance(frame, frames.Asked):
+        elif isinstance(frame, messages.Asked):
             self._deliver(self.serving.asked(self._question(agent, frame), self.now))
 
     def _deliver(self, answers: list[Answer]) -> None:
@@ -190,7 +190,7 @@ class Company:
             question = answer.question
             agent = agents[question.replica]
             body = agent.relay.answered(
-                frames.Answered(
+                messages.Answered(
                     holder=question.holder,
                     number=question.number,
                     version=self.serving.version,

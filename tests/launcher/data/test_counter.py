@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launcher import frames
+from launcher import messages
 from tests.launcher.elastic import wish
 from tests.launcher.test_coordinator import Mute, coordinating, hello, run
 
 #: An agent knows of nothing that was given out.
-NOTHING = frames.Shared(version=0, books=b"{}")
+NOTHING = messages.Shared(version=0, books=b"{}")
 #: The answer to who opens a dataset.
 BEGUN = {"ok": True, "era": 1}
 TERMS = {"name": "train", "size": 4, "shard": 2, "shuffle": False}
@@ -18,7 +18,7 @@ TERMS = {"name": "train", "size": 4, "shard": 2, "shuffle": False}
 def ask(agent: Mute, number: int, holder: str = "w", **body: Any) -> None:
     """A worker of the agent asks."""
     said = json.dumps({"name": "train", **body}).encode()
-    agent.connection.send(frames.Asked(holder=holder, number=number, body=said))
+    agent.connection.send(messages.Asked(holder=holder, number=number, body=said))
 
 
 def open_(agent: Mute, holder: str = "w") -> None:
@@ -28,7 +28,7 @@ def open_(agent: Mute, holder: str = "w") -> None:
 
 async def answer(agent: Mute) -> Any:
     """The next one."""
-    return json.loads((await agent.hear(frames.Answered)).body)
+    return json.loads((await agent.hear(messages.Answered)).body)
 
 
 def test_the_next_coordinator_on_the_machine_knows_what_was_given_out(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_agents_are_told_the_books_and_tell_a_coordinator_elsewhere(tmp_path: Pa
             ask(agent, 2, "gone", do="ask", done=None, wait=False)
             ask(agent, 3, "gone", do="close", at=2)
             assert [await answer(agent) for _ in range(3)][-1] == {"ok": True}
-            agent.connection.send(frames.Heartbeat(epoch=0, now_ns=1))
-            books = await agent.hear(frames.Shared)
+            agent.connection.send(messages.Heartbeat(epoch=0, now_ns=1))
+            books = await agent.hear(messages.Shared)
         async with coordinating(tmp_path / "there", wish(1)) as connect:
             agent = await connect(hello(0))
             agent.connection.send(books)

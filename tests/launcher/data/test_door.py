@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from launcher import frames
-from launcher.data.door import Door
+from launcher import messages
+from launcher.data.shard_socket import Door
 from tests.launcher.building import soon
 
 GOOD = b'{"n": 1, "do": "ask", "name": "train", "done": null, "wait": true}'
 
 
-async def _knocked(place: Path, line: bytes) -> list[frames.Frame]:
+async def _knocked(place: Path, line: bytes) -> list[messages.Frame]:
     """What is told the coordinator until it is something, or until the line is ended."""
-    told: list[frames.Frame] = []
+    told: list[messages.Frame] = []
     heard = asyncio.Event()
 
-    def tell(frame: frames.Frame) -> None:
+    def tell(frame: messages.Frame) -> None:
         told.append(frame)
         heard.set()
 
@@ -40,7 +40,7 @@ async def _ended(reader: asyncio.StreamReader) -> None:
 
 def test_a_question_goes_to_whoever_coordinates(tmp_path: Path) -> None:
     (asked,) = asyncio.run(_knocked(tmp_path, GOOD))
-    assert isinstance(asked, frames.Asked)
+    assert isinstance(asked, messages.Asked)
     assert asked.number == 1
 
 

@@ -1,11 +1,11 @@
-"""Changes that end no process, decided by ``launcher.membership`` on a virtual clock."""
+"""Changes that end no process, as membership decides them on a virtual clock."""
 
 from dataclasses import replace
 from typing import Any
 
 from brain.types.world import Cause
-from launcher.membership import decide
-from launcher.worlds.sight import (
+from launcher.coordinator.membership import decide
+from launcher.values.observation import (
     Discard,
     End,
     Form,

@@ -16,13 +16,13 @@ import torch
 from brain.errors import BadInput
 from brain.types.world import Cause
 from launcher import elastic
+from launcher.coordinator.world.preparation import Preparation
 from launcher.data import Sampler
 from launcher.elastic import carrying
 from launcher.elastic.board import Board, Over
 from launcher.elastic.carrying import Held
-from launcher.processes.sessions import Sessions
-from launcher.worlds.preparation import Preparation
-from launcher.worlds.sight import Form
+from launcher.values.observation import Form
+from launcher.workers.processes.sessions import Sessions
 from tests.launcher.building import a_world, soon
 
 

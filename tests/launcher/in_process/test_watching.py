@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from brain.types.world import WorldReport
-from launcher import frames
-from launcher.crew.staying import Staying
-from launcher.replica import JobPlace
-from launcher.worlds.books import Books
-from launcher.worlds.link import Reports
-from launcher.worlds.watch import Watch
+from launcher import messages
+from launcher.agent.worker_group.in_process import Staying
+from launcher.coordinator.brain import Reports
+from launcher.coordinator.world.journal import Books
+from launcher.coordinator.world.monitor import Watch
+from launcher.values.replica import JobPlace
 from tests.launcher.building import a_world
 from tests.launcher.test_coordinator import an_exit
 
@@ -53,7 +53,7 @@ def test_a_worker_that_said_that_it_fails_has_failed_with_the_code_that_comes_la
 
 
 def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> None:
-    told: list[frames.Frame] = []
+    told: list[messages.Frame] = []
     staying = Staying("h", lambda: 0, told.append)
     for epoch in (4, 5):
         said = {"epoch": epoch, "key": "ends/0", "value": base64.b64encode(b"h 1").decode()}
@@ -61,7 +61,7 @@ def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> No
     told.clear()
     staying.over(5)
     staying.tell_again()
-    assert told == [frames.Post(epoch=5, key="ends/0", value=b"h 1")]
+    assert told == [messages.Post(epoch=5, key="ends/0", value=b"h 1")]
 
 
 def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_started() -> None:
@@ -79,7 +79,7 @@ def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_start
 
     staying = Staying("h", lambda: 10, lambda frame: None)
     staying.heard(cast(Any, Workers), "hello", {"local_rank": 0})
-    post = frames.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
+    post = messages.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
     staying.asked(post, workers=None, newcomers=None)
     assert told == [(0, "build"), (0, "posted")]
 

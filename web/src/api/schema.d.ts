@@ -1519,7 +1519,7 @@ export interface components {
         };
         /**
          * FailureKind
-         * @description What kind of failure it was; what follows depends on it (``launcher.diagnosis.policy``).
+         * @description The kind of a failure: ``launcher.values.diagnosis.policy`` decides by it what follows.
          * @enum {string}
          */
         FailureKind: "code" | "exit" | "memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";

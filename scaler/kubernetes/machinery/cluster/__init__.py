@@ -2,6 +2,7 @@
 
 from brain.errors import Conflict, NotFound
 from scaler.kubernetes.machinery.cluster.answers import Page, Watch, WatchEvent
+from scaler.kubernetes.machinery.cluster.connection import connect
 from scaler.kubernetes.machinery.cluster.door import Cluster, Limits
 from scaler.kubernetes.machinery.cluster.errors import (
     AlreadyExists,
@@ -29,7 +30,7 @@ from scaler.kubernetes.machinery.cluster.kind import (
     key_of,
     version_of,
 )
-from scaler.kubernetes.machinery.cluster.transport import Transport, connect
+from scaler.kubernetes.machinery.cluster.transport import Transport
 
 __all__ = [
     "CONFIG_MAP",

@@ -1,0 +1,48 @@
+"""This machine's addresses: where others reach an agent."""
+
+import socket
+
+from brain.errors import BadInput
+from launcher.workers.processes.process import free_port
+
+
+def host(local_addr: str | None, endpoint: str) -> str:
+    """Where an agent is to be reached.
+
+    Raises:
+        BadInput: ``--local-addr`` is another machine's, or there is no way to ``--rdzv-endpoint``.
+    """
+    if not local_addr:
+        return towards(endpoint)
+    try:
+        free_port(local_addr)
+    except BadInput as foreign:
+        raise BadInput(
+            f"--local-addr={local_addr} is no address of this machine; give one of its own, "
+            "or drop the flag",
+            field="local_addr",
+        ) from foreign
+    return local_addr
+
+
+def towards(endpoint: str) -> str:
+    """This machine's address as seen from the endpoint; loopback where that is loopback.
+
+    Raises:
+        BadInput: there is no way to it.
+    """
+    if not endpoint:
+        return "127.0.0.1"
+    name, _, port = endpoint.rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            name.strip("[]"), int(port or 0) or 1, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing; the kernel picks the way there
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as cannot:
+        raise BadInput(
+            f"--rdzv-endpoint={endpoint} is not host:port that this machine can reach: {cannot}",
+            field="rdzv_endpoint",
+        ) from cannot

@@ -1,0 +1,80 @@
+"""An agent's time as coordinator: it begins, is found where agents look, stands down or lets go."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from launcher import messages
+from launcher.agent.search import Search
+from launcher.coordinator.coordinator import Coordinator
+
+#: Seconds between two looks at the place where new agents look for the coordinator.
+_HOME_SECONDS = 0.25
+
+
+class Leading:
+    """Make one per agent; whether it coordinates, ``coordinator`` says."""
+
+    def __init__(
+        self,
+        search: Search,
+        *,
+        coordinate: Callable[[], Coordinator],
+        listen: Callable[[str | None, int], Awaitable[object]],
+    ) -> None:
+        """``listen`` has the agent answer at an address, too."""
+        self._search, self._coordinate, self._listen = search, coordinate, listen
+        self.coordinator: Coordinator | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def begin(self) -> bool:
+        """Coordinate, if nobody does; returns whether it begins now."""
+        if self.coordinator is not None or not self._search.claim():
+            return False
+        self.coordinator = self._coordinate()
+        self._running = asyncio.create_task(self.coordinator.run())
+        return True
+
+    def led(self, lead: messages.Lead) -> None:
+        """Somebody else coordinates this very job: where it came before, it is followed."""
+        if self.coordinator is not None and self.coordinator.yields_to(lead):
+            self._search.leader = lead.coordinator
+
+    def stand_down(self) -> None:
+        """Follow, where another agent coordinates; a crash of ours is never swallowed."""
+        if self._running is not None and self._running.done():
+            self._running.result()
+            self.coordinator = self._running = None
+            self._search.stood_down()
+
+    async def let_go(self) -> None:
+        """End as coordinator: with the job, or leaving it to a successor."""
+        if self.coordinator is None or self._running is None:
+            return
+        if self.coordinator.over:
+            await self._running
+        else:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        self._search.seat.leave()
+
+    async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:
+        """While this agent coordinates, be found where new agents look: by listening there, else by
+        telling whoever does; an agent that came back there would begin the job anew. ``lead`` is
+        what they are told; None while there is no world yet."""
+        while True:
+            await asyncio.sleep(_HOME_SECONDS)
+            if self.coordinator is None or not self._search.seat.home:
+                continue
+            told = lead()
+            if told is not None and not await self.listen_at_home():
+                await self._search.tell_home(told)
+
+    async def listen_at_home(self) -> bool:
+        """Listen where new agents look, if that can be on this machine and nobody does."""
+        host, _, port = self._search.seat.home.rpartition(":")
+        try:
+            await self._listen(host.strip("[]") or None, int(port))
+        except (OSError, ValueError):
+            return False
+        self._search.seat.settle()
+        return True

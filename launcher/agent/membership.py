@@ -1,0 +1,399 @@
+"""The agent's side of a job's worlds: it finds or becomes the coordinator and runs workers.
+
+Everything is an event: frames, exits and datagrams on one loop; only the heartbeat has a clock.
+"""
+
+import asyncio
+import math
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from brain.errors import BadInput
+from brain.types.resources import NodeName
+from brain.types.world import ReplicaExit
+from launcher import messages
+from launcher.agent.ended import Ended
+from launcher.agent.leading import Leading
+from launcher.agent.network_check.measurement import measure
+from launcher.agent.search import Found, Search
+from launcher.agent.worker_group.group import Crew
+from launcher.coordinator.coordinator import Coordinator
+from launcher.coordinator.leadership import Seat
+from launcher.coordinator.witness_file import Witness
+from launcher.messages import Connection
+from launcher.messages.running import lasts
+from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.values.config import LaunchConfig, WorldDocument
+from launcher.values.workers import Park, WorkerExit
+from launcher.workers.workers import free_port
+
+#: Seconds between two looks for a coordinator, doubled from the first to the second.
+_SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
+
+
+class Participant:
+    """The agent's part in the worlds of its job. Make one and ``run`` it once."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        *,
+        token_sha256: str,
+        host: str,
+        generation: int,
+        rank: int | None,
+        seat: Callable[[str], Awaitable[Seat]],
+        coordinate: Callable[["Participant", Seat], Coordinator],
+        status: Callable[[str, str], None],
+        say: Callable[[str], None],
+        join_seconds: float = math.inf,
+        lease_seconds: float = 3.0,
+        port: int = 0,
+        crew: Callable[..., Crew] = Crew,
+    ) -> None:
+        self.config, self.host, self.address = config, host, ""
+        #: Where it answers; 0: where the kernel has room.
+        self._port = port
+        #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
+        self._asked = config.replica
+        self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
+        self._seat_of, self._coordinate = seat, coordinate
+        self._status, self.say = status, say
+        #: How long to look for a first coordinator, and how long one may say nothing before it is
+        #: taken to hang.
+        self._join_seconds, self._lease_seconds = join_seconds, lease_seconds
+        self._memory = MemoryPart(token_sha256)
+        self._crew = crew(
+            config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
+        )
+        self._connection: Connection | None = None
+        self.witness = Witness()
+        #: When the coordinator was last heard, and what it said of its own clock.
+        self._heard_at = self._answered_at = 0.0
+        #: When one that had its world behind it was last heard; 0: never.
+        self._followed_at = 0.0
+        #: Epoch of the latest world when a coordinator let it in; None: none has.
+        self.welcomed_epoch: int | None = None
+        #: The signal that asked to end; asked twice, it hurries.
+        self.leaving: signal.Signals | None = None
+        self._hurry = asyncio.Event()
+        #: It can say who coordinates.
+        self._begun = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        #: Checks of the network, and looks at workers, that run.
+        self._checks: set[asyncio.Task[None]] = set()
+
+    @property
+    def last(self) -> WorldDocument | None:
+        """The last world that it had a part in."""
+        return self._crew.last
+
+    @property
+    def exits(self) -> tuple[WorkerExit, ...]:
+        """How the workers of the last world ended."""
+        return self._crew.exits
+
+    async def run(self) -> Ended:
+        """Take part in worlds until told to end."""
+        await self._crew.open()
+        port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
+        self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self._search = Search(
+            await self._seat_of(self.address),
+            self.address,
+            lease_seconds=self._lease_seconds,
+            hello=self._hello,
+            last=lambda: self.last,
+            say=self.say,
+        )
+        self._leading = Leading(
+            self._search,
+            coordinate=lambda: self._coordinate(self, self._search.seat),
+            listen=self.listen,
+        )
+        self._begun.set()
+        self._status(self.address, "starting")
+        self._handle_signals()
+        home = self._leading.keep_home(self._lead)
+        works = (self._crew.obey(), self._crew.warm(), self._beat(), home)
+        tasks = [asyncio.create_task(work) for work in works]
+        serving = asyncio.create_task(self._serve())
+        try:
+            ended = await self._until_ended(serving, tasks)
+            await self._crew.end()  # asked twice, too: what renews the leases goes on until then
+            connection = self._connection
+            serving.cancel()
+            await self._memory.drain(hurry=self._hurry.is_set())
+            if connection is not None:
+                await connection.close()
+            await self._leading.let_go()
+            return ended
+        finally:
+            for task in (serving, *tasks):
+                task.cancel()
+            for server in self._servers:
+                server.close()
+            if self._connection is not None:
+                await self._connection.close()
+            await self._crew.close()
+
+    async def listen(self, host: str | None, port: int) -> asyncio.Server:
+        """Answer there, too, until the end.
+
+        Raises:
+            OSError: the address is not this machine's, or is taken.
+        """
+        server = await asyncio.start_server(self.answer, host, port)
+        self._servers.append(server)
+        return server
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection to this agent: as coordinator, or by saying who is."""
+        connection = Connection(reader, writer)
+        try:
+            hello = await connection.receive(messages.Frame, seconds=messages.INTRODUCTION_SECONDS)
+            if hello is None:
+                return
+            if isinstance(hello, messages.Fetch | messages.Offer):
+                await self._memory.answer(hello, connection)
+                return
+            await self._begun.wait()
+            if isinstance(hello, messages.Lead):
+                self._led(hello)
+                return
+            if not isinstance(hello, messages.Hello):
+                raise BadInput(f"{type(hello).__name__} is not expected here")
+            if self._leading.coordinator is not None:
+                await self._leading.coordinator.accept(hello, connection)
+            else:
+                epoch = 0 if self.last is None else self.last.epoch
+                connection.send(messages.Elsewhere(coordinator=self._search.following, epoch=epoch))
+        except BadInput as stranger:
+            self.say(f"a connection is dropped: {stranger}")
+        finally:
+            await connection.close()
+
+    # --- the coordinator -------------------------------------------------------------------
+
+    async def _until_ended(
+        self, serving: "asyncio.Task[Ended]", background: "list[asyncio.Task[None]]"
+    ) -> Ended:
+        """Wait until served to the end, or asked twice; a crash of ours is never swallowed."""
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait([serving, hurry, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in background:
+                if task.done():
+                    task.result()
+            return serving.result() if serving.done() else self._gone("asked twice to end")
+        finally:
+            hurry.cancel()
+
+    async def _serve(self) -> Ended:
+        while True:
+            connection = await self._seek()
+            if isinstance(connection, Ended):
+                return connection
+            self._connected(connection)
+            try:
+                while (frame := await connection.receive(messages.Frame)) is not None:
+                    self._heard_at = time.monotonic()
+                    if lasts(frame):
+                        self._followed_at = self._heard_at
+                    if isinstance(frame, messages.Bye):
+                        self._crew.let_go()
+                        return Ended(
+                            exit=frame.exit,
+                            exit_code=frame.exit_code,
+                            detail=frame.detail,
+                            unfit=frame.unfit,
+                        )
+                    self._hear(frame)
+            finally:
+                self._connection, self._search.following = None, ""
+                self._crew.order(messages.Discard(epoch=0))
+            connection.shut()  # else it stays open until it is collected
+            self.say("the coordinator is gone")
+
+    def _connected(self, connection: Connection) -> None:
+        self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
+        if self._leading.coordinator is None:
+            self.say(f"waiting: a place in the world coordinated at {self._search.following}")
+        self._search.arrived()
+        if self._crew.ready:  # it may have become so between hello and welcome
+            connection.send(messages.Ready())
+        self._crew.tell_again()
+        if self.leaving is not None:
+            connection.send(messages.Leave())
+
+    async def _seek(self) -> Connection | Ended:
+        """Connect to the coordinator, or become it."""
+        began = time.monotonic()
+        pause = _SEEK_SECONDS
+        if self._search.seat.home:
+            self.say(f"waiting: an agent of job {self.config.job} at {self._search.seat.home}")
+        while True:
+            if self.last is None and time.monotonic() - began > self._join_seconds:
+                late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
+                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
+            self._leading.stand_down()
+            if self.leaving is not None and self._leading.coordinator is None:
+                return self._gone("asked to end while there was no coordinator")
+            found = await self._search.look(own=self._leading.coordinator is not None)
+            if found is False and self._leading.begin():
+                continue
+            if isinstance(found, bool) and self._leading.coordinator is None:
+                # Even where another one answered: it may follow whom we found silent.
+                found = await self._search.look_again()
+            if isinstance(found, Found):
+                return self._welcomed(found)
+            if isinstance(found, messages.Refused):
+                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
+            if found is False and self.last is None and self._search.seat.home:
+                # Whoever coordinated died before our first world.
+                await self._leading.listen_at_home()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SEEK_LAST_SECONDS)
+
+    def _led(self, lead: messages.Lead) -> None:
+        if lead.job == self.config.job and messages.same(lead.token_sha256, self._token_sha256):
+            self._leading.led(lead)
+
+    def _lead(self) -> messages.Lead | None:
+        """What agents are told that look for a coordinator; None before the first world."""
+        if self.last is None:
+            return None
+        return messages.Lead(
+            job=self.config.job,
+            token_sha256=self._token_sha256,
+            coordinator=self.address,
+            epoch=self.last.epoch,
+        )
+
+    def _welcomed(self, found: Found) -> Connection:
+        self.welcomed_epoch = found.welcome.epoch
+        if self.last is not None and self.last.epoch > found.welcome.epoch:
+            found.connection.send(messages.Known(world=self.last))
+        if found.welcome.replica != self.config.replica:
+            self.config = replace(self.config, replica=found.welcome.replica)
+        self.config = self._crew.config = self._memory.configured(self.config)
+        return found.connection
+
+    def _hello(self) -> messages.Hello:
+        crew = self._crew
+        return messages.Hello(
+            job=self.config.job,
+            token_sha256=self._token_sha256,
+            # A number counts with whoever gave it for a world, unless another agent has it by now.
+            replica=self._asked if not crew.last or self._search.taken else self.config.replica,
+            rank=self._rank,
+            node=NodeName(self.config.node),
+            address=self.address,
+            processes=self.config.processes,
+            generation=self._generation,
+            last_epoch=crew.heard_epoch,
+            world_epoch=0 if crew.last is None else crew.last.epoch,
+            unheard_seconds=time.monotonic() - self._followed_at if self._followed_at else 0.0,
+            program=self.config.entrypoint.name,
+            epoch=crew.epoch,
+            exits=crew.running_exits,
+            elastic=crew.elastic,
+            witness=self.witness.seen,
+            held=self._memory.held,
+            ready=crew.ready,
+            port=free_port(self.host),
+            topology=self.config.topology,
+        )
+
+    def _hear(self, frame: messages.Frame) -> None:
+        match frame:
+            case messages.Run() | messages.Halt() | messages.Prepare() | messages.Discard():
+                if isinstance(frame, messages.Run):
+                    self.say(f"world {frame.world.epoch} begins")
+                    self.witness.begin(frame.world.epoch)
+                self._crew.order(frame)
+            case messages.Parked(epoch=epoch, mode=mode):
+                self._crew.park(epoch, Park(mode))
+            case messages.Answered() | messages.Shared():
+                self._crew.door.heard(frame)
+            case messages.Appoint() | messages.Agree() | messages.Post():
+                self._crew.asked(frame)
+            case messages.Check() | messages.Look() | messages.Witness():
+                task = asyncio.create_task(self._find_out(frame))
+                self._checks.add(task)
+                task.add_done_callback(self._checks.discard)
+            case messages.Lease(epoch=epoch, at=at):
+                self._answered_at = at
+                self._crew.take_batch(frame.batch)
+                if frame.seconds:
+                    self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
+
+    async def _find_out(self, frame: messages.Check | messages.Look | messages.Witness) -> None:
+        if isinstance(frame, messages.Check):
+            self._tell(await measure(self.config, frame))
+        elif isinstance(frame, messages.Look):
+            self._tell(await self._crew.look(frame))
+        else:
+            self._tell(await self.witness.look(frame))
+
+    def _enter(self, phase: str) -> None:
+        self._status(self.address, phase)
+
+    async def _beat(self) -> None:
+        while True:
+            self._crew.beat()
+            self._crew.tell_progress(heard=self._answered_at)
+            due = time.monotonic() + messages.HEARTBEAT_SECONDS
+            if self._connection is not None:
+                due = min(due, self._heard_at + self._lease_seconds)
+            await asyncio.sleep(due - time.monotonic())
+            now = time.monotonic()
+            if now - due > messages.HEARTBEAT_SECONDS:
+                self._heard_at = now  # it is us who were stopped: hear first what was said
+            elif self._connection is not None and now - self._heard_at >= self._lease_seconds:
+                self._turn_away(self._connection)
+
+    def _turn_away(self, connection: Connection) -> None:
+        """The coordinator is silent; whoever takes over must not be taken for dead by it."""
+        self.say(f"the coordinator at {self._search.following} is silent")
+        self._search.turned_away(self._heard_at)
+        connection.send(messages.Turned())
+        connection.shut()
+
+    def _tell(self, frame: messages.Frame) -> None:
+        if self._connection is not None:
+            self._connection.send(frame)
+
+    # --- signals ---------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in self.config.signals:
+            signum = signal.Signals[name]
+            loop.add_signal_handler(signum, self.leave, signum)
+
+    def leave(self, signum: signal.Signals) -> None:
+        """Leave with notice; asked again, end at once."""
+        if self.leaving is not None:
+            self._hurry.set()
+        self.leaving = self._crew.signum = signum
+        self._tell(messages.Leave())
+
+    def handles(self, signum: signal.Signals) -> bool:
+        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        return self._crew.handles(signum)
+
+    @property
+    def coordinates(self) -> bool:
+        """True if this agent coordinates the job, or did so last."""
+        return self._leading.coordinator is not None
+
+    def give_up(self, reason: str) -> None:
+        """End the job for all: no workers can be run here, now or later."""
+        epoch = 0 if self.last is None else self.last.epoch
+        self._tell(messages.Unusable(epoch=epoch, reason=reason))
+
+    def _gone(self, why: str) -> Ended:
+        return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

@@ -1,0 +1,73 @@
+"""An agent's side of the check: run the script under the workers' interpreter."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.messages import Check, Checked
+from launcher.values.config import LaunchConfig
+from launcher.values.network_check import Measured
+from launcher.workers.processes import process
+
+_SCRIPT = Path(__file__).parent / "script.py"
+
+
+async def measure(config: LaunchConfig, asked: Check) -> Checked:
+    """Take part in one group of one round; a script that fails or hangs is an answer, too."""
+    work = asked.work
+    words = (
+        *(asked.rank, asked.size, asked.host, asked.port, asked.seconds),
+        *(work.edge, work.mebibytes, work.repeats),
+    )
+    command = [config.entrypoint.interpreter, "-u", str(_SCRIPT), *map(str, words)]
+    try:
+        running = await _start(config, command)
+    except OSError as cannot:
+        measured = Measured(ok=False, reason=f"the check cannot be started: {cannot}")
+        return Checked(round=asked.round, measured=measured)
+    try:
+        async with asyncio.timeout(asked.seconds):
+            out, err = await running.communicate()
+        measured = read(out.decode(errors="replace"), err.decode(errors="replace"))
+    except TimeoutError:
+        measured = Measured(ok=False, reason=f"nothing came of it within {asked.seconds:g} s")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        await running.wait()
+    return Checked(round=asked.round, measured=measured)
+
+
+async def _start(config: LaunchConfig, command: Sequence[str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *process.leashed(),
+        "exec",
+        str(os.getpid()),
+        *command,
+        env=dict(config.environment),
+        cwd=config.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def read(out: str, err: str) -> Measured:
+    """What the script said.
+
+    >>> read('{"ok": false, "reason": "no link", "torch": true}', "").reason
+    'no link'
+    """
+    lines = out.strip().splitlines()
+    try:
+        said = json.loads(lines[-1])
+        said.pop("torch")
+        return Measured(**said)
+    except (IndexError, ValueError, TypeError, KeyError, AttributeError):
+        words = err.strip().splitlines()
+        return Measured(ok=False, reason=words[-1] if words else "the check ended without a word")

@@ -1,0 +1,169 @@
+"""How an agent finds the coordinator of its job: it asks, in the order of the seats."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from brain.errors import BadInput, Unavailable
+from launcher import messages
+from launcher.coordinator.leadership import Seat
+from launcher.messages import Connection
+from launcher.values.config import WorldDocument
+
+#: Seconds to be connected to one that does not answer, and to one that was silent already.
+_ANSWER_SECONDS, _SUSPECT_SECONDS = 2.0, 0.25
+#: Seconds from then on until it answers. Whoever takes over waits for a suspect once.
+_WELCOME_SECONDS, _SUSPECT_WELCOME_SECONDS = 4.0, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The coordinator let this agent in."""
+
+    connection: Connection
+    welcome: messages.Welcome
+
+
+#: Who was found; or that the job is not for us; or whether one answered whose turn is before ours.
+Answer = Found | messages.Refused | bool
+
+
+class Search:
+    """Remembers who was silent, and whom others named."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        address: str,
+        *,
+        lease_seconds: float,
+        hello: Callable[[], messages.Hello],
+        last: Callable[[], WorldDocument | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.seat, self._address, self._lease_seconds = seat, address, lease_seconds
+        self._hello, self._last, self._say = hello, last, say
+        #: Where the coordinator is; empty: nobody is followed.
+        self.following = ""
+        #: Who said that it coordinates; empty: nobody did.
+        self.leader = ""
+        #: Another agent has our number by now.
+        self.taken = False
+        #: Addresses that did not answer -> since when.
+        self._silent: dict[str, float] = {}
+        #: Others may follow somebody whose turn it was not.
+        self._strayed = False
+        #: Why the seat could not be taken.
+        self._unseated = ""
+
+    async def look(self, *, own: bool) -> Answer:
+        """Ask who may coordinate; ``own``: this agent does, and follows itself."""
+        if own:
+            return await self._introduce(self._address)
+        answer = await self._ask([a for a in self._candidates() if a not in self._silent])
+        if answer is not False or not self._strayed:
+            return answer
+        others = self.seat.others(self._last())
+        found = await self._ask(others)
+        # Somebody there knew who else; or had not yet found out who is silent, and was just asked.
+        if isinstance(found, bool) and self.leader not in ("", *others):
+            found = await self._ask([self.leader])
+        return False if isinstance(found, bool) else found
+
+    async def look_again(self) -> Answer:
+        """Ask those that were silent, where their seat is not to be had."""
+        return await self._ask([a for a in self._candidates() if a in self._silent])
+
+    def claim(self) -> bool:
+        """Become the coordinator, where it is our turn."""
+        last = self._last()
+        since = min(self._silent.values(), default=math.inf)
+        hung = time.monotonic() - since >= 2 * self._lease_seconds
+        epoch = 0 if last is None else last.epoch
+        try:
+            return self.seat.claim(self._address, epoch, hung=hung)
+        except Unavailable as cannot:
+            if self._unseated != str(cannot):  # it is tried again at every look
+                self._unseated = str(cannot)
+                self._say(f"nobody can coordinate this job now: {cannot}")
+            return False
+
+    def arrived(self) -> None:
+        """A coordinator is followed: what was before is forgotten."""
+        self._silent.clear()
+        self.leader, self.taken, self._strayed = "", False, False
+
+    def turned_away(self, since: float) -> None:
+        """The one that is followed is silent since then."""
+        self._silent[self.following] = since
+        if (last := self._last()) is not None:
+            self._silent[last.coordinator] = since
+        self._strayed = True
+
+    def stood_down(self) -> None:
+        """This agent coordinated, out of turn; anybody may do so now."""
+        self.seat.leave()
+        self._silent.clear()
+        self._strayed = True
+
+    def _candidates(self) -> list[str]:
+        """Who may coordinate, whom others named first."""
+        named = [self.leader] if self.leader else []
+        return list(dict.fromkeys([*named, *self.seat.candidates(self._last())]))
+
+    async def tell_home(self, lead: messages.Lead) -> None:
+        """Tell whoever listens where new agents look that we coordinate; nobody may be there."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                connection = await Connection.to(self.seat.home)
+        except (Unavailable, TimeoutError):
+            return
+        connection.send(lead)
+        await connection.close()
+
+    async def _ask(self, addresses: Sequence[str]) -> Answer:
+        answered = False
+        for address in addresses:
+            found = await self._introduce(address)
+            if not isinstance(found, bool):
+                return found
+            answered |= found
+        return answered
+
+    async def _introduce(self, address: str) -> Answer:
+        """Say hello; returns also whether anybody of the job answered."""
+        asked_at = time.monotonic()
+        suspect = address in self._silent
+        patience = _SUSPECT_SECONDS if suspect else _ANSWER_SECONDS
+        try:
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with its answer.
+            async with asyncio.timeout(patience):
+                connection = await Connection.to(address)
+        except Unavailable:
+            return False
+        except TimeoutError:
+            self._silent.setdefault(address, asked_at)
+            return False
+        connection.send(self._hello())
+        try:
+            async with asyncio.timeout(_SUSPECT_WELCOME_SECONDS if suspect else _WELCOME_SECONDS):
+                said = await connection.receive(messages.Frame)
+        except (BadInput, TimeoutError):
+            said = None
+            self._silent.setdefault(address, asked_at)
+        if isinstance(said, messages.Welcome):
+            self.following = address
+            return Found(connection, said)
+        await connection.close()
+        if isinstance(said, messages.Refused):
+            if said.final:
+                return said
+            self._say(said.reason)
+            if not self.taken:  # let in under another number, before we would take nobody's turn
+                self.taken = True
+                return await self._introduce(address)
+        elif isinstance(said, messages.Elsewhere) and said.coordinator not in ("", self._address):
+            self.leader = said.coordinator
+        return said is not None

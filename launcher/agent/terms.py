@@ -1,0 +1,128 @@
+"""What a configuration says to those who form worlds: terms, a wish, and how long to wait."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from brain.errors import BadInput
+from brain.types.job import Checkpoint, Intent, JobId
+from brain.types.world import WorldWish
+from launcher.agent import addresses
+from launcher.coordinator.world.state import Terms
+from launcher.values.config import LaunchConfig
+from launcher.values.console import say
+from launcher.values.hang.terms import hang_terms
+from launcher.values.network_check import CheckTerms, Work
+from launcher.values.observation import Rules
+
+#: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
+FOUND_SECONDS = 0.6
+
+
+def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Rules) -> Terms:
+    """What whoever coordinates at ``address`` is told about the job."""
+    return Terms(
+        job=config.job,
+        run_id=config.run_id,
+        token_sha256=token_sha256,
+        address=address,
+        node=config.node,
+        lease_seconds=lease_seconds(config),
+        program=config.entrypoint.name,
+        grace_seconds=config.grace_seconds,
+        declared=replace(config.checkpoint, memory=False, grace_seconds=None) != Checkpoint(),
+        checkpoint=_declared(config),
+        blind=not (config.probe and config.entrypoint.python),
+        check=_check_terms(config),
+        hang=hang_terms(config, say),
+        rules=replace(
+            rules,
+            signal_seconds=config.grace_seconds if config.checkpoint.signal else None,
+            tensor=config.parallel[0],
+            pipeline=config.parallel[1],
+        ),
+    )
+
+
+def _declared(config: LaunchConfig) -> str | None:
+    path = config.checkpoint.path
+    return None if path is None else str(Path(config.directory, path))
+
+
+def fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
+    """``--nnodes`` as a wish: as many as may be, no fewer than must be; ``--world`` likewise, as
+    replicas of one process."""
+    shape = config.shape
+    return WorldWish(
+        job=JobId(config.job),
+        generation=0,
+        version=1,
+        intent=Intent.RUN,
+        replicas=config.nodes_max if shape is None else shape.processes,
+        processes_per_replica=config.processes if shape is None else 1,
+        unit=config.unit,
+        minimum=config.nodes_min if shape is None else shape.least,
+        patience_seconds=patience_seconds,
+        restart_limit=config.max_restarts,
+    )
+
+
+def join_seconds(config: LaunchConfig) -> float:
+    """``--rdzv-conf join_timeout=``, as torchrun has it."""
+    return _rendezvous(config, "join_timeout", 600.0)
+
+
+def lease_seconds(config: LaunchConfig) -> float:
+    """How long an agent may be silent: as many missed keep-alives as ``--rdzv-conf`` says, with
+    torchrun's three where it gives their interval alone.
+
+    Heartbeats come twice a second, whatever is said; fewer than three of them would be a dead
+    network at every hiccup.
+    """
+    attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
+    return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
+
+
+def alone_seconds(config: LaunchConfig) -> float:
+    """How long who comes back at the endpoint leaves a world that lost its coordinator to find it.
+
+    Nothing where there are not agents enough for two worlds. The others need a lease to be sure
+    that the coordinator is gone; on loopback they know it at once.
+    """
+    if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
+        return 0.0
+    near = addresses.towards(config.rdzv_endpoint).startswith(("127.", "::1"))
+    return 0.0 if near else lease_seconds(config) + 2 * FOUND_SECONDS
+
+
+def _check_terms(config: LaunchConfig) -> CheckTerms | None:
+    said = config.rdzv_conf
+    if not config.network_check:
+        return None
+    return CheckTerms(
+        print_all=config.network_check > 1,
+        exclude_stragglers=config.exclude_straggler,
+        ratio=config.straggler_ratio,
+        seconds=_rendezvous(config, "check_timeout", 120.0),
+        work=Work(
+            edge=int(_rendezvous(config, "check_edge", 384.0)) if "check_edge" in said else 0,
+            mebibytes=int(_rendezvous(config, "check_mebibytes", Work().mebibytes)),
+            repeats=int(_rendezvous(config, "check_repeats", Work().repeats)),
+        ),
+        memory=Path(config.home) / "network_check.json",
+        tell=say,
+    )
+
+
+def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:
+    said = config.rdzv_conf.get(name, str(default))
+    try:
+        value = float(said)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise BadInput(
+            f"--rdzv-conf: {name}={said} is no number above 0; give {default:g} for example",
+            field="rdzv_conf",
+        )
+    return value

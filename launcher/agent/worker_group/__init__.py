@@ -1,0 +1,8 @@
+"""Orders of the coordinator, carried out on this agent's workers.
+
+group        orders, one after the other
+in_process   changes of the world that end no process
+reports      what the coordinator is told of workers
+capacity     memory for a second set of workers
+standstill   workers that were stopped by SIGSTOP
+"""

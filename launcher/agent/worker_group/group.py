@@ -1,0 +1,399 @@
+"""The workers of one agent: those that run, and those that wait at the gate for the next world.
+
+Orders come from the coordinator and are carried out one after the other. What is told back goes
+through ``tell``, which swallows frames while there is no coordinator.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from brain.errors import BadInput
+from brain.types.batch import BatchWish
+from launcher import messages
+from launcher.agent.worker_group import capacity
+from launcher.agent.worker_group.in_process import FAILING_SECONDS, Staying, rank_in
+from launcher.agent.worker_group.reports import Telling, grace_told
+from launcher.agent.worker_group.standstill import Standstill
+from launcher.data.shard_socket import Door
+from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.values.config import LaunchConfig, WorldDocument
+from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
+from launcher.workers import events, stack_dumps
+from launcher.workers.batch_file import BatchFile
+from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.processes.sessions import Message
+from launcher.workers.stopping import KILL_SECONDS
+from launcher.workers.workers import Workers
+
+#: Seconds that workers' imports may take before this agent is used without them.
+_WARM_SECONDS = 120.0
+
+Order = messages.Run | messages.Halt | messages.Prepare | messages.Discard
+
+
+class Crew:
+    """Make one, ``obey`` orders for ever, ``end`` it."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        host: str,
+        *,
+        memory: MemoryPart,
+        tell: Callable[[messages.Frame], None],
+        phase: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        #: The last world that workers were started for; a higher epoch may have been prepared.
+        self.last: WorldDocument | None = None
+        self.exits: tuple[WorkerExit, ...] = ()
+        #: What workers are asked to end by: the signal that asked us, once there is one.
+        self.signum = signal.SIGTERM
+        #: Workers can be started quickly, or never will be.
+        self.ready = False
+        self._memory = memory
+        self._tell, self._phase, self._say = tell, phase, say
+        self._telling = Telling(tell, memory=memory, host=host)
+        self._nursery: Nursery | None = None
+        self._workers: Workers | None = None
+        self._next: Workers | None = None
+        #: The workers that run are being ended: their control files go any moment.
+        self._stopping = False
+        self._standstill = Standstill()
+        #: Epoch of the newest world that was heard of, formed or not.
+        self.heard_epoch = 0
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        #: Where workers ask for shards of data.
+        self.door = Door(tell)
+        #: Workers that go over into the next world without being ended.
+        self.staying = Staying(host, lambda: self.config.replica, tell)
+        #: The batch that the script is to take, as last heard, and where it reads it.
+        self._batch: BatchWish | None = None
+        self._batch_file = BatchFile(config.batch_file, say)
+
+    async def open(self) -> None:
+        """Have what workers import imported ahead, from now on."""
+        self._nursery = await Nursery.open(self.config, self._say)
+
+    async def warm(self) -> None:
+        """Say when that is done; then there is nothing more to do, for ever."""
+        assert self._nursery is not None
+        try:
+            async with asyncio.timeout(_WARM_SECONDS):
+                await self._nursery.ready()
+        except TimeoutError:
+            self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; nobody waits for them")
+        self.ready = True
+        self._tell(messages.Ready())
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """End what imports ahead."""
+        if self._nursery is not None:
+            await self._nursery.close()
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the workers that run, 0 = none."""
+        return 0 if self._workers is None else self._workers.world.epoch
+
+    @property
+    def elastic(self) -> bool:
+        """Whether they can go over into another world without being ended."""
+        return self._workers is not None and self._workers.elastic
+
+    @property
+    def running_exits(self) -> tuple[WorkerExit, ...]:
+        """Who of the running world's workers has ended."""
+        return () if self._workers is None else self._workers.exits
+
+    @property
+    def progress(self) -> tuple[Progress, ...]:
+        """How far the running workers are."""
+        return () if self._workers is None else self._workers.progress()
+
+    def order(self, order: Order) -> None:
+        """Queue an order; none that ends or replaces workers leaves one held, to go on later."""
+        if self._workers is not None and isinstance(order, messages.Run | messages.Halt):
+            self._workers.end_held()
+        self._orders.put_nowait(order)
+
+    def park(self, epoch: int, mode: Park) -> None:
+        """Ask the workers to park, or to run on; with a signal of the job to save, too."""
+        workers = self._workers
+        if workers is None or self._stopping or epoch != self.epoch:
+            return
+        workers.park(mode)
+        if mode is Park.AT_SAVE and (name := self.config.checkpoint.signal):
+            workers.ask_to_save(signal.Signals[name])
+
+    def handles(self, signum: signal.Signals) -> bool:
+        """Whether a worker has a handler for the signal, or has ended, maybe by it."""
+        workers = self._workers
+        return workers is not None and bool(workers.exits or workers.catching(signum))
+
+    def take_batch(self, wish: BatchWish | None) -> None:
+        """Tell the script, if it asks, which batch to take; nothing restarts for it."""
+        self._batch = wish
+        if self._workers is not None:
+            self._batch_file.tell(wish, self._workers.world.processes)
+
+    def extend_lease(self, epoch: int, until_ns: int) -> None:
+        """Let the workers live on, also while they stop: a handler may save for all its grace."""
+        if self._workers is not None and epoch == self.epoch:
+            self._workers.extend_lease(until_ns)
+
+    def beat(self) -> None:
+        """Keep those at the gate alive: this agent lives, and they can do no harm."""
+        if self._next is not None and (seconds := self._next.world.lease_seconds):
+            self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+        if self._workers is not None and not self._stopping:
+            self._standstill.end_stopped(self._workers)
+
+    async def look(self, asked: messages.Look) -> messages.Looked:
+        """Look at workers that say nothing; training never waits for it."""
+        workers = self._workers
+        if workers is None or self._stopping or asked.epoch != self.epoch:
+            return messages.Looked(epoch=asked.epoch, looks=())
+        looks = await asyncio.to_thread(stack_dumps.look, workers.targets, asked.seconds)
+        return messages.Looked(epoch=asked.epoch, looks=looks)
+
+    async def obey(self) -> None:
+        """Carry out one order after the other, for ever."""
+        while True:
+            match await self._orders.get():
+                case messages.Run(world=world, in_process=True) as run:
+                    await self._go_over(world, run.memory)
+                case messages.Run(world=world, memory=memory):
+                    await self._run(world, memory)
+                case messages.Prepare(world=world, in_process=True, staying=staying):
+                    self.staying.stay = frozenset(staying)
+                    await self._build(world)
+                case messages.Prepare(world=world):
+                    await self._prepare(world)
+                case messages.Discard(epoch=epoch):
+                    if self._next is not None and epoch in (0, self._next.world.epoch):
+                        await self._discard()
+                    self.staying.unbuild(self._workers, epoch)
+                case messages.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
+                    if epoch == self.epoch:
+                        await self._stop(grace, lost=lost)
+                    else:
+                        self._telling.stopped(epoch, self.progress)
+
+    def let_go(self) -> None:
+        """No lease comes any more; workers that have no place in the world have time to end."""
+        if self._workers is not None and self._workers.world.lease_seconds:
+            seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
+            self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+
+    async def end(self) -> None:
+        """Stop everything."""
+        await self._discard()
+        if self._workers is not None:
+            await self._stop(self.config.grace_seconds)
+
+    # --- the world that runs ---------------------------------------------------------------
+
+    async def _run(self, world: WorldDocument, memory: Part | None) -> None:
+        if self.last is not None and world.epoch <= self.last.epoch:
+            return
+        self.staying.unbuild(self._workers, 0)
+        if self._workers is not None:
+            await self._stop(0)
+        self.last = world
+        self.staying.over(world.epoch)
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        self._memory.began(world, memory)
+        self._batch_file.tell(self._batch, world.processes)
+        try:
+            self._workers = await self._released(world) or await self._started(world)
+        except BadInput as unusable:
+            self._tell(messages.Unusable(epoch=world.epoch, reason=str(unusable)))
+            return
+        self._tell(messages.Started(epoch=world.epoch))
+        self._phase("running")
+        if self.config.events:
+            rank = self._rank_in(world)
+            for local_rank, pid in enumerate(self._workers.pids):
+                events.tell(events.started(self.config, world, rank, local_rank, pid))
+
+    async def _released(self, world: WorldDocument) -> Workers | None:
+        """Let go of those at the gate, where they are of this very world."""
+        waiting = self._next
+        if waiting is None or waiting.world != world or not waiting.gated:
+            await self._discard()
+            return None
+        self._next = None
+        if world.lease_seconds:
+            waiting.extend_lease(time.monotonic_ns() + int(world.lease_seconds * 1e9))
+        waiting.release()
+        return waiting
+
+    async def _started(self, world: WorldDocument, *, joining: bool = False) -> Workers:
+        return await Workers.start(
+            self.config,
+            world,
+            self._rank_in(world),
+            nursery=self._nursery,
+            on_event=self._announced,
+            on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
+            door=self.door,
+            on_session=self._session,
+            joining=joining,
+        )
+
+    async def _stop(self, grace_seconds: float, *, lost: bool = False) -> None:
+        workers = self._workers
+        assert workers is not None
+        self._stopping = True
+        if grace_seconds and workers.catching(self.signum):
+            by_hand = self.config.replica_directory is None
+            self._say(grace_told(self.signum, grace_seconds, by_hand=by_hand))
+        left_seconds = await self.staying.let_end(workers, grace_seconds)
+        self.exits = await workers.stop(left_seconds, signum=self.signum)
+        self._stopping = False
+        if lost:
+            await self._memory.breakpoint()
+        self._telling.stopped(workers.world.epoch, self.progress)
+        self._workers = None
+        self._phase("waiting")
+
+    # --- the world that may come -----------------------------------------------------------
+
+    async def _prepare(self, world: WorldDocument) -> None:
+        await self._discard()
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        pids = () if self._workers is None else self._workers.pids
+        if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
+            short = "memory is too short for workers beside those that train"
+            self._telling.refused(world.epoch, short)
+            return
+        try:
+            self._next = await Workers.prepare(
+                self.config,
+                world,
+                self._rank_in(world),
+                nursery=self._nursery,
+                on_event=self._announced,
+                on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
+                door=self.door,
+                on_session=self._session,
+            )
+        except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
+            self._telling.refused(world.epoch, str(cannot))
+            return
+        self._look_at_gate()
+
+    async def _discard(self) -> None:
+        waiting, self._next = self._next, None
+        if waiting is not None:
+            await waiting.stop(0)
+
+    def _look_at_gate(self) -> None:
+        if self._next is not None and self._next.gated:
+            self._tell(messages.Prepared(epoch=self._next.world.epoch, ok=True))
+
+    # --- worlds that end no process --------------------------------------------------------
+
+    async def _build(self, world: WorldDocument) -> None:
+        """Build the next world beside the training; without workers here, start them into it."""
+        await self._discard()
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        self.staying.coming = world
+        if self._workers is not None:
+            self.staying.begin(self._workers, world, now=False)
+            return
+        try:
+            self._next = await self._started(world, joining=True)
+        except (BadInput, OSError) as cannot:
+            self._telling.refused(world.epoch, str(cannot))
+
+    async def _go_over(self, world: WorldDocument, memory: Part | None) -> None:
+        """The next world is decided: as it was built, or at once where the present one is over."""
+        coming, self.staying.coming = self.staying.coming, None
+        built = coming == world
+        if self._next is not None and built:
+            self._workers, self._next = self._next, None
+            self._memory.began(world, memory)
+        elif self._next is not None:
+            await self._discard()
+        workers = self._workers
+        if workers is None or workers.sessions is None:
+            self._tell(messages.Torn(epoch=world.epoch, reason="no worker is left", unbuilt=True))
+            return
+        group_rank = rank_in(world, self.config.replica)
+        if built:
+            workers.sessions.tell("commit", epoch=world.epoch)
+        else:
+            self.staying.begin(workers, world, now=True)
+        self.staying.parting = group_rank is None
+        if group_rank is None:
+            return
+        self.last = world
+        self.heard_epoch = max(self.heard_epoch, world.epoch)
+        workers.joining = False
+        workers.go_over(world, group_rank)
+        self._memory.goes_on(world)
+        self._batch_file.tell(self._batch, world.processes)
+        self.staying.over(world.epoch)
+        self._phase("running")
+        for exit in workers.exits:  # it was said of the world before
+            self._exited(world.epoch, exit)
+
+    def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
+        """Pass on what is asked, or told, about a world that is being built."""
+        self.staying.asked(asked, self._workers, self._next)
+
+    def _session(self, workers: Workers, what: str, message: Message) -> None:
+        if what == "moved" and message["epoch"] == self.epoch:
+            self.tell_progress()
+            self._tell(messages.Started(epoch=self.epoch))
+        else:
+            self.staying.heard(workers, what, message)
+        if self.elastic and self.last is not None and self.last.epoch == self.epoch:
+            self.last = replace(self.last, elastic=True)  # should this agent come to coordinate
+
+    def _epoch_now(self, world: WorldDocument) -> int:
+        """Epoch of workers that were started for ``world``, and may have gone over since."""
+        return world.epoch if self._next is not None else max(world.epoch, self.epoch)
+
+    # --- what workers say ------------------------------------------------------------------
+
+    def _announced(self, event: ProbeEvent) -> None:
+        if event.event == "memory":
+            self._memory.asked(event.path)
+            return
+        if self._next is not None and event.epoch == self._next.world.epoch:
+            if event.event == "gated":
+                self._look_at_gate()
+            return
+        self._telling.announced(event, self.epoch, self.progress)
+
+    def _exited(self, epoch: int, exit: WorkerExit) -> None:
+        if self.last is not None and epoch == self.last.epoch:
+            if self.config.events:
+                rank = self._rank_in(self.last)
+                events.tell(events.ended(self.config, self.last, rank, exit))
+            self._telling.exited(self.last, exit, self.progress)
+        elif not exit.stopped:
+            self._telling.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
+
+    def tell_again(self) -> None:
+        """Say to another coordinator what the one before may not have heard."""
+        self._telling.again()
+        self.staying.tell_again()
+        self.door.tell_again()
+
+    def tell_progress(self, heard: float = 0.0) -> None:
+        """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
+        self._telling.beat(self.epoch, self.progress, heard)
+
+    def _rank_in(self, world: WorldDocument) -> int:
+        replica = self.config.replica
+        return next(m.group_rank for m in world.members if m.replica == replica)

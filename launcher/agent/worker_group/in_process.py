@@ -1,0 +1,184 @@
+"""The agent's part in changes of the world that end no process: it passes words on, both ways."""
+
+import asyncio
+import base64
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from launcher import messages
+from launcher.values.config import WorldDocument
+from launcher.workers.environment import world_environment, world_place
+from launcher.workers.processes.sessions import Message
+from launcher.workers.workers import Workers
+
+#: Seconds that workers which have failed may take to say why and end.
+FAILING_SECONDS = 5.0
+#: Seconds between looks at them.
+_LOOK_SECONDS = 0.005
+
+
+class Staying:
+    """What the workers of one agent were told of the world to come, and what they answered."""
+
+    def __init__(
+        self, host: str, replica: Callable[[], int], tell: Callable[[messages.Frame], None]
+    ) -> None:
+        """``host`` is where peers reach this machine; ``replica`` which one this is."""
+        self._host, self._replica, self._tell = host, replica, tell
+        #: The world that is being built beside the one that trains; None: none is.
+        self.coming: WorldDocument | None = None
+        #: Replicas of it that have the state by then.
+        self.stay: frozenset[int] = frozenset()
+        #: Workers that leave at the next change, and end by themselves.
+        self.parting = False
+        #: Workers that said that they fail, and may not have ended yet.
+        self.failing = 0
+        #: Those that said hello last; some of them may still be being started.
+        self._introduced: Workers | None = None
+        #: Epoch -> what members of that world told each other.
+        self._posts: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+        #: What workers here told, for a coordinator that may not have heard it.
+        self._own: list[messages.Post] = []
+
+    def heard(self, workers: Workers, what: str, message: Message) -> None:
+        """Take what one worker said, or all of them."""
+        match what:
+            case "hello":
+                self._introduce(workers, int(message["local_rank"]))
+            case "post":
+                value = base64.b64decode(message["value"])
+                post = messages.Post(epoch=message["epoch"], key=message["key"], value=value)
+                self._own.append(post)
+                self._tell(post)
+            case "at":
+                self._tell(messages.Appointed(epoch=message["epoch"], step=message["step"]))
+            case "agreed":
+                answer = {key: message[key] for key in ("epoch", "step", "ok")}
+                self._tell(messages.Agreed(**answer))
+            case "failing":
+                self.failing += 1
+                self._tell(messages.Failing(epoch=message["epoch"]))
+            case "ready" if self._awaits(message):
+                self._tell(messages.Prepared(epoch=message["epoch"], ok=True))
+            case "failed" if self._awaits(message):
+                why = str(message["why"])
+                self._tell(messages.Prepared(epoch=message["epoch"], ok=False, reason=why))
+            case "failed" | "broken":
+                reason, unbuilt = str(message["why"]), what == "failed"
+                self._tell(messages.Torn(epoch=message["epoch"], reason=reason, unbuilt=unbuilt))
+
+    def begin(self, workers: Workers, world: WorldDocument, *, now: bool) -> None:
+        """Have a world built: beside the training, or ``now`` because the present one is over."""
+        for local_rank in workers.sessions.here if workers.sessions is not None else ():
+            self._plan(workers, local_rank, world, now=now)
+
+    def unbuild(self, workers: Workers | None, epoch: int) -> None:
+        """What was being built as ``epoch`` does not come; 0: whatever was."""
+        coming = self.coming
+        if coming is None or epoch not in (0, coming.epoch):
+            return
+        self.coming = None
+        if workers is not None and workers.sessions is not None:
+            workers.sessions.tell("discard", epoch=coming.epoch)
+
+    def asked(
+        self,
+        asked: messages.Appoint | messages.Agree | messages.Post,
+        workers: Workers | None,
+        newcomers: Workers | None,
+    ) -> None:
+        """Pass on what is asked, or told, about a world that is being built."""
+        sessions = None if workers is None else workers.sessions
+        match asked:
+            case messages.Post():
+                self._posted(asked)
+            case messages.Appoint(epoch=epoch) if sessions is not None:
+                sessions.tell_one(0, "at", epoch=epoch)
+            case messages.Agree(epoch=epoch, step=step) if sessions is not None:
+                sessions.tell("propose", epoch=epoch, step=step)
+            case messages.Agree(epoch=epoch, step=step):  # newcomers make no step before
+                self._tell(messages.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
+
+    async def let_end(self, workers: Workers, grace_seconds: float) -> float:
+        """Those that end by themselves get the time: they leave, and may save as they do, or have
+        failed and say why. Returns what is left of their grace."""
+        count = len(workers.pids) if self.parting else self.failing
+        if self.parting and workers.sessions is not None:
+            workers.sessions.tell("go")
+        began = time.monotonic()
+        until = began + (grace_seconds if self.parting else FAILING_SECONDS)
+        while len(workers.exits) < count and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+        left = began + grace_seconds - time.monotonic() if self.parting else grace_seconds
+        self.parting, self.failing = False, 0
+        return max(0.0, left)
+
+    def _posted(self, post: messages.Post) -> None:
+        """Pass on what another member of a world told; who says hello later hears it then."""
+        self._posts[post.epoch][post.key] = post.value
+        if self._introduced is not None and self._introduced.sessions is not None:
+            said = _said(post.epoch, post.key, post.value)
+            self._introduced.sessions.tell("posted", **said)
+
+    def tell_again(self) -> None:
+        """Say to another coordinator what members may wait for."""
+        for post in self._own:
+            self._tell(post)
+
+    def over(self, epoch: int) -> None:
+        """Forget what was told before this world."""
+        for known in [each for each in self._posts if each < epoch]:
+            del self._posts[known]
+        self._own = [post for post in self._own if post.epoch >= epoch]
+
+    def _newcomers(self, world: WorldDocument) -> list[int]:
+        """Ranks of those that receive the state."""
+        firsts = [(world.first_rank(m.group_rank), m) for m in world.members]
+        return [
+            first + local_rank
+            for first, member in firsts
+            if member.replica not in self.stay
+            for local_rank in range(member.processes)
+        ]
+
+    def _awaits(self, message: Message) -> bool:
+        return self.coming is not None and message["epoch"] == self.coming.epoch
+
+    def _introduce(self, workers: Workers, local_rank: int) -> None:
+        """A worker is there: it builds the world that it was started for."""
+        self._introduced = workers
+        self._plan(workers, local_rank, workers.world, now=not workers.joining)
+        if workers.elastic and not workers.joining:
+            self._tell(messages.Elastic(epoch=workers.world.epoch))
+
+    def _plan(self, workers: Workers, local_rank: int, world: WorldDocument, *, now: bool) -> None:
+        sessions = workers.sessions
+        assert sessions is not None
+        group_rank = rank_in(world, self._replica())
+        plan: dict[str, object] = {
+            "epoch": world.epoch,
+            "rank": 0,
+            "size": world.processes,
+            "now": now,
+        }
+        if group_rank is None:
+            plan["parting"] = True
+        else:
+            plan["rank"] = world.first_rank(group_rank) + local_rank
+            plan["host"] = self._host
+            plan["newcomers"] = [] if now else self._newcomers(world)
+            plan["environment"] = world_environment(world, group_rank, local_rank)
+            plan["place"] = world_place(world)
+        sessions.tell_one(local_rank, "build", plan=plan)
+        for key, value in self._posts[world.epoch].items():
+            sessions.tell_one(local_rank, "posted", **_said(world.epoch, key, value))
+
+
+def rank_in(world: WorldDocument, replica: int) -> int | None:
+    """GROUP_RANK of a replica; None where it is no member."""
+    return next((m.group_rank for m in world.members if m.replica == replica), None)
+
+
+def _said(epoch: int, key: str, value: bytes) -> dict[str, object]:
+    return {"epoch": epoch, "key": key, "value": base64.b64encode(value).decode()}

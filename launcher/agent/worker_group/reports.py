@@ -1,0 +1,98 @@
+"""What the coordinator is told of this agent's workers, and what another one is told again."""
+
+import signal
+import time
+from collections.abc import Callable
+
+from launcher import messages
+from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.values.config import WorldDocument
+from launcher.values.workers import ProbeEvent, Progress, WorkerExit
+from launcher.workers.processes.process import free_port, port_taken
+
+#: Announcements that still matter to a coordinator which did not hear them, and how many.
+_LASTING = frozenset({"loaded", "saved", "stepping"})
+_LASTING_LOADS, _LASTING_SAVES = 100, 20
+
+
+class Telling:
+    """``tell`` swallows frames while there is no coordinator."""
+
+    def __init__(
+        self, tell: Callable[[messages.Frame], None], *, memory: MemoryPart, host: str
+    ) -> None:
+        self._tell, self._memory, self._host = tell, memory, host
+        #: What probes announced of the running world, as far as it holds on.
+        self._said: list[ProbeEvent] = []
+
+    def announced(self, event: ProbeEvent, epoch: int, progress: tuple[Progress, ...]) -> None:
+        """What a probe says, and how far the workers of ``epoch`` are by then."""
+        self._remember(event)
+        self.beat(epoch, progress)
+        self._tell(messages.Said(event=event))
+
+    def again(self) -> None:
+        """Say to another coordinator what probes said once: nobody may have been there to hear."""
+        for event in self._said:
+            self._tell(messages.Said(event=event))
+
+    def beat(self, epoch: int, progress: tuple[Progress, ...], heard: float = 0.0) -> None:
+        """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
+        beat = messages.Heartbeat(
+            epoch=epoch,
+            now_ns=time.monotonic_ns(),
+            heard=heard,
+            progress=progress,
+            memory=self._memory.state,
+        )
+        self._tell(beat)
+
+    def exited(
+        self, world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]
+    ) -> None:
+        """A worker of the world that runs has ended; told once its saves are on storage."""
+        taken = _lost_its_port(world, exit, progress)
+
+        def tell(stored: WorkerExit) -> None:
+            self._tell(messages.Exited(epoch=world.epoch, exit=stored, port_taken=taken))
+
+        self._memory.stored(exit, tell)
+
+    def stopped(self, epoch: int, progress: tuple[Progress, ...]) -> None:
+        """No worker of ``epoch`` runs here any more."""
+        now_ns, port = time.monotonic_ns(), free_port(self._host)
+        self._tell(
+            messages.Stopped(
+                epoch=epoch, now_ns=now_ns, progress=progress, port=port, held=self._memory.held
+            )
+        )
+
+    def refused(self, epoch: int, reason: str) -> None:
+        """The workers of a world that may come cannot wait here."""
+        self._tell(messages.Prepared(epoch=epoch, ok=False, reason=reason))
+
+    def _remember(self, event: ProbeEvent) -> None:
+        here = [each for each in self._said if each.epoch == event.epoch]
+        saves = [each for each in here if each.event == "saved"]
+        if event.event in _LASTING:
+            kept = [each for each in here if each.event != "saved"][-_LASTING_LOADS:]
+            self._said = [*kept, *saves[-_LASTING_SAVES:], event]
+
+
+def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -> str:
+    """The time that workers have to end, and the setting that says so.
+
+    >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
+    'waiting: workers that catch SIGTERM have 30 s to save and end (--shutdown-timeout)'
+    """
+    setting = "--shutdown-timeout" if by_hand else "checkpoint.graceSeconds"
+    given = f"have {grace_seconds:g} s to save and end ({setting})"
+    return f"waiting: workers that catch {signal.Signals(signum).name} {given}"
+
+
+def _lost_its_port(world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]) -> bool:
+    """Whether rank 0 failed before any step, and somebody else has the port that it was given:
+    minutes may lie between choosing a port and meeting there."""
+    failed = exit.rank == 0 and exit.code != 0 and not exit.stopped
+    early = all(each.steps == 0 for each in progress)
+    return failed and early and port_taken(world.master_addr, world.master_port)

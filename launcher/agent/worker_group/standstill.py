@@ -1,0 +1,70 @@
+"""Workers that were stopped (SIGSTOP): neither alive nor dead, and all their peers wait."""
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from launcher import messages
+from launcher.values.console import say
+from launcher.workers.processes.reaper import Lasting
+from launcher.workers.workers import Workers
+
+#: Leases that a worker is held for before it is ended and its world begins again.
+_HELD_LEASES = 2
+_HELD = "held: processes {}, whose leases ran out, until it is proved that no other world was begun"
+_NOT_RENEWED = (
+    "process {} was held for {:g} s, and nobody proved that no other world was begun; it is ended, "
+    "and its world begins again from the checkpoint"
+)
+
+
+class Standstill:
+    """Remembers for how long workers are seen stopped. A pause of this agent hardly counts."""
+
+    def __init__(self) -> None:
+        self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
+        #: Those that stand still by themselves, for their lease ran out.
+        self._held = Lasting(messages.HEARTBEAT_SECONDS)
+
+    def end_stopped(self, workers: Workers) -> None:
+        """Give up workers that somebody stopped, when a silent host would be: their peers wait for
+        them. Without leases nobody could go on, and they are waited for. Told by hand, too: else
+        training would stand still, or processes be killed, without a reason."""
+        if not (lease := workers.world.lease_seconds):
+            return
+        workers.resume_held()
+        now = time.monotonic()
+        held = self._held.seen(workers.held, now)
+        if new := [str(pid) for pid, seconds in held.items() if not seconds]:
+            say(_HELD.format(", ".join(new)))
+        for pid, seconds in held.items():
+            if seconds >= _HELD_LEASES * lease:
+                say(_NOT_RENEWED.format(pid, seconds))
+                os.kill(pid, signal.SIGKILL)
+        others = held.keys() | {exit.pid for exit in workers.exits}
+        running = [pid for pid in workers.pids if pid not in others]
+        stopped_seconds = max(lease - messages.HEARTBEAT_SECONDS, 0.0)
+        for pid in self.overdue(states(running), now, stopped_seconds):
+            say(
+                f"process {pid} was stopped for {stopped_seconds:g} s and is ended; its world waits"
+            )
+            os.kill(pid, signal.SIGKILL)
+
+    def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
+        """Those that were stopped at every look for so long; ``states`` are by process id."""
+        stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)
+        return tuple(pid for pid, lasted in stopped.items() if lasted >= seconds)
+
+
+def states(pids: Iterable[int]) -> dict[int, str]:
+    """The letters of ``/proc/<pid>/stat``: T is stopped, t under a debugger."""
+    found = {}
+    for pid in pids:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:  # it has ended
+            continue
+        found[pid] = stat.rpartition(")")[2].split()[0]
+    return found

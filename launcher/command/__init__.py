@@ -1,0 +1,7 @@
+"""The command line as torchrun reads it: flags, the command they stand before, Slurm's variables.
+
+flags        every flag of the installed torchrun, and ours
+entrypoint   the command that workers run
+slurm        the agents' place in an allocation of Slurm
+torchrun     the torchrun of the workers' torch, asked for its flags
+"""

@@ -1,0 +1,223 @@
+"""What a command starts: the argument vector of one worker process.
+
+A job's command may begin with a launcher (``torchrun``, ``brain-run``, ``dlrover-run``, ``python -m
+torch.distributed.run``): then its flags are read here and the rest is what workers run. It may be
+``python script …`` or ``python -m module …``; anything else is opaque and run as it stands.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+from launcher.command import flags
+from launcher.command.torchrun import description
+
+LAUNCHERS = frozenset({"torchrun", "brain-run", "dlrover-run"})
+_LAUNCHER_MODULES = frozenset({"torch.distributed.run", "launcher.cli"})
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
+#: Options of Python that take a value of their own.
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+#: What ``--run-path`` means, in one interpreter.
+_RUN_PATH = (
+    "import os, runpy, sys; sys.path[0] = os.getcwd(); sys.argv = sys.argv[1:]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrypoint:
+    """One worker's command, and what the launcher in front of it was told."""
+
+    #: The program, as a path or a name on PATH, and its arguments.
+    argv: tuple[str, ...]
+    #: What a person calls it: the script's path, ``-m module``, the program.
+    name: str
+    #: True where it is a Python interpreter, so that the probe can load.
+    python: bool
+    #: The Python that has the job's torch, as far as that can be known; absolute.
+    interpreter: str
+    #: Flags of torchrun, brain-run or dlrover-run that stood in the command, by destination;
+    #: empty for a plain command.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: What a person should know about how the flags were read; empty where they were read exactly.
+    note: str = ""
+
+
+def parse_command(
+    argv: Sequence[str], environment: Mapping[str, str], directory: str | None = None
+) -> Entrypoint:
+    """Understand the command of a job document, as it would be run in ``directory``.
+
+    Raises:
+        BadInput: there is no command, a program or script that does not exist (the message names
+            its path and the directory), or a flag that the launcher does not know.
+    """
+    place = os.path.abspath(directory or os.getcwd())
+    if not argv:
+        raise BadInput("command is empty; give what to run", field="command")
+    try:
+        return _parse(argv, environment, place)
+    except SystemExit as helped:
+        raise BadInput("command: --help runs nothing; drop it", field="command") from helped
+
+
+def _parse(argv: Sequence[str], environment: Mapping[str, str], place: str) -> Entrypoint:
+    program, *rest = argv
+    if os.path.basename(program) in LAUNCHERS:
+        found = _find(program, environment, place, or_beside_us=True)
+        interpreter = environment.get("PYTHON_EXEC") or _interpreter_of(found)
+        return launched(interpreter, rest, environment, place, prog=os.path.basename(program))
+    if _PYTHON.match(os.path.basename(program)):
+        return _python(_find(program, environment, place), rest, environment, place)
+    _find(program, environment, place)
+    return Entrypoint(
+        argv=(program, *rest), name=_shown(program), python=False, interpreter=sys.executable
+    )
+
+
+def launched(
+    interpreter: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    *,
+    prog: str = "brain-run",
+) -> Entrypoint:
+    """What stands behind a launcher: its flags as ``options``, and the command of a worker.
+
+    Raises:
+        BadInput: as ``parse_command``.
+    """
+    known = description.torchrun_of(interpreter, environment)
+    options, script, rest = flags.parse(known, arguments, environment, prog)
+    _check(script, options, environment, directory)
+    notes = [known.note, *(flags.strange(known, options) if known.digest else ())]
+    if options.get("run_path"):
+        before: tuple[str, ...] = (interpreter, "-c", _RUN_PATH)
+    elif options.get("no_python"):
+        before = ()
+    else:
+        before = (interpreter, "-u", "-m") if options.get("module") else (interpreter, "-u")
+    return Entrypoint(
+        argv=(*before, script, *rest),
+        name=f"-m {script}" if options.get("module") else _shown(script),
+        python=bool(before),
+        interpreter=interpreter,
+        options=options,
+        # Whose program is no Python may do without torch.
+        note="; ".join(filter(None, notes)) if before else "",
+    )
+
+
+def _check(
+    script: str, options: Mapping[str, Any], environment: Mapping[str, str], directory: str
+) -> None:
+    """Refuse what could only fail in every worker."""
+    if options.get("no_python") and not options.get("run_path"):
+        if options.get("module"):
+            raise BadInput("--no-python and --module exclude each other", field="command")
+        _find(script, environment, directory)
+    elif not options.get("module"):
+        _exists(script, directory)
+
+
+def _python(
+    interpreter: str, arguments: list[str], environment: Mapping[str, str], directory: str
+) -> Entrypoint:
+    """``python [options] (-m module | -c code | script) …``."""
+    at = 0
+    while at < len(arguments):
+        word = arguments[at]
+        if word.startswith("-m"):
+            module, after = (word[2:], at + 1) if word[2:] else (_next(arguments, at), at + 2)
+            if module in _LAUNCHER_MODULES:
+                return launched(interpreter, arguments[after:], environment, directory, prog=module)
+            return _run(interpreter, arguments, f"-m {module}")
+        if word.startswith("-c") or word == "-":
+            return _run(interpreter, arguments, word[:2])
+        if not word.startswith("-"):
+            _exists(word, directory)
+            if os.path.basename(word) in LAUNCHERS:
+                return launched(interpreter, arguments[at + 1 :], environment, directory)
+            return _run(interpreter, arguments, word)
+        at += 2 if word in _WITH_VALUE else 1
+    raise BadInput("command: python without a script would wait for input", field="command")
+
+
+def _run(interpreter: str, arguments: list[str], name: str) -> Entrypoint:
+    # Unbuffered, as torchrun does: what a worker prints shall be seen when it is printed.
+    return Entrypoint(
+        argv=(interpreter, "-u", *arguments),
+        name=_shown(name),
+        python=True,
+        interpreter=interpreter,
+    )
+
+
+def _shown(name: str) -> str:
+    """A name of a file, which may be no text, as agents can send it to one another."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _next(arguments: list[str], at: int) -> str:
+    if at + 1 == len(arguments):
+        raise BadInput("command: -m needs the name of a module", field="command")
+    return arguments[at + 1]
+
+
+def _exists(script: str, directory: str) -> None:
+    if not os.path.exists(os.path.join(directory, script)):
+        raise BadInput(
+            f"command: {script} does not exist in {directory}; give a path that is relative to "
+            "that directory, or an absolute one",
+            field="command",
+        )
+
+
+def _find(
+    program: str, environment: Mapping[str, str], directory: str, *, or_beside_us: bool = False
+) -> str:
+    """The program's absolute path; a path is relative to ``directory``, a name is looked up."""
+    if os.sep in program:
+        path = os.path.join(directory, program)
+        if not os.path.exists(path):
+            _exists(program, directory)
+        if not os.access(path, os.X_OK) or os.path.isdir(path):
+            raise BadInput(
+                f"command: {program} in {directory} is not executable; chmod +x it, or put its "
+                "interpreter in front",
+                field="command",
+            )
+        return path
+    places = environment.get("PATH", os.defpath)
+    if or_beside_us:
+        places += os.pathsep + os.path.dirname(sys.executable)
+    found = shutil.which(program, path=places)
+    if found is None and or_beside_us:
+        return sys.executable
+    if found is None:
+        raise BadInput(
+            f"command: {program} is not on PATH ({places}); install it or give its path",
+            field="command",
+        )
+    return os.path.abspath(found)
+
+
+def _interpreter_of(script: str) -> str:
+    """The Python behind an installed console script, by its first lines; else our own."""
+    if script == sys.executable:
+        return script
+    with open(script, "rb") as file:
+        head = file.read(512).decode(errors="replace")
+    # ``#!/path/python``, or pip's ``'''exec' "/path/python"`` where that would be too long.
+    for candidate in re.findall(r"(?:^#!\s*|exec' \"?)(/[^\s\"]+)", head):
+        if _PYTHON.match(os.path.basename(candidate)):
+            return str(candidate)
+    beside = Path(script).parent / "python3"
+    return str(beside) if beside.exists() else sys.executable

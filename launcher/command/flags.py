@@ -1,0 +1,380 @@
+"""The command line of ``brain-run``: every flag of the installed torchrun, dlrover-run's, and ours.
+
+torch is not imported: ``torchrun.described`` knows what its torchrun takes.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from brain.errors import BadInput
+from launcher.command.torchrun.description import Flag, Torchrun, shipped
+
+
+def _switch(name: str, help: str, *, idle: str = "", alias: str = "") -> Flag:
+    dest = name.lstrip("-").replace("-", "_")
+    names = (name, alias) if alias else (name,)
+    variable = f"PET_{dest.upper()}"
+    return Flag(names=names, dest=dest, switch=True, environment=variable, help=help, idle=idle)
+
+
+def _value(name: str, help: str, *, idle: str = "", alias: str = "", **more: Any) -> Flag:
+    dest = name.lstrip("-").replace("-", "_")
+    names = (name, alias) if alias else (name,)
+    variable = more.pop("environment", f"PET_{dest.upper()}")
+    return Flag(names=names, dest=dest, environment=variable, help=help, idle=idle, **more)
+
+
+#: What ``--accelerator`` of dlrover-run 0.6.1 takes; brain-run takes any name.
+ACCELERATORS = ("nvidia.com/gpu", "ascend-npu", "mthreads.com/gpu")
+
+#: What dlrover-run 0.6.1 takes beyond torchrun, in both spellings that it has.
+DLROVER = (
+    _value(
+        "--node_unit",
+        "Replicas come and go in multiples of this.",
+        alias="--node-unit",
+        type="int",
+        default="1",
+    ),
+    _value("--accelerator", "Name of the accelerator, as telemetry shall call it.", default=""),
+    _switch(
+        "--network-check",
+        "Check the nodes in pairs before training, leave out what fails.",
+        alias="--network_check",
+    ),
+    _switch(
+        "--comm-perf-test",
+        "The same, and print how fast the nodes talk.",
+        alias="--comm_perf_test",
+    ),
+    _value(
+        "--precheck",
+        "0 none, 1 as --network-check, 2 as --comm-perf-test.",
+        default="0",
+        choices=("0", "1", "2"),
+    ),
+    _switch(
+        "--exclude-straggler",
+        "Leave out nodes that the check finds slow, too.",
+        alias="--exclude_straggler",
+    ),
+    _switch(
+        "--auto_config",
+        "Nodes from NODE_NUM, workers from the devices that are here.",
+        alias="--auto-config",
+    ),
+    _switch(
+        "--save_at_breakpoint",
+        "Persist the memory checkpoint when a worker fails.",
+        alias="--save-at-breakpoint",
+    ),
+    _switch(
+        "--numa-affinity",
+        "The same as --numa-binding=node.",
+        alias="--numa_affinity",
+    ),
+    _switch(
+        "--auto_tunning",
+        "Let Brain tune the batch size.",
+        idle="has effect in jobs that Brain runs; by hand nobody advises and nothing is tuned",
+        alias="--auto-tunning",
+    ),
+    _value(
+        "--training_port",
+        "First port of NPU training.",
+        idle="is for Ascend devices, which were never tried",
+        alias="--training-port",
+        default="60000",
+    ),
+    _value(
+        "--membind-policy",
+        "Memory policy of bound workers.",
+        idle="has no effect: workers are bound to CPUs, and Linux gives them memory from there",
+        default="none",
+    ),
+    _value(
+        "--ucp_device_type",
+        "Device of universal checkpoints.",
+        idle="has no effect: checkpoints are never converted here",
+        default="cpu",
+    ),
+)
+
+#: What only brain-run takes.
+OURS = (
+    _value("--brain", "URL of Brain; it then measures and advises.", environment="BRAIN_URL"),
+    _value(
+        "--brain-token-file", "File with Brain's token.", environment="BRAIN_TOKEN_FILE", default=""
+    ),
+    _value("--home", "State directory; default ~/.brain.", environment="BRAIN_HOME", default=""),
+    _value("--job", "Name of the job; default is --rdzv-id.", environment=None, default=""),
+    _value("--checkpoint", "Checkpoint that the script writes.", environment=None, default=""),
+    _value("--checkpoint-every", "How often, as '90 s' or '200 steps'.", environment=None),
+    _value("--checkpoint-signal", "Signal that makes it save and exit.", environment=None),
+    Flag(
+        names=("--memory-checkpoint",),
+        dest="memory_checkpoint",
+        switch=True,
+        environment="BRAIN_MEMORY_CHECKPOINT",
+        help="torch.save returns once the file is in memory; storage follows.",
+    ),
+    _value(
+        "--straggler-ratio",
+        "A node is slow that takes so many times as long as the others.",
+        environment=None,
+        type="float",
+        default="1.15",
+    ),
+    _value(
+        "--hang-seconds",
+        "A world without a sign of life for so long stands still; 0: nobody looks.",
+        environment="BRAIN_HANG_SECONDS",
+        type="float",
+        default="300",
+    ),
+    _value(
+        "--on-hang",
+        "What is done then: report (the default by hand), restart.",
+        environment="BRAIN_ON_HANG",
+        choices=("report", "restart"),
+    ),
+    _value(
+        "--topology",
+        "Where this machine is, outermost first: zone/spine/rack/switch.",
+        environment="BRAIN_TOPOLOGY",
+        default="",
+    ),
+    _value(
+        "--world",
+        "Processes wished for instead of --nnodes: WISHED[:MIN[:MAX]].",
+        environment="BRAIN_WORLD",
+        default="",
+    ),
+    _value(
+        "--parallel",
+        "Ranks of one network, TENSORxPIPELINE; gives the unit where --node_unit does not.",
+        environment="BRAIN_PARALLEL",
+        default="",
+    ),
+    _value(
+        "--preload",
+        "What is imported ahead: learned (the default), torch, none; parked: by each worker.",
+        environment="BRAIN_PRELOAD",
+        choices=("learned", "torch", "none", "parked"),
+        default="learned",
+    ),
+    Flag(
+        names=("--park-cuda",),
+        dest="park_cuda",
+        switch=True,
+        help="Parked workers make their CUDA context ahead (0.5 GB of its memory each).",
+    ),
+    Flag(
+        names=("--no-probe",),
+        dest="no_probe",
+        switch=True,
+        help="Do not look into the workers; BRAIN_PROBE=0 does the same.",
+    ),
+)
+
+#: Flags of torchrun that have no effect here, with their default and the reason.
+IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
+    "monitor_interval": (0.1, "has no effect: exits are events here, nothing polls for them"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises instead of leaving: a job document is no command line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message, field="command")
+
+
+def parse(
+    torchrun: Torchrun,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    prog: str = "brain-run",
+) -> tuple[dict[str, Any], str, list[str]]:
+    """Read a command line: the options by destination, the script, and the script's arguments.
+
+    The script's arguments are never looked at: argparse would take ``--check`` of a script for an
+    ambiguous ``--checkpoint…`` of ours.
+
+    Raises:
+        BadInput: a flag that is not known, or a value that cannot be used.
+        SystemExit: it asked for help, which has been printed.
+    """
+    head, tail = split(arguments, torchrun)
+    options = vars(parser(torchrun, environment, prog).parse_args([*head, *tail[:1]]))
+    return options, options.pop("training_script"), list(tail[1:])
+
+
+def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brain-run") -> Parser:
+    """The whole command line; ``environment`` gives the defaults of flags that were not said."""
+    made = Parser(
+        prog=prog,
+        usage="%(prog)s [flags] script [argument …]",
+        description="Runs a training script as torchrun does; its world can change while it runs.",
+        epilog=torchrun.note or f"Flags of torchrun {torchrun.version}.",
+        allow_abbrev=False,
+    )
+    groups = {"torchrun": torchrun.flags, "dlrover-run": _dlrover(prog), "brain-run": OURS}
+    for title, known in groups.items():
+        group = made.add_argument_group(title)
+        for flag in known:
+            _add(group, flag, environment)
+    made.add_argument("training_script", help="The script, or what -m and --no-python make of it.")
+    return made
+
+
+def _dlrover(prog: str) -> tuple[Flag, ...]:
+    if prog != "dlrover-run":
+        return DLROVER
+    return tuple(
+        replace(flag, choices=ACCELERATORS) if flag.dest == "accelerator" else flag
+        for flag in DLROVER
+    )
+
+
+def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
+    """The launcher's words, their names in full, and from the script on the rest as it stands.
+
+    >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
+    >>> split(["--te", "3", "--exclude-straggler", "a.py", "--tee"], flags)
+    (['--tee', '3', '--exclude-straggler'], ['a.py', '--tee'])
+    """
+    head: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        if rest[0] == "--":
+            return head, rest[1:]
+        _, full, count = _next_flag(rest, torchrun)
+        head += [full, *rest[1:count]]
+        del rest[:count]
+    return head, rest
+
+
+def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
+    """The command line without the flags that torchrun has not, and the names of those.
+
+    >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
+    >>> for_torchrun(["--job", "a", "--te", "3", "a.py", "--job"], flags)
+    (['--te', '3', 'a.py', '--job'], ['--job'])
+    """
+    kept: list[str] = []
+    dropped: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        flag, full, count = _next_flag(rest, torchrun)
+        if flag is None or flag in torchrun.flags:
+            kept += rest[:count]
+        else:
+            dropped.append(full.partition("=")[0])
+        del rest[:count]
+    return [*kept, *rest], dropped
+
+
+def _next_flag(words: Sequence[str], torchrun: Torchrun) -> tuple[Flag | None, str, int]:
+    """The flag that the first word is, that word with the name in full, and how many words it and
+    its value take."""
+    name, equals, value = words[0].partition("=")
+    flag, full = _flag(name, torchrun)
+    takes = flag is not None and not flag.switch and not equals
+    valued = takes and len(words) > 1 and not words[1].startswith("-")
+    return flag, full + equals + value, 2 if valued else 1
+
+
+def _flag(name: str, torchrun: Torchrun) -> tuple[Flag | None, str]:
+    """The flag that a possibly shortened name means, and its name in full; torchrun's own short
+    forms mean what they mean there, whatever else was added here."""
+    everything = (*torchrun.flags, *DLROVER, *OURS)
+    for flag in everything:
+        if name in flag.names:
+            return flag, name
+    for known in (torchrun.flags, everything):
+        if name.startswith("--"):
+            near = [flag for flag in known if any(n.startswith(name) for n in flag.names)]
+            if len(near) == 1:
+                return near[0], next(n for n in near[0].names if n.startswith(name))
+    return None, name
+
+
+#: What people call the one rendezvous there is.
+_BACKENDS = frozenset({"static", "c10d", "brain", "dlrover-master"})
+
+
+def warnings(options: Mapping[str, Any]) -> list[str]:
+    """One sentence per flag that was given and has no effect."""
+    reasons = {f.dest: (f.names[0], _nothing(f), f.idle) for f in DLROVER if f.idle}
+    reasons |= {
+        dest: (f"--{dest.replace('_', '-')}", default, why)
+        for dest, (default, why) in IDLE_TORCHRUN.items()
+    }
+    if options.get("run_path"):
+        no_fork = "has no effect: workers are programs, --run-path runs in a fresh Python"
+        reasons["start_method"] = ("--start-method", "spawn", no_fork)
+    said = [
+        f"{name} {why}"
+        for dest, (name, nothing, why) in reasons.items()
+        if options.get(dest, nothing) != nothing
+    ]
+    if (backend := options.get("rdzv_backend") or "static") not in _BACKENDS:
+        said.append(f"--rdzv-backend={backend} is served as c10d: an agent listens at the endpoint")
+    return said
+
+
+def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:
+    """One sentence per flag that was given and that a torch newer than this program has."""
+    known = {flag.dest for flag in shipped().flags}
+    return [
+        f"{flag.names[0]} of torchrun {torchrun.version} is not known here yet: it has no effect"
+        for flag in torchrun.flags
+        if flag.dest not in known and str(options.get(flag.dest)) != str(_nothing(flag))
+    ]
+
+
+def _add(group: argparse._ArgumentGroup, flag: Flag, environment: Mapping[str, str]) -> None:
+    said = environment.get(flag.environment) if flag.environment else None
+    shown = flag.help.replace("%", "%%")
+    if flag.switch:
+        group.add_argument(
+            *flag.names,
+            dest=flag.dest,
+            action="store_true",
+            default=_yes(flag, said),
+            help=shown,
+        )
+        return
+    kinds: Mapping[str, Any] = {"int": int, "float": float, "list": comma_separated}
+    group.add_argument(
+        *flag.names,
+        dest=flag.dest,
+        type=kinds.get(flag.type, str),
+        default=flag.default if said is None else said,
+        choices=flag.choices,
+        metavar=None if flag.choices else flag.dest.upper(),
+        help=shown,
+    )
+
+
+def comma_separated(value: str) -> list[str]:
+    """Split at commas; two commas are one that does not split.
+
+    >>> comma_separated("apple,or,,ange")
+    ['apple', 'or,ange']
+    """
+    return [piece.replace("\0", ",") for piece in value.replace(",,", "\0").split(",")]
+
+
+def _yes(flag: Flag, said: str | None) -> bool:
+    try:
+        return bool(int(said or "0"))
+    except ValueError as bad:
+        raise BadInput(f"{flag.environment}={said} must be 0 or 1", field=flag.environment) from bad
+
+
+def _nothing(flag: Flag) -> Any:
+    return False if flag.switch else flag.default

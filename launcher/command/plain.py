@@ -1,0 +1,47 @@
+"""``BRAIN_OFF=1``: the installed torchrun runs the command, and nothing of ours is in it."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from brain.errors import BadInput
+from launcher.command import flags
+from launcher.command.torchrun import description
+
+
+def wanted(environment: Mapping[str, str]) -> bool:
+    """Whether ``BRAIN_OFF`` says so.
+
+    Raises:
+        BadInput: it says neither yes nor no.
+    """
+    said = environment.get("BRAIN_OFF", "")
+    if said not in ("", "0", "1"):
+        raise BadInput(f"BRAIN_OFF={said} must be 0 or 1", field="BRAIN_OFF")
+    return said == "1"
+
+
+def command(
+    interpreter: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], str]:
+    """The command line of torchrun for that of brain-run, and a sentence about it.
+
+    Flags that torchrun has not are left out; the sentence names them.
+
+    Raises:
+        BadInput: there is no torchrun beside ``interpreter``.
+    """
+    if description.installed_torch(interpreter) is None:
+        raise BadInput(
+            f"BRAIN_OFF=1 asks for plain torchrun, and no torch was found beside {interpreter}; "
+            "install torch there, or unset BRAIN_OFF",
+            field="BRAIN_OFF",
+        )
+    known = description.torchrun_of(interpreter, environment)
+    kept, dropped = flags.for_torchrun(arguments, known)
+    script = os.path.join(os.path.dirname(interpreter), "torchrun")
+    # ``-m`` would put the working directory in front of the standard library.
+    begin = [script] if os.path.exists(script) else ["-m", "torch.distributed.run"]
+    note = "BRAIN_OFF=1: plain torchrun runs this"
+    if dropped:
+        note += f"; it has no {', '.join(dict.fromkeys(dropped))}"
+    return [interpreter, *begin, *kept], note

@@ -1,0 +1,158 @@
+"""What the torchrun of an installed torch takes, without importing torch.
+
+It is asked once of the interpreter that has it (``ask_torch.py``), remembered in the user's cache
+under the digest of the sources that say it (two builds of one version may differ, two versions may
+not), and shipped for the newest version that was looked at (``flags.json``), so that mostly nobody
+has to be asked.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.command.torchrun import ask_torch
+
+_HERE = Path(__file__).parent
+#: Run by path, under the interpreter that has the torch to ask.
+ASK_TORCH = _HERE / "ask_torch.py"
+_ASK_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One option of a command line."""
+
+    names: tuple[str, ...]
+    dest: str
+    #: True: takes no value.
+    switch: bool = False
+    #: ``str``, ``int``, ``float``, or ``list`` for values split at commas.
+    type: str = "str"
+    default: Any = None
+    choices: tuple[str, ...] | None = None
+    #: Variable that gives the default; None where none does.
+    environment: str | None = None
+    help: str = ""
+    #: Why it has no effect, for whoever gives it; empty where it has its effect.
+    idle: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torchrun:
+    """The flags of one version of torchrun."""
+
+    #: ``2.13.0`` or ``2.14.0.dev20261101+cpu`` for example.
+    version: str
+    flags: tuple[Flag, ...]
+    #: ``ask_torch.digest`` of the torch that said it; empty where that is not known.
+    digest: str = ""
+    #: What a person should know about this description; empty where it is exact.
+    note: str = ""
+
+
+def shipped() -> Torchrun:
+    """The newest torchrun that was looked at."""
+    return _read((_HERE / "flags.json").read_bytes())
+
+
+def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
+    """The torchrun flags of the torch that ``interpreter`` imports; the newest known ones, with a
+    note that says so, where it has none or cannot be asked."""
+    newest = shipped()
+    torch = installed_torch(interpreter)
+    if torch is None:
+        return _noted(newest, f"no torch was found beside {interpreter}")
+    if torch.digest and torch.digest == newest.digest:
+        return newest
+    cached = _cache(environment) / f"torchrun-{torch.digest[:32] or torch.version}.json"
+    try:
+        return _read(cached.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # not there, or damaged: ask
+    try:
+        said = _ask(interpreter)
+        known = _read(said)
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as failed:
+        return _noted(newest, f"torch {torch.version} could not be asked: {failed}")
+    _remember(cached, said)
+    return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A torch as it lies in its directory."""
+
+    version: str
+    digest: str
+
+
+def installed_torch(interpreter: str) -> Installed | None:
+    """The torch beside ``interpreter``; found by the names of directories, because importing torch
+    takes a second."""
+    prefix = Path(interpreter).parent.parent
+    places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []
+    places += prefix.glob("lib*/python3*/*-packages")
+    for place in places:
+        for found in sorted(place.glob("torch-[0-9]*.dist-info"), reverse=True):
+            version = found.name.removeprefix("torch-").removesuffix(".dist-info")
+            return Installed(version=version, digest=ask_torch.digest(str(place / "torch")))
+    return None
+
+
+def _ask(interpreter: str) -> bytes:
+    command = [interpreter, str(ASK_TORCH), "flags"]
+    return subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True).stdout
+
+
+def _remember(path: Path, said: bytes) -> None:
+    """Keep an answer, whole or not at all: agents that start at once write the same file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError:  # no home, a full disk: it is asked again the next time
+        return
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(said)
+        os.replace(half, path)
+    except OSError:
+        Path(half).unlink(missing_ok=True)
+
+
+def _read(said: bytes) -> Torchrun:
+    content = json.loads(said)
+    flags = tuple(
+        Flag(
+            names=tuple(each["names"]),
+            dest=each["dest"],
+            switch=each["kind"] == "switch",
+            type=each["type"],
+            default=each["default"],
+            choices=tuple(each["choices"]) if each["choices"] else None,
+            environment=each["environment"],
+            help=each["help"],
+        )
+        for each in content["flags"]
+    )
+    if not flags:
+        raise ValueError("it has no flags")
+    version, digest = content["torch"], content.get("digest", "")
+    return Torchrun(version=version, flags=flags, digest=digest)
+
+
+def _noted(known: Torchrun, why: str) -> Torchrun:
+    note = f"Flags of torchrun {known.version}, because {why}."
+    return replace(known, note=note)
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    root = environment.get("XDG_CACHE_HOME") or os.path.join(
+        environment.get("HOME") or os.path.expanduser("~"), ".cache"
+    )
+    return Path(root) / "elastic-brain"

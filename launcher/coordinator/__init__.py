@@ -1,0 +1,15 @@
+"""The agent that coordinates a job: it observes, asks ``membership``, and acts.
+
+coordinator      connections, turns and the end of a job
+membership       observation -> action. Pure
+topology         agents -> ranks. Pure
+world            the state of the present world, and the actions on it
+brain            desired worlds from Brain, reports to it
+leadership       leader election among agents; ``pod_leadership`` and ``pod_place`` among pods
+witness_file     the file that decides between two halves of a world
+pins             a second hold on a checkpoint
+hangs            looks at a quiet world and tells what was found
+slow_nodes       step times -> a replica that is better left
+network_checks   nodes are tried in pairs before the first world
+shards           shards of data are handed out and accounted for
+"""

@@ -1,0 +1,255 @@
+"""Words with Brain: the wished world comes in, what was observed goes out.
+
+Both survive a Brain that is away: the last wish is on disk, reports wait there in order.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from brain import calls
+from brain.client import AsyncBrainClient, Call
+from brain.errors import (
+    BadInput,
+    BrainError,
+    NotAllowed,
+    NotSignedIn,
+    Overloaded,
+    Unavailable,
+    UnknownVersion,
+)
+from brain.types.job import Intent
+from brain.types.world import WorldReport, WorldWish
+from launcher.values import replica
+from launcher.values.console import say
+from launcher.values.replica import JobPlace
+
+T = TypeVar("T")
+
+#: Seconds that Brain may hold a question for the wish.
+_POLL_SECONDS = 20.0
+#: Seconds between attempts, doubled from the first to the second while they fail.
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
+#: With these the same report may succeed later; with any other it never will.
+_LATER = (Unavailable, Overloaded, NotSignedIn, NotAllowed, UnknownVersion)
+
+
+class WishSource(Protocol):
+    """Where the coordinator learns what is wished."""
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Call ``tell`` with the wish, and again whenever it changes, until cancelled."""
+        ...
+
+
+class FixedWish:
+    """A wish that never changes: ``--nnodes``."""
+
+    def __init__(self, wish: WorldWish) -> None:
+        self._wish = wish
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell it once."""
+        tell(self._wish)
+        await asyncio.Event().wait()
+
+
+class SuspendWhenWarned:
+    """``--nnodes`` until a warning comes that this machine is soon to be left; then the job is to
+    be suspended at its next safe point."""
+
+    def __init__(self, wish: WorldWish, warned: asyncio.Event) -> None:
+        self._wish, self._warned = wish, warned
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell it, and once more when the warning comes."""
+        tell(self._wish)
+        await self._warned.wait()
+        tell(replace(self._wish, version=self._wish.version + 1, intent=Intent.SUSPEND))
+        await asyncio.Event().wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """``service.json``, as far as it matters here."""
+
+    url: str
+
+
+def service_url(home: str, given: str) -> str:
+    """Where the service of this machine listens now; ``given`` where none says so."""
+    try:
+        found = replica.read(Path(home) / "service.json", _Service)
+    except (BadInput, OSError):
+        found = None
+    return given if found is None else found.url
+
+
+class Brain:
+    """Sends operations, one after the other; where to and with which token is asked anew after
+    each failure: the service may have come back on another port."""
+
+    def __init__(self, url: Callable[[], str], token_file: str | None) -> None:
+        self._url, self._token_file = url, token_file
+        self._client: AsyncBrainClient | None = None
+
+    async def send(self, call: Call[T]) -> T:
+        """Do one operation; errors as in ``AsyncBrainClient.send``."""
+        if self._client is None:
+            self._client = AsyncBrainClient(self._url(), read_token(self._token_file))
+        try:
+            return await self._client.send(call)
+        except BrainError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+class BrainWish:
+    """The wish as Brain says it, by long poll; on disk for the time it is away."""
+
+    def __init__(self, brain: Brain, job: str, place: JobPlace) -> None:
+        self._brain, self._job, self._place = brain, job, place
+
+    async def follow(self, tell: Callable[[WorldWish], None]) -> None:
+        """Tell what Brain says, for ever; the last known wish where it does not answer."""
+        try:
+            await self._follow(tell)
+        finally:  # cancelled: another agent coordinates, or the job is over
+            await self._brain.close()
+
+    async def _follow(self, tell: Callable[[WorldWish], None]) -> None:
+        wish: WorldWish | None = None
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                said = await self._ask(wish)
+            except BrainError as silent:
+                if pause == _FIRST_RETRY_SECONDS:
+                    say(f"{silent}; the last wish stands")
+                    wish = wish or self._remembered(tell)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_RETRY_SECONDS)
+                continue
+            pause = _FIRST_RETRY_SECONDS
+            if said is not None and said != wish:
+                wish = said
+                tell(wish)  # first: nobody waits for the disk
+                await asyncio.to_thread(self._keep, wish)
+            elif said is not None:  # the service does not know our ETag: never ask in a hurry
+                await asyncio.sleep(1.0)
+
+    def _keep(self, wish: WorldWish) -> None:
+        """A full disk costs what a successor would read while Brain is away, never this one."""
+        try:
+            self._place.keep("wish", wish)
+        except OSError as full:
+            say(f"wish.json cannot be written, a successor would miss it: {full}")
+
+    def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
+        """The wish on disk, unless it was one to stop: an agent was started since."""
+        wish = self._place.find("wish", WorldWish)
+        if wish is None or wish.intent is not Intent.RUN:
+            return None
+        tell(wish)
+        return wish
+
+    async def _ask(self, wish: WorldWish | None) -> WorldWish | None:
+        etag = None if wish is None else f'"{wish.etag}"'
+        call = calls.world(self._job, etag=etag, wait_seconds=_POLL_SECONDS)
+        return await self._brain.send(call)
+
+
+class Reports:
+    """What was observed, on its way to Brain: in order, once each, over restarts of either side."""
+
+    def __init__(self, directory: Path, brain: Brain | None) -> None:
+        directory.mkdir(exist_ok=True)
+        self._directory, self._brain = directory, brain
+        self._waiting = sorted(directory.glob("*.json"))
+        #: Those of this process; a full disk keeps them from being files.
+        self._fresh: dict[Path, WorldReport] = {}
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._note_empty()
+
+    def put(self, report: WorldReport) -> Path | None:
+        """Keep a report until Brain has it; returns where, None without a Brain to send it to.
+
+        Raises:
+            OSError: it cannot be written, and waits in memory alone.
+        """
+        if self._brain is None:
+            return None
+        last = int(self._waiting[-1].stem) if self._waiting else 0
+        path = self._directory / f"{last + 1:08d}.json"
+        self._waiting.append(path)
+        self._fresh[path] = report
+        self._note_empty()
+        self._wake.set()
+        replica.write(path, report, durable=False)
+        return path
+
+    async def deliver(self) -> None:
+        """Send what waits, for ever; cancelled at the end."""
+        try:
+            await self._deliver()
+        finally:
+            if self._brain is not None:
+                await self._brain.close()
+
+    async def _deliver(self) -> None:
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self._send(self._waiting[0])
+            except _LATER:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_RETRY_SECONDS)
+                continue
+            pause = _FIRST_RETRY_SECONDS
+            done = self._waiting.pop(0)
+            self._fresh.pop(done, None)
+            done.unlink(missing_ok=True)
+            self._note_empty()
+
+    async def drained(self) -> None:
+        """Wait until nothing waits."""
+        await self._empty.wait()
+
+    async def _send(self, path: Path) -> None:
+        assert self._brain is not None
+        try:
+            report = self._fresh.get(path) or replica.read(path, WorldReport)
+            if report is not None:
+                await self._brain.send(calls.report_world(report))
+        except _LATER:
+            raise
+        except BrainError as refused:
+            say(f"Brain refused a report, {path.name}: {refused}")
+
+    def _note_empty(self) -> None:
+        if self._waiting and self._brain is not None:
+            self._empty.clear()
+        else:
+            self._empty.set()
+
+
+def read_token(path: str | None) -> str:
+    """The job's token; empty where there is none."""
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except OSError as cannot:
+        raise NotSignedIn(f"the token {path} cannot be read: {cannot.strerror}") from cannot

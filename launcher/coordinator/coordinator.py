@@ -1,0 +1,389 @@
+"""The one agent of a job that forms worlds: it listens, asks ``membership``, and acts.
+
+It holds no truth that a successor would miss: the world document, the ledger and the reports are on
+disk before anything else happens, and agents tell what they run.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+
+from brain.types.world import ReplicaExit, WorldWish
+from launcher import messages
+from launcher.coordinator.brain import Reports, WishSource
+from launcher.coordinator.hangs import Hanging
+from launcher.coordinator.leadership import Seat
+from launcher.coordinator.membership import decide
+from launcher.coordinator.network_checks import Checking
+from launcher.coordinator.shards import Counter
+from launcher.coordinator.witness_file import Witness
+from launcher.coordinator.world import actions, in_process
+from launcher.coordinator.world.heartbeats import Heartbeats
+from launcher.coordinator.world.journal import Books
+from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.peers import Peer, Peers
+from launcher.coordinator.world.state import Standing, Terms
+from launcher.coordinator.world.witness import Witnessing
+from launcher.messages import Connection
+from launcher.values import observation
+from launcher.values.config import WorldDocument
+from launcher.values.replica import JobPlace
+
+#: Seconds between looks for proof about members that have not come back.
+_PROOF_SECONDS = 0.1
+
+
+class Coordinator:
+    """Make one, let connections in by ``accept``, ``run`` it until the job is over."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        *,
+        place: JobPlace,
+        seat: Seat,
+        wishes: WishSource,
+        reports: Reports,
+        say: Callable[[str], None],
+        last: WorldDocument | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        witness: Witness | None = None,
+    ) -> None:
+        self._seat, self._wishes, self._reports, self._last = seat, wishes, reports, last
+        self._books = Books(terms.job, place, reports, say)
+        self._peers = Peers(
+            self,
+            job=terms.job,
+            token_sha256=terms.token_sha256,
+            lease_seconds=terms.lease_seconds,
+            program=terms.program,
+            say=say,
+            clock=clock,
+        )
+        self._it = Standing(terms, self._books, self._peers, say, clock, witness)
+        self._witnessing = Witnessing(self._it, seat.near)
+        # An agent that is started anew looks at home, and would begin the job there.
+        self._heartbeats = Heartbeats(self._it, lambda: seat.holds() and not seat.home)
+        self._checking = Checking(terms.check, self._peers)
+        self._counter = Counter(place, self._peers, say, clock)
+        self._waiting = ""
+        #: Why an agent can start no workers at all; empty: all can.
+        self._unusable = ""
+        self._deposed = self._retired = False
+        #: Since when there is nothing to wait for.
+        self._stranded_at = math.inf
+        self._changed = asyncio.Event()
+        self._it.witness.changed = self._changed.set
+        self._ready = asyncio.Event()
+        self._hanging = Hanging(terms.hang, self._it, self._changed.set)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job ends, so that this coordinator has no successor."""
+        return self._books.ledger.over is not None
+
+    async def run(self) -> None:
+        """Form worlds until the job is over and everybody knows; or until somebody else does, or
+        until cancelled."""
+        self._it.recover(self._last)
+        self._counter.begin()
+        if self._it.watch is not None:
+            self._checking.skip()
+        self._ready.set()
+        tasks = [
+            asyncio.create_task(self._wishes.follow(self._wished)),
+            asyncio.create_task(self._reports.deliver()),
+            asyncio.create_task(self._peers.watch_silence()),
+            asyncio.create_task(self._books.settle()),
+            asyncio.create_task(self._hanging.watch()),
+        ]
+        for task in tasks:
+            task.add_done_callback(lambda _: self._changed.set())
+        try:
+            while not self.over:
+                if self._deposed or not self._seat.holds():
+                    self._it.say("another agent coordinates; this one follows")
+                    return
+                await self._turn()
+                for task in tasks:
+                    if task.done():  # they never end but by a bug, which must be seen
+                        task.result()
+            await self._finish()
+        finally:
+            self._retired = True
+            self._witnessing.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._peers.close()
+            if self.over or not (self._deposed or self._it.missing):
+                await self._it.witness.forget()
+
+    async def accept(self, hello: messages.Hello, connection: Connection) -> None:
+        """Serve an agent until its connection ends."""
+        await self._ready.wait()
+        if self._retired:  # whoever came in now would be answered for ever, and led by nobody
+            return
+        taken = () if self._it.watch is None else self._it.watch.replicas
+        await self._peers.serve(hello, connection, epoch=self._books.ledger.epoch, taken=taken)
+
+    def yields_to(self, lead: messages.Lead) -> bool:
+        """Stand down for whoever coordinates a later world of the job; returns whether it does."""
+        later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
+        if later and not self.over:
+            self._deposed = True
+            self._changed.set()
+        return later
+
+    def came(self, peer: Peer) -> None:
+        """Compare what an agent runs with the world that should be."""
+        self._stir(peer)
+        if self.over:
+            peer.connection.send(self._bye())
+        self._it.gone.discard(peer.replica)
+        if peer.hello.world_epoch > self._epoch:
+            self._it.behind[peer.replica] = peer.hello.world_epoch
+        else:
+            self._compare(peer)
+            self._witnessing.came(peer)
+
+    def _compare(self, peer: Peer) -> None:
+        hello, watch = peer.hello, self._it.watch
+        if watch is not None and hello.epoch == watch.document.epoch:
+            watch.started(hello.replica)
+            if hello.elastic:
+                in_process.known(self._it, hello.replica)
+            for exit in hello.exits:
+                watch.exited(hello.replica, exit, self._it.clock())
+            watch.again(hello.replica)
+            if watch.phase is observation.Phase.RUNNING:
+                return
+        elif watch is not None and hello.replica in watch.still:
+            watch.without(hello.replica)
+        if hello.epoch:
+            peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
+
+    def heard(self, peer: Peer, frame: messages.Frame) -> None:  # noqa: C901  one case each
+        """Take what an agent says; only what may change a decision wakes who decides."""
+        match frame:
+            case messages.Heartbeat():
+                peer.connection.send(self._heartbeats.answer(peer, frame))
+                self._counter.beat(peer)
+            case messages.Leave() if peer.leaving_since is None:
+                peer.leaving_since = self._it.clock()
+                self._changed.set()
+            case messages.Turned():
+                peer.turned = True
+                self._turned(peer)
+            case messages.Known(world=world):
+                self._learn(world)
+            case messages.Ready() if not peer.ready:
+                peer.ready = True
+                self._stir(peer)
+            case messages.Prepared():
+                self._answered(peer.replica, frame)
+            case messages.Checked():
+                self._checking.heard(peer.replica, frame)
+            case messages.Witnessed():
+                self._witnessing.heard(peer, frame)
+            case messages.Looked():
+                self._hanging.heard(peer.replica, frame)
+            case messages.Asked() | messages.Shared():
+                self._counter.heard(peer, frame)
+                if not self._counter.settled:
+                    self._changed.set()
+            case messages.Appointed() | messages.Agreed():
+                in_process.heard(self._it, peer, frame)
+                self._changed.set()
+            case messages.Post():
+                in_process.post(self._it, peer, frame)
+            case messages.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
+                self._unusable = self._unusable or reason
+                self._changed.set()
+            case _:
+                if self._it.watch is not None and self._noted(self._it.watch, peer, frame):
+                    self._changed.set()
+
+    def left(self, peer: Peer, proved: bool) -> None:
+        """An agent is gone, and its workers with it: they die with it, or by their lease.
+
+        On one machine nothing comes between: one that is silent there is proved to be gone, too.
+        """
+        self._checking.left(peer.replica)
+        self._hanging.left(peer.replica)
+        if not peer.turned:  # else another coordinator knows of its workers
+            self._counter.left(peer.replica)
+        if peer.turned:
+            self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
+        elif proved or self._seat.near(peer.hello.address):
+            self._it.gone.add(peer.replica)
+        if self._it.watch is not None:
+            self._it.watch.stopped(peer.replica)
+        self._it.behind.pop(peer.replica, None)
+        preparation = self._it.preparation
+        if preparation is not None and preparation.needs(peer.replica):
+            # In process nothing is lost by trying it again without that one.
+            why = None if preparation.in_process else f"replica {peer.replica} is gone"
+            actions.discard(self._it, why)
+        self._stir(peer)
+
+    def _learn(self, world: WorldDocument) -> None:
+        if self._it.learn(world):
+            for peer in self._peers:
+                if peer.replica not in self._it.behind:
+                    self._compare(peer)
+        self._changed.set()
+
+    def _turned(self, peer: Peer) -> None:
+        """A member follows another coordinator. Without most of them there is nothing to do here:
+        they have one who may have formed a world."""
+        watch = self._it.watch
+        if watch is None:
+            return
+        turned = {each.replica for each in self._peers if each.turned} | {peer.replica}
+        here = [m for m in watch.replicas if m in self._peers.replicas and m not in turned]
+        if 2 * len(here) <= len(watch.replicas):
+            self._deposed = True
+            self._changed.set()
+
+    @property
+    def _epoch(self) -> int:
+        return 0 if self._it.watch is None else self._it.watch.document.epoch
+
+    def _stir(self, peer: Peer) -> None:
+        """Who may be in a world has changed, unless it is not ready to be."""
+        if peer.ready:
+            self._it.stirred_at = self._it.clock()
+        self._changed.set()
+
+    def _noted(self, watch: Watch, peer: Peer, frame: messages.Frame) -> bool:
+        """Keep a fact of the world; what is said of another world is old."""
+        epoch, replica, fallen = watch.document.epoch, peer.replica, self._it.fallen
+        match frame:
+            case messages.Started(epoch=at) if at == epoch:
+                return watch.started(replica)
+            case messages.Elastic(epoch=at) if at == epoch:
+                in_process.known(self._it, replica)
+                return True
+            case messages.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
+                self._it.say(f"replica {replica} cannot reach its peers: {reason}")
+                watch.torn(reason, unbuilt=unbuilt, now=self._it.clock())
+                return True
+            case messages.Failing(epoch=at) if at == epoch:
+                watch.fails(replica)
+                return True
+            case messages.Exited(epoch=at, exit=exit) if fallen and at == fallen.document.epoch:
+                return fallen.exited(replica, exit, self._it.clock())
+            case messages.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
+                watch.port_taken |= taken and self._it.terms.master_port is None
+                return watch.exited(replica, exit, self._it.clock())
+            case messages.Said(event=event) if event.epoch == epoch:
+                return watch.heard(event, self._it.clock())
+            case messages.Stopped(epoch=at) if at == epoch:
+                peer.port, peer.held = frame.port, frame.held
+                watch.went(frame.progress, self._heartbeats.offset(peer, frame.now_ns))
+                return watch.stopped(replica)
+        return False
+
+    def _answered(self, replica: int, answer: messages.Prepared) -> None:
+        preparation = self._it.preparation
+        if preparation is None or preparation.document.epoch != answer.epoch:
+            return
+        preparation.answered(replica)
+        in_process.answered(self._it, preparation)
+        if not answer.ok and preparation.failed is None:
+            actions.discard(self._it, f"replica {replica}: {answer.reason}")
+        if preparation.settled:
+            self._changed.set()
+
+    def _wished(self, wish: WorldWish) -> None:
+        self._it.wished(wish)
+        self._changed.set()
+
+    async def _turn(self) -> None:
+        """Look, decide, act; and sleep until something happens."""
+        it = self._it
+        self._changed.clear()
+        if missing := it.missing:
+            expired = it.clock() >= it.lease_until
+            touch = it.in_touch
+            gone = await self._seat.gone(missing, lease_expired=expired, in_touch=touch)
+            for replica in gone:
+                it.gone.add(replica)
+                it.running.stopped(replica)
+        if not self._counter.settled and self._all_heard:
+            self._counter.settle()
+        it.observe()
+        self._witnessing.look()
+        if it.watch is not None and it.watch.formed and it.watch.parting:
+            in_process.part(it, it.watch.parting)
+        action = decide(it.sight(), it.clock())
+        if self._unusable:
+            action = observation.End(ReplicaExit.FAILED, 1, self._unusable)
+        match action:
+            case observation.Stay():
+                await self._sleep(None)
+            case observation.Wait(reason=reason, until=until):
+                self._explain(reason)
+                await self._sleep(self._stranded(until))
+            case observation.Form() if self._checking.due and it.wish is not None:
+                unit, least = it.wish.unit, it.wish.minimum
+                await self._checking.run(action.members, unit=unit, minimum=least)
+            case _:
+                await in_process.carry_out(action, it)
+
+    @property
+    def _all_heard(self) -> bool:
+        """Whether all who may know what the coordinator before knew are here, or are gone."""
+        it = self._it
+        if it.watch is None or it.behind or not self._counter.complete:
+            return False
+        return not it.missing or it.clock() >= it.lease_until
+
+    def _stranded(self, until: float | None) -> float | None:
+        """Return until when to wait. Where others may have formed a world without us there is
+        nothing to wait for here: after another lease one looks for them."""
+        it, now = self._it, self._it.clock()
+        if not it.missing or now < it.lease_until:
+            self._stranded_at = math.inf
+            return until
+        self._stranded_at = min(self._stranded_at, now)
+        lost_at = self._stranded_at + it.terms.lease_seconds
+        self._deposed = now >= lost_at
+        return lost_at if until is None else min(until, lost_at)
+
+    def _explain(self, reason: str) -> None:
+        if reason != self._waiting:
+            self._waiting = reason
+            self._it.say(f"waiting: {reason}")
+
+    async def _sleep(self, until: float | None) -> None:
+        until = min(math.inf if until is None else until, self._it.fallen_until)
+        seconds = None if math.isinf(until) else max(0.0, until - self._it.clock())
+        if self._it.missing:
+            seconds = min(_PROOF_SECONDS, seconds or _PROOF_SECONDS)
+        try:
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _finish(self) -> None:
+        """Tell all agents, and Brain; the own agent goes when this returns."""
+        for peer in self._peers:
+            peer.connection.send(self._bye())
+        while self._peers:
+            self._changed.clear()
+            await self._changed.wait()
+        try:
+            async with asyncio.timeout(self._it.terms.linger_seconds):
+                await self._reports.drained()
+        except TimeoutError:
+            self._it.say("Brain is away; the next agent of this job will tell it the rest")
+
+    def _bye(self) -> messages.Bye:
+        ledger = self._books.ledger
+        assert ledger.over is not None
+        return messages.Bye(exit=ledger.over, exit_code=ledger.exit_code, detail=ledger.reason)

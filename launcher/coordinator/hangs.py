@@ -1,0 +1,244 @@
+"""The coordinator's side: looks at a world now and then, asks agents, tells what was found."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from brain.types.diagnosis import Attachment, Diagnosis
+from brain.types.explanation import Evidence
+from brain.types.world import WorldEvent
+from launcher import messages
+from launcher.coordinator import slow_nodes
+from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.state import Standing
+from launcher.values.diagnosis.first import hung
+from launcher.values.hang import inspection, rules
+from launcher.values.hang.terms import HangTerms
+from launcher.values.observation import Phase
+from launcher.values.workers import Doing, Progress
+
+#: What a job ends with whose worlds stand still too often, as ``timeout`` has it.
+HANG_EXIT = 124
+#: Seconds between an agent's two looks, and that its answer may take beyond.
+_APART_SECONDS, _ANSWER_SECONDS = 3.0, 20.0
+#: Looks at a world cost O(ranks); so many seconds lie between them for each.
+_SECONDS_PER_RANK = 1e-3
+#: Stacks of so many ranks go with a finding: those to blame first.
+_ATTACHED, _CHARACTERS = 8, 8000
+
+
+class Hanging:
+    """Make one per coordinator; ``watch`` for ever."""
+
+    def __init__(
+        self,
+        terms: HangTerms | None,
+        it: Standing,
+        changed: Callable[[], None],
+        *,
+        apart_seconds: float = _APART_SECONDS,
+    ) -> None:
+        self._terms, self._it, self._changed = terms, it, changed
+        self._apart_seconds = apart_seconds
+        self._epoch = 0
+        self._pace = rules.begin(0.0)
+        self._slowness = slow_nodes.Slowness()
+        #: Not before then is a world that was only busy looked at again.
+        self._not_before = 0.0
+        self._asked: set[int] = set()
+        self._looks: list[inspection.Look] = []
+        self._answered = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Look for ever; cancelled at the end."""
+        if self._terms is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            await asyncio.sleep(self._pause(self._terms))
+            await self._look(self._terms)
+
+    def heard(self, replica: int, frame: "messages.Looked") -> None:
+        """Take what an agent saw."""
+        if frame.epoch == self._epoch and replica in self._asked:
+            self._asked.discard(replica)
+            self._looks.extend(frame.looks)
+            self._answered.set()
+
+    def left(self, replica: int) -> None:
+        """An agent is gone; nothing will come from it."""
+        self._asked.discard(replica)
+        self._answered.set()
+
+    def _pause(self, terms: HangTerms) -> float:
+        watch = self._it.watch
+        processes = 0 if watch is None else watch.processes
+        often = min(1.0, max(0.05, terms.patience.seconds / 10))
+        return max(often, _SECONDS_PER_RANK * processes)
+
+    async def _look(self, terms: HangTerms) -> None:
+        watch, now = self._it.watch, self._it.clock()
+        if watch is None or watch.phase is not Phase.RUNNING or not watch.formed:
+            return
+        if watch.document.epoch != self._epoch:
+            self._epoch = watch.document.epoch
+            self._pace = rules.begin(now, self._it.books.ledger.shown, self._it.terms.program)
+            self._slowness, self._not_before = slow_nodes.Slowness(), 0.0
+        ranks = seen(watch)
+        moved_at = self._pace.moved_at
+        self._pace = rules.paced(self._pace, ranks, now)
+        if self._pace.moved_at > moved_at:
+            watch.hung = None
+            self._remember()
+        if terms.leave_slow:
+            self._leave_slow(terms, watch, now)
+        quiet = rules.quiet(self._pace, ranks, now, terms.patience)
+        # A rank that has ended well may be waited for by nobody: the others' end is at hand.
+        if quiet is None or not quiet.due or watch.hung is not None or now < self._not_before:
+            return
+        looks = await self._closer(watch)
+        if watch is not self._it.watch or watch.phase is not Phase.RUNNING:
+            return
+        busy = inspection.may_be_busy(looks, (each.rank for each in seen(watch)))
+        if not quiet.too_long(busy=busy, waiting=inspection.some_wait(looks)):
+            self._not_before = self._it.clock() + max(quiet.budget_seconds, quiet.seconds) / 2
+            return
+        self._found(terms, watch, quiet, looks)
+
+    def _remember(self) -> None:
+        """Keep what this script came back from for its next worlds, whoever coordinates them."""
+        shown = rules.shows(self._pace, self._it.terms.program)
+        if rules.news(self._it.books.ledger.shown, shown):
+            self._it.books.note(durable=False, shown=shown)
+
+    async def _closer(self, watch: Watch) -> Sequence[inspection.Look]:
+        """Have all agents look; of who does not answer in time nothing is known."""
+        self._looks, self._asked = [], {peer.replica for peer in self._it.members}
+        order = messages.encoded(messages.Look(epoch=self._epoch, seconds=self._apart_seconds))
+        for peer in self._it.members:
+            peer.connection.send(order)
+        try:
+            async with asyncio.timeout(self._apart_seconds + _ANSWER_SECONDS):
+                while self._asked:
+                    self._answered.clear()
+                    await self._answered.wait()
+        except TimeoutError:
+            pass
+        return sorted(self._looks, key=lambda look: look.rank)
+
+    def _found(
+        self, terms: HangTerms, watch: Watch, quiet: rules.Quiet, looks: Sequence[inspection.Look]
+    ) -> None:
+        steps = watch.past.steps
+        step = self._it.books.ledger.begun + steps if steps else None
+        found = finding(quiet, looks, watch, step)
+        # Of a script that was never seen to step nobody knows whether it ever will.
+        restart = terms.restart and self._pace.steps > 0
+        what = "its world is ended and formed anew" if restart else "it is left as it is"
+        found = replace(found, next_step=what)
+        watch.stands_still(found, HANG_EXIT if restart else None)
+        self._it.books.tell(
+            WorldEvent.HUNG, watch, detail=f"{found.sentence}; {what}", diagnosis=found
+        )
+        terms.tell(f"{found.sentence}; {what}")
+        for waits in found.evidence:
+            terms.tell(f"{waits.label}: {waits.value}")
+        for each in found.attachments:
+            terms.tell(f"{each.name}\n{each.text.rstrip()}")
+        self._changed()
+
+    def _leave_slow(self, terms: HangTerms, watch: Watch, now: float) -> None:
+        """Have a replica leave at the next safe point, where the others are quicker without it."""
+        nodes = {m.replica: m.node for m in watch.document.members}
+        progress = [
+            (each, member.replica, nodes[member.replica])
+            for each, _ in watch.progress
+            if (member := watch.member_of(each.rank)) is not None
+        ]
+        found = self._slowness.look(progress, now, terms.ratio)
+        if found is None or not watch.stepping:
+            return
+        why = slow_nodes.worth(found, self._it, watch, now)
+        peer = self._it.peers.get(found.replica)
+        if why and peer is not None and peer.leaving_since is None:
+            terms.tell(why)
+            peer.leaving_since, peer.unfit = now, why
+            self._changed()
+
+
+def seen(watch: Watch) -> list[rules.RankSeen]:
+    """What heartbeats told of a world's workers that have not ended."""
+    ended = {exit.rank for exit in watch.exits}
+    return [_rank(each, offset) for each, offset in watch.progress if each.rank not in ended]
+
+
+def finding(
+    quiet: rules.Quiet, looks: Sequence[inspection.Look], watch: Watch, step: int | None
+) -> Diagnosis:
+    """What is told of a world that stands still."""
+    by_rank: Mapping[int, inspection.Look] = {look.rank: look for look in looks}
+    blamed = inspection.culprits(looks, quiet.suspects)
+    rank = blamed[0] if blamed else None
+    member = None if rank is None else watch.member_of(rank)
+    where = "" if rank is None else inspection.place(by_rank.get(rank))
+    who = "no rank stands out" if member is None else f"rank {rank} on {member.node} stopped first"
+    sentence = (
+        f"no worker has moved for {quiet.seconds:.0f} s in {quiet.phase}; "
+        f"{who}{f', in {where}' if where else ''}"
+    )
+    evidence = [
+        Evidence(label="quiet", value=f"{quiet.seconds:.1f} s of {quiet.budget_seconds:.1f} s"),
+        Evidence(label="in the middle of", value=str(quiet.phase)),
+    ]
+    if len(blamed) > 1:
+        evidence.append(Evidence(label="ranks that stopped first", value=_listed(blamed)))
+    evidence += [
+        Evidence(
+            label=f"rank {each.rank}",
+            value=f"state {each.state or '?'}{f' ({each.kernel})' if each.kernel else ''}, "
+            f"{each.cpu_share:.2f} processors, "
+            f"{each.bytes_per_second / 1e6:.1f} MB/s; {inspection.place(each) or each.means}"
+            + (f"; {last}" if (last := inspection.collective(each.recorder)) else ""),
+        )
+        for each in looks[:_ATTACHED]
+    ]
+    return hung(
+        sentence,
+        evidence=evidence,
+        attachments=_attachments(looks, blamed),
+        rank=rank,
+        replica=None if member is None else member.replica,
+        node=None if member is None else member.node,
+        step=step,
+    )
+
+
+def _attachments(looks: Sequence[inspection.Look], blamed: Sequence[int]) -> list[Attachment]:
+    ordered = sorted(looks, key=lambda look: (look.rank not in blamed, look.rank))[:_ATTACHED]
+    found = [
+        Attachment(name=f"stacks of rank {each.rank} ({each.means})", text=text)
+        for each in ordered
+        if (text := each.stacks[:_CHARACTERS])
+    ]
+    found += [
+        Attachment(name=f"flight recorder of rank {each.rank}", text=each.recorder[:_CHARACTERS])
+        for each in ordered
+        if each.recorder
+    ]
+    return found
+
+
+def _rank(each: Progress, offset: float) -> rules.RankSeen:
+    return rules.RankSeen(
+        rank=each.rank,
+        steps=each.steps,
+        step_at=each.last_step_ns / 1e9 + offset if each.last_step_ns else None,
+        life_at=each.life_ns / 1e9 + offset if each.life_ns else None,
+        saving=each.doing is Doing.SAVING,
+        evaluating=each.doing is Doing.EVALUATING,
+        parked=each.parked,
+    )
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:16])) + (" …" if len(ranks) > 16 else "")

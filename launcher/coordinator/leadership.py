@@ -1,0 +1,331 @@
+"""Who coordinates: the agent that holds the seat.
+
+On one machine the seat is a lock that the kernel frees with its holder, and a file that says whose
+it is. Elsewhere it is the endpoint everybody was given, then the lowest surviving rank of the last
+world.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from brain.errors import Unavailable
+from brain.types.world import Member
+from launcher.values.config import WorldDocument, on_loopback
+from launcher.values.replica import Coordinating, JobPlace, Lock, started_ticks
+
+#: How many members are asked whom they follow by one that was away.
+_ASKED = 8
+#: Seconds within which whoever coordinates elsewhere has told so at the endpoint.
+_TOLD_SECONDS = 3.0
+#: Seconds that an agent's machine may take to answer.
+_ANSWER_SECONDS = 0.5
+
+
+class Seat(Protocol):
+    """How an agent finds the coordinator, or becomes it."""
+
+    def candidates(self, last: WorldDocument | None) -> Sequence[str]:
+        """Addresses to ask, best first; one's own where it is one's turn."""
+        ...
+
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Whom to ask as well after having been away: somebody may coordinate out of turn."""
+        ...
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """Become the coordinator, answering at ``address``; False where somebody else is.
+
+        ``hung``: whoever holds it has not answered for so long that nothing of it lives on.
+
+        Raises:
+            Unavailable: nobody could learn of it; the seat is free for whoever can say so.
+        """
+        ...
+
+    def holds(self) -> bool:
+        """Whether the seat is still that of this agent, who claimed it; asked before each act."""
+        ...
+
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
+        """Replicas that are proved to be gone, of ``members`` which are not heard of."""
+        ...
+
+    def near(self, address: str) -> bool:
+        """Whether an agent there that is silent beyond its lease is gone, because no network can
+        have come between."""
+        ...
+
+    def settle(self) -> None:
+        """``home`` is ours now."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """Where new agents look for the coordinator although another agent might listen there;
+        empty: they look where this one is."""
+        ...
+
+    def leave(self) -> None:
+        """Give the seat up."""
+        ...
+
+
+class LocalSeat:
+    """``replicas/<job>/coordinator.lock``, and ``coordinator.json``, whose ``term`` rises.
+
+    A holder that hangs keeps the lock. Who takes over from it then writes the next term; the
+    holder looks at the file before each act, sees that it was replaced, and follows.
+    """
+
+    def __init__(self, place: JobPlace) -> None:
+        self._place = place
+        self._file = place.directory / "coordinator.json"
+        #: Held while the file is read and written.
+        self._claiming = Lock(place.directory / "coordinator.claim")
+        self._mine: Coordinating | None = None
+        self._seen: tuple[int, int] | None = None
+
+    def candidates(self, last: WorldDocument | None) -> Sequence[str]:
+        """Whoever wrote ``coordinator.json``."""
+        found = self._find()
+        return () if found is None else (found.address,)
+
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Nobody: the file says it all."""
+        return ()
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """Take the lock; or the next term from one that hangs, or whose lock another one has."""
+        try:
+            return self._claiming.take() and self._claim(address, epoch, hung=hung)
+        except OSError as full:
+            self._place.lock.release()
+            raise Unavailable(f"{self._file} cannot be written: {full}") from full
+        finally:
+            self._claiming.release()
+
+    def _claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        found = self._find()
+        free = self._place.lock.take() and (found is None or not _lives(found))
+        if not free and not hung:
+            return False
+        term = 1 if found is None else found.term + 1
+        pid = os.getpid()
+        mine = Coordinating(
+            pid=pid, address=address, epoch=epoch, term=term, ticks=started_ticks(pid)
+        )
+        self._place.keep("coordinator", mine, durable=False)
+        self._mine, self._seen = mine, _identity(self._file)
+        return True
+
+    def holds(self) -> bool:
+        """Whether the file is still the one that this agent wrote."""
+        seen = _identity(self._file)
+        if seen != self._seen and self._find() == self._mine:
+            self._seen = seen
+        if self._seen == seen:
+            self._place.lock.take()  # where it was another's, who has let go of it since
+            return True
+        return False
+
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
+        """Those whose own lock is free; or who hang."""
+        alive = self._place.alive
+        return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
+
+    def near(self, address: str) -> bool:
+        """Always: there is one machine."""
+        return True
+
+    def settle(self) -> None:
+        """It always is."""
+
+    @property
+    def home(self) -> str:
+        """They look into ``coordinator.json``."""
+        return ""
+
+    def leave(self) -> None:
+        """Let go of the lock, and say so: this process may live on for a while."""
+        if self._mine is not None and self.holds():
+            left = replace(self._mine, pid=0, ticks=0)
+            with contextlib.suppress(OSError):  # a full disk: who waits sees that we hang, or end
+                self._place.keep("coordinator", left, durable=False)
+        self._mine = self._seen = None
+        self._place.lock.release()
+
+    def _find(self) -> Coordinating | None:
+        return self._place.find("coordinator", Coordinating)
+
+
+class SoleSeat:
+    """One agent alone."""
+
+    def candidates(self, last: WorldDocument | None) -> Sequence[str]:
+        """Nobody else."""
+        return ()
+
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Nobody else."""
+        return ()
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """Always."""
+        return True
+
+    def holds(self) -> bool:
+        """Always."""
+        return True
+
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
+        """Nobody."""
+        return frozenset()
+
+    def near(self, address: str) -> bool:
+        """Always."""
+        return True
+
+    def settle(self) -> None:
+        """It always is."""
+
+    @property
+    def home(self) -> str:
+        """There are none."""
+        return ""
+
+    def leave(self) -> None:
+        """Nothing is held."""
+
+
+class EndpointSeat:
+    """``--rdzv-endpoint``: who can listen there coordinates, until a world exists.
+
+    ``mine`` is this agent's own address; ``bound`` whether it is the endpoint itself.
+    """
+
+    def __init__(self, endpoint: str, mine: str, *, bound: bool) -> None:
+        self._endpoint, self._mine, self._bound = endpoint, mine, bound
+        #: What members on other machines were asked last.
+        self._asked: dict[str, asyncio.Task[bool]] = {}
+        self._refused_since: dict[str, float] = {}
+
+    def candidates(self, last: WorldDocument | None) -> Sequence[str]:
+        """The endpoint first, then the members of the last world by rank, up to oneself."""
+        if last is None:
+            return () if self._bound else (self._endpoint,)
+        members = [member.address for member in last.members]
+        before = members[: members.index(self._mine)] if self._mine in members else members
+        return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
+
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Members of the last world that come after oneself, and the endpoint."""
+        if last is None:
+            return ()
+        members = [member.address for member in last.members]
+        after = members[members.index(self._mine) + 1 :] if self._mine in members else []
+        return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """The first seat is the endpoint; later ones follow rank, and may be claimed."""
+        return self._bound or epoch > 0
+
+    def holds(self) -> bool:
+        """Nothing here says otherwise; members that follow another one do."""
+        return True
+
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
+        """Members whose machine says that nobody answers for them, which those on others are asked
+        between two calls; or who hang, where no network can have come between.
+
+        Out of touch, the death of one on another machine alone proves nothing: it may have been in
+        a newer world, with agents that nobody here knows. Where such a world would tell of itself,
+        at the endpoint, its silence is waited for.
+        """
+        here = socket.gethostname()
+        others = [m for m in members if m.address != self._mine]
+        near = [m for m in others if m.node == here]
+        refused = await asyncio.gather(*(_refuses(member.address) for member in near))
+        dead = {m.replica for m, no in zip(near, refused, strict=True) if no}
+        patience = 0.0 if in_touch else _TOLD_SECONDS if self._bound else math.inf
+        dead |= {m.replica for m in others if m.node != here and self._refused(m.address, patience)}
+        return frozenset(
+            dead | {m.replica for m in members if lease_expired and self.near(m.address)}
+        )
+
+    def _refused(self, address: str, seconds: float) -> bool:
+        """Whether it has for so long, as far as it was asked; asks again. No silence may delay a
+        decision."""
+        asked = self._asked.get(address)
+        if asked is not None and not asked.done():
+            return False
+        now = time.monotonic()
+        if asked is not None:
+            since = self._refused_since.setdefault(address, now)
+            if not asked.result():
+                del self._refused_since[address]
+            elif now - since >= seconds:
+                return True
+        self._asked[address] = asyncio.ensure_future(_refuses(address))
+        return False
+
+    def near(self, address: str) -> bool:
+        """Where it is reached without any network."""
+        return on_loopback(address)
+
+    def settle(self) -> None:
+        """We listen at the endpoint from here on."""
+        self._bound = True
+
+    @property
+    def home(self) -> str:
+        """The endpoint, unless it is our own."""
+        return "" if self._bound else self._endpoint
+
+    def leave(self) -> None:
+        """Nothing is held but the socket, which goes with the process."""
+
+
+def _lives(holder: Coordinating) -> bool:
+    """Whether the process that wrote ``coordinator.json`` still runs, and is not this one."""
+    try:
+        return holder.pid != os.getpid() and started_ticks(holder.pid) == holder.ticks
+    except (OSError, ValueError):
+        return False
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+async def _refuses(address: str) -> bool:
+    """Whether the kernel says that nobody listens there."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,24 @@
+"""Who is in the next world, and when it may form. SPINE of the launcher: pure.
+
+``decide(sight, now)`` looks at everything a coordinator knows and returns one frozen action; the
+coordinator carries it out, sees what came of it and asks again until the answer is to stay. No
+action remembers anything: a coordinator that was killed at any moment is replaced by another one
+which asks the same question. Times are seconds of the coordinator's monotonic clock. Every
+question is answered in O(n log n) for n agents, and none is asked for a heartbeat.
+
+    deciding      the order of the questions
+    ending        what ends a world: by itself, by its owner, by members that leave
+    sizing        the wished size beside the world's
+    changing      a planned change: prepared, then at a safe point
+    preparing     the next world is made ready while this one trains
+    in_process    changes that end no process
+    forming       the next world, once no worker runs
+    leaving       who gave notice, who is let go
+    taking_over   who may form a world while others are silent
+    facts         what several of them ask
+"""
+
+from launcher.coordinator.membership.deciding import decide
+from launcher.coordinator.membership.taking_over import may_form, may_renew, next_epoch, quorum_at
+
+__all__ = ["decide", "may_form", "may_renew", "next_epoch", "quorum_at"]

@@ -1,0 +1,56 @@
+"""A planned change: prepared, then at a safe point, or not at all."""
+
+from launcher.coordinator.membership import in_process, preparing
+from launcher.coordinator.membership.facts import resting, span
+from launcher.values.observation import (
+    STAY,
+    Action,
+    Hold,
+    Park,
+    Rules,
+    Saves,
+    Sight,
+    Wait,
+    WorldSeen,
+)
+
+#: A machine may hesitate that long, however often a script saves.
+_HICCUP_SECONDS = 10.0
+
+
+def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
+    """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
+
+    A change that ends no process needs no safe point.
+    """
+    if staying := in_process.change(sight, world, now, action):
+        return staying
+    saves, age = world.saves, now - world.since
+    if not saves.known:
+        if age < sight.rules.free_seconds:
+            return preparing.first(sight, world, now, action) or action
+        if resting(sight, world):
+            return STAY
+        return Hold(
+            f"I will not {what} this job: no checkpoint was seen or declared, "
+            f"it would lose {span(age)} of work"
+        )
+    if world.parking is None:
+        if resting(sight, world):
+            return STAY
+        return preparing.first(sight, world, now, action) or Park()
+    if world.parking.reached:
+        return action
+    limit = patience_for(saves, sight.rules)
+    until = world.parking.since + limit
+    if now < until:
+        return Wait("a safe point", until)
+    return Hold(f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s")
+
+
+def patience_for(saves: Saves, rules: Rules) -> float:
+    """Seconds to wait for a safe point."""
+    if rules.signal_seconds is not None:
+        return rules.signal_seconds
+    interval = saves.interval_seconds
+    return rules.safe_point_seconds if interval is None else max(2 * interval, _HICCUP_SECONDS)

@@ -1,0 +1,124 @@
+"""Changes that end no process: where all workers have a session (``launcher.elastic``).
+
+A planned one is built beside the training and waits for no safe point; whoever is left of a world
+that lost a member goes on at once, and grows back as for any growth. What cannot be done so, or
+does not come to an end, takes the ordinary way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brain.types.job import Intent
+from brain.types.world import Cause, Member
+from launcher.coordinator.membership import preparing
+from launcher.coordinator.membership.facts import available, goal_of, names
+from launcher.coordinator.membership.taking_over import may_form
+from launcher.coordinator.topology import choose
+from launcher.values.observation import (
+    Action,
+    Discard,
+    Form,
+    Heal,
+    Prepare,
+    Preparing,
+    Sight,
+    Stop,
+    Swap,
+    Switch,
+    Wait,
+    WorldSeen,
+)
+
+#: Seconds in which the cause is seen of workers that cannot reach each other.
+CAUSE_SECONDS = 1.0
+#: Seconds that newcomers may take to ``join``: nobody waits for them.
+_JOIN_SECONDS = 600.0
+#: Seconds that members may take to where their next step begins: they may be in a long one, or in
+#: an evaluation.
+_GO_OVER_SECONDS = 300.0
+
+
+def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
+    """Return the next thing to do for a planned change; None where it takes the ordinary way."""
+    if not isinstance(action, Swap) or not world.elastic:
+        return None
+    form = preparing.after(sight, world, action)
+    if not isinstance(form, Form) or not _stays(world, form.members):
+        return None
+    if world.broken:  # with 0, or it would not have come to this: the training is over
+        return Wait("some workers have ended, the others are about to")
+    there = world.preparing
+    if there is None:
+        if now < sight.build_after:
+            return Wait("members did not meet; they try again", sight.build_after)
+        waits = preparing.gathering(sight, form, now)
+        return waits or (Prepare(form, in_process=True) if sight.rules.prepare_seconds else None)
+    if there.failed is not None:
+        return None
+    if not there.in_process or not _serves(sight, there, form):
+        return Discard(None)
+    if there.ready:
+        return Switch(there.form)
+    until = there.since + _JOIN_SECONDS
+    if now >= until:
+        return Discard(f"its members did not meet in {_JOIN_SECONDS:.0f} s")
+    return Wait(f"a world of {len(there.form.members)} replicas is built beside this one", until)
+
+
+def heal(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action | None:
+    """Return how those that are left go on without being ended; None where they cannot."""
+    wish = sight.wish
+    if wish is None or wish.intent is not Intent.RUN:
+        return None
+    last = {member.replica for member in world.members}
+    here = [a for a in sight.agents if a.replica in last and a.replica not in world.broken]
+    known = {agent.replica for agent in sight.agents}
+    lease_over = now >= sight.lease_until
+    order = [member.replica for member in world.members]
+    silent = last - known - sight.gone
+    if world.was_elastic and silent and not lease_over:  # they look for a coordinator, too
+        return Wait(f"replicas {names(silent)} have not come back", sight.lease_until)
+    if not here or any(agent.replica not in world.sessions for agent in here):
+        return None
+    if not may_form(order, known, sight.gone, lease_over, world.coordinated, sight.witness):
+        return None
+    goal, _ = goal_of(sight, wish)
+    shape = sight.rules.shape
+    members = choose(world.members, here, goal, wish.unit, wish.minimum, shape)
+    return Heal(Form(members, cause, world.generation, world.goal)) if members else None
+
+
+def settling(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+    """Nothing else is decided while members go over; if they do not, the ordinary way is taken."""
+    if world.unbuilt:
+        return Stop(Cause.MEMBERSHIP)
+    if world.torn_since is not None:
+        until = world.torn_since + CAUSE_SECONDS
+        if now < until:
+            return Wait("workers cannot reach each other", until)
+        first = world.stepping and heal(sight, world, now, Cause.MEMBERSHIP)
+        return first or Stop(Cause.MEMBERSHIP)
+    if not world.in_process or world.formed:
+        return None
+    until = world.since + _GO_OVER_SECONDS
+    late = Stop(Cause.MEMBERSHIP)
+    return Wait("members go over into the next world", until) if now < until else late
+
+
+def _stays(world: WorldSeen, members: Sequence[Member]) -> bool:
+    """Whether somebody who has the state is in the next world, too."""
+    last = {member.replica for member in world.members}
+    return any(m.replica in last and m.replica not in world.broken for m in members)
+
+
+def _serves(sight: Sight, there: Preparing, form: Form) -> bool:
+    """Whether what is being built is still wanted, even where a later joiner might come, too."""
+    ready = {agent.replica for agent in available(sight)}
+    made = there.form
+    return replace(made, members=form.members) == form and (
+        made == form
+        or (
+            len(made.members) <= len(form.members)
+            and all(member.replica in ready for member in made.members)
+        )
+    )

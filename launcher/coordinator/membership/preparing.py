@@ -1,0 +1,72 @@
+"""The next world is made ready while this one trains.
+
+Only for changes that can wait: growth, shrinking, a leave with notice, a replacement. Its workers
+run up to where they would meet, and are held there. What was prepared is used only where it is
+exactly what must be formed; anything else takes the ordinary way, with a higher epoch.
+"""
+
+import math
+from dataclasses import replace
+
+from brain.types.world import Cause
+from launcher.coordinator.membership import forming
+from launcher.coordinator.membership.facts import goal_of, size_of, warming_until
+from launcher.values.observation import (
+    Action,
+    Discard,
+    Form,
+    Phase,
+    Prepare,
+    Preparing,
+    Sight,
+    Swap,
+    Wait,
+    WorldSeen,
+)
+
+#: Seconds after the last joiner became ready that another one which is here is waited for.
+_GATHER_SECONDS = 1.0
+
+
+def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
+    """Return what has to be done, or waited for, before the workers are asked to park."""
+    if not isinstance(action, Swap) or not isinstance(form := after(sight, world, action), Form):
+        return None
+    preparing = world.preparing
+    if preparing is not None and (preparing.form != form or _of_another_kind(preparing)):
+        return Discard(None)
+    if preparing is None and (waits := gathering(sight, form, now)):
+        return waits
+    if sight.rules.prepare_seconds == 0:
+        return None
+    if preparing is None:
+        return Prepare(form)
+    if preparing.ready or preparing.failed is not None:
+        return None
+    until = preparing.since + sight.rules.prepare_seconds
+    if now >= until:
+        return Discard(f"its workers were not at the gate in {sight.rules.prepare_seconds:.0f} s")
+    return Wait(f"workers of a world of {len(form.members)} replicas get ready", until)
+
+
+def _of_another_kind(preparing: Preparing) -> bool:
+    """Whether it was begun while workers could go over, and not all can any more."""
+    return preparing.in_process and preparing.failed is None
+
+
+def after(sight: Sight, world: WorldSeen, swap: Swap) -> Action:
+    """What would be formed if this world ended now and nobody else were waited for."""
+    cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
+    ended = replace(world, phase=Phase.ENDED, ended_by=cause, parking=None)
+    return forming.between(replace(sight, world=ended), math.inf)
+
+
+def gathering(sight: Sight, form: Form, now: float) -> Wait | None:
+    """Several that come at once are one change; less than was wished waits for who is here."""
+    assert sight.wish is not None
+    goal, _ = goal_of(sight, sight.wish)
+    if size_of(sight, form.members) >= goal:
+        return None
+    warm = min(sight.stirred_at + _GATHER_SECONDS, warming_until(sight))
+    until = max(forming.settled_at(sight), warm)
+    return Wait("others may come or go as well", until) if now < until else None

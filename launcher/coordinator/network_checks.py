@@ -1,0 +1,175 @@
+"""The coordinator's side of the check: a few rounds, then who is left out and why."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from brain.types.world import Member, ReplicaExit
+from launcher import messages
+from launcher.coordinator.world.peers import Peers
+from launcher.values.network_check import (
+    CheckTerms,
+    Group,
+    Measured,
+    Round,
+    Usual,
+    Verdicts,
+    Work,
+    first_round,
+    next_round,
+    remembered,
+    spared,
+    verdicts,
+)
+
+#: Seconds that a verdict may come later than the script was given.
+_SLACK_SECONDS = 5.0
+
+
+class Checking:
+    """The check of one coordinator's first world; what passed is not checked again."""
+
+    def __init__(self, terms: CheckTerms | None, peers: Peers) -> None:
+        self._terms, self._peers = terms, peers
+        self._passed = terms is None
+        self._round = 0
+        self._measured: dict[int, Measured] = {}
+        self._asked: frozenset[int] = frozenset()
+        self._heard = asyncio.Event()
+
+    @property
+    def due(self) -> bool:
+        """Whether nodes must be checked before a world is formed."""
+        return not self._passed
+
+    def skip(self) -> None:
+        """A world has run already: its nodes are known, and busy."""
+        self._passed = True
+
+    def heard(self, replica: int, frame: messages.Checked) -> None:
+        """Take what an agent measured."""
+        if frame.round == self._round and replica in self._asked:
+            self._measured[replica] = frame.measured
+            self._heard.set()
+
+    def left(self, replica: int) -> None:
+        """An agent is gone; nothing will come from it."""
+        if replica in self._asked and replica not in self._measured:
+            self._measured[replica] = Measured(ok=False, reason="its agent went away")
+            self._heard.set()
+
+    async def run(self, members: Sequence[Member], *, unit: int, minimum: int) -> None:
+        """Check them and let go of whoever is left out."""
+        terms = self._terms
+        assert terms is not None
+        hosts = {each.replica: each.address.rpartition(":")[0] for each in members}
+        nodes = {each.replica: str(each.node) for each in members}
+        known = _recall(terms.memory)
+        usual = _of_work(known, terms.work)
+        rounds = [await self._try(first_round(list(hosts)), hosts)]
+        while again := next_round(rounds, usual, terms.ratio):
+            rounds.append(await self._try(again, hosts))
+        found = verdicts(rounds, usual, terms.ratio)
+        now = remembered(rounds, usual).items()
+        _remember(terms.memory, {**known, **{_name(k, terms.work): each for k, each in now}})
+        self._passed = True
+        if terms.print_all:
+            self._print(rounds, nodes)
+        self._leave_out(found, nodes, unit=unit, minimum=minimum)
+
+    async def _try(self, groups: tuple[Group, ...], hosts: Mapping[int, str]) -> Round:
+        """One round; who does not answer has no measurement."""
+        terms = self._terms
+        assert terms is not None
+        self._round += 1
+        self._measured = {}
+        self._asked = frozenset(replica for group in groups for replica in group)
+        for group in groups:
+            first = self._peers.get(group[0])
+            for rank, replica in enumerate(group):
+                peer = self._peers.get(replica)
+                if peer is None or first is None:
+                    self.left(replica)
+                    continue
+                asked = messages.Check(
+                    round=self._round,
+                    rank=rank,
+                    size=len(group),
+                    host=hosts[group[0]].strip("[]"),
+                    port=first.port,
+                    seconds=terms.seconds,
+                    work=terms.work,
+                )
+                peer.connection.send(asked)
+        try:
+            async with asyncio.timeout(terms.seconds + _SLACK_SECONDS):
+                while self._measured.keys() < self._asked:
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            pass
+        return Round(groups=groups, measured=dict(self._measured))
+
+    def _leave_out(
+        self, found: Verdicts, nodes: Mapping[int, str], *, unit: int, minimum: int
+    ) -> None:
+        terms = self._terms
+        assert terms is not None
+        fine = [replica for replica in nodes if replica not in found.failed]
+        slow = spared(found.slow, fine, unit=unit, minimum=minimum, times=found.times)
+        if not terms.exclude_stragglers:
+            slow = ()
+        for replica, why in {**found.failed, **found.slow}.items():
+            out = replica in found.failed or replica in slow
+            what = "failed the check" if replica in found.failed else "is slow"
+            then = "is left out" if out else "takes part"
+            terms.tell(f"node {nodes[replica]} (replica {replica}) {what} and {then}: {why}")
+            if out:
+                detail = f"this node {what} before training and is left out: {why}"
+                self._peers.release(
+                    replica,
+                    messages.Bye(exit=ReplicaExit.FAILED, exit_code=1, detail=detail, unfit=detail),
+                )
+
+    def _print(self, rounds: Sequence[Round], nodes: Mapping[int, str]) -> None:
+        terms = self._terms
+        assert terms is not None
+        for number, each in enumerate(rounds, start=1):
+            for replica, seen in sorted(each.measured.items()):
+                told = (
+                    f"arithmetic {seen.compute_seconds:.4f} s, {terms.work.mebibytes} MiB "
+                    f"all-reduced in {seen.exchange_seconds:.4f} s"
+                    if seen.ok
+                    else seen.reason
+                )
+                terms.tell(f"check {number}: node {nodes[replica]} (replica {replica}): {told}")
+
+
+def _name(kind: str, work: Work) -> str:
+    """Times of other work are no measure: they are remembered apart."""
+    return kind if work == Work() else f"{kind} {work.edge}/{work.mebibytes}"
+
+
+def _of_work(known: Mapping[str, Usual], work: Work) -> dict[str, Usual]:
+    end = _name("", work)
+    found = {name.removesuffix(end): each for name, each in known.items() if name.endswith(end)}
+    return {kind: each for kind, each in found.items() if kind} if end else dict(known)
+
+
+def _recall(path: Path) -> dict[str, Usual]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Usual])
+    except (OSError, msgspec.MsgspecError):  # never written, or damaged: nothing is usual yet
+        return {}
+
+
+def _remember(path: Path, usual: Mapping[str, Usual]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        half = path.with_name(f".{path.name}.new")
+        half.write_bytes(msgspec.json.encode(dict(usual)))
+        half.replace(path)
+    except OSError:  # a full disk costs the memory of speeds, not the job
+        return

@@ -1,0 +1,58 @@
+"""Who coordinates among pods: at first the eldest, by the scaler's word, then the lowest rank."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from brain.types.world import Member
+from launcher.coordinator.leadership import EndpointSeat
+from launcher.coordinator.pod_place import read_place
+from launcher.values.config import WorldDocument
+
+
+class PodSeat(EndpointSeat):
+    """An endpoint that moves: the file names an agent that lives; it coordinates, or knows who.
+
+    Nobody ever listens at another's address, so there is no ``home`` to keep.
+    """
+
+    def __init__(self, file: str, mine: str) -> None:
+        super().__init__("", mine, bound=False)
+        self._file = Path(file)
+
+    def candidates(self, last: WorldDocument | None) -> Sequence[str]:
+        """The endpoint, then the members of the last world by rank, up to oneself."""
+        self._look()
+        found = super().candidates(last)
+        return [each for each in found if each]
+
+    def others(self, last: WorldDocument | None) -> Sequence[str]:
+        """Members of the last world that come after oneself, and the endpoint."""
+        self._look()
+        return [each for each in super().others(last) if each]
+
+    def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
+        """The first seat is the eldest's; later ones follow rank."""
+        self._look()
+        return super().claim(address, epoch, hung=hung)
+
+    async def gone(
+        self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
+    ) -> frozenset[int]:
+        """What the cluster knows to be gone, and what their machines say."""
+        told = frozenset(read_place(self._file).gone)
+        known = frozenset(member.replica for member in members if member.replica in told)
+        rest = [member for member in members if member.replica not in known]
+        found = await super().gone(rest, lease_expired=lease_expired, in_touch=in_touch)
+        return known | found
+
+    def settle(self) -> None:
+        """Nothing is ours but our own address."""
+
+    @property
+    def home(self) -> str:
+        """None: new agents are told of one that lives."""
+        return ""
+
+    def _look(self) -> None:
+        self._endpoint = read_place(self._file).endpoint
+        self._bound = self._endpoint == self._mine

@@ -1,0 +1,139 @@
+"""Where a coordinator serves shards: ``launcher.data.serving`` with a clock, frames and a file.
+
+Its books are written down before anything is answered, so a successor on this machine finds them;
+agents hear of them with their heartbeats, so one on another machine finds them too.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from brain.errors import BadInput
+from launcher import messages
+from launcher.coordinator.world.peers import Peer, Peers
+from launcher.data.serving import Answer, Question, Serving
+from launcher.values.replica import JobPlace
+
+#: Seconds between two times that all agents are told the books, and bytes of it in a second.
+_ROUND_SECONDS, _ROUND_BYTES_PER_SECOND = 0.5, 5e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Books:
+    """``shards.json``."""
+
+    v: int = 1
+    version: int
+    #: JSON.
+    books: str
+
+
+class Counter:
+    """One coordinator's. ``begin`` it before anything is heard; ``settle`` it when all was."""
+
+    def __init__(
+        self,
+        place: JobPlace,
+        peers: Peers,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._place, self._peers, self._say, self._clock = place, peers, say, clock
+        self._serving = Serving(settled=False)
+        #: The version that is on disk, the one that agents are being told, and who has which.
+        self._kept, self._round, self._told = 0, 0, dict[int, int]()
+        self._books, self._next_at = b"", -math.inf
+        #: Agents that have said all they know of what the coordinator before gave out.
+        self._heard: set[int] = set()
+
+    def begin(self) -> None:
+        """Go on from what is written down."""
+        try:
+            found = self._place.find("shards", _Books)
+        except BadInput as torn:
+            self._say(f"shards begin without what was written down: {torn}")
+            found = None
+        if found is not None:
+            self._serving.adopt(found.version, json.loads(found.books), self._clock())
+
+    @property
+    def settled(self) -> bool:
+        """Whether questions are answered."""
+        return self._serving.settled
+
+    @property
+    def complete(self) -> bool:
+        """Whether all agents that are here have said what they know."""
+        return all(peer.replica in self._heard for peer in self._peers)
+
+    def settle(self) -> None:
+        """All who may know something of the coordinator before were heard, or are gone."""
+        self._send(self._serving.settle(self._clock()))
+
+    def heard(self, peer: Peer, frame: messages.Asked | messages.Shared) -> None:
+        """Take what an agent says about shards."""
+        now = self._clock()
+        if isinstance(frame, messages.Shared):
+            self._heard.add(peer.replica)
+            self._serving.adopt(frame.version, json.loads(frame.books), now)
+            return
+        said: dict[str, Any] = json.loads(frame.body)
+        question = Question(
+            replica=peer.replica, holder=frame.holder, number=frame.number, body=said
+        )
+        self._send(self._serving.asked(question, now))
+
+    def left(self, replica: int) -> None:
+        """An agent is gone."""
+        self._told.pop(replica, None)
+        self._heard.discard(replica)
+        self._send(self._serving.left(replica, self._clock()))
+
+    def beat(self, peer: Peer) -> None:
+        """An agent's heart beats: see to what time brings, and tell it what is new."""
+        if not self.settled or not self._serving.version:
+            return
+        now = self._clock()
+        if now >= self._next_at:
+            self._send(self._serving.turn(now))
+            self._begin_round(now)
+        if self._told.get(peer.replica, 0) < self._round:
+            self._told[peer.replica] = self._round
+            peer.connection.send(self._books)
+
+    def _begin_round(self, now: float) -> None:
+        """Have what stands in the books now told to all agents, at a pace that links can bear."""
+        self._next_at = now + _ROUND_SECONDS
+        if self._serving.version > self._round:
+            self._round = self._serving.version
+            books = json.dumps(self._serving.dump()).encode()
+            self._books = messages.encoded(messages.Shared(version=self._round, books=books))
+            self._next_at += len(self._books) * len(self._peers) / _ROUND_BYTES_PER_SECOND
+
+    def _send(self, answers: list[Answer]) -> None:
+        self._keep()
+        for answer in answers:
+            question = answer.question
+            peer = self._peers.get(question.replica)
+            if peer is not None and question.number >= 0:
+                peer.connection.send(
+                    messages.Answered(
+                        holder=question.holder,
+                        number=question.number,
+                        version=self._serving.version,
+                        body=json.dumps(answer.body).encode(),
+                    )
+                )
+
+    def _keep(self) -> None:
+        version = self._serving.version
+        if not self.settled or version == self._kept:
+            return
+        self._kept = version
+        books = _Books(version=version, books=json.dumps(self._serving.dump()))
+        try:
+            self._place.keep("shards", books, durable=False)
+        except OSError as full:
+            self._say(f"shards.json cannot be written, a successor would miss it: {full}")

@@ -1,0 +1,96 @@
+"""Who is in a world and in which order, by where machines are. Pure.
+
+An agent's topology is a path, outermost first (zone, spine, rack, switch); its last name is the
+switch. Tensor-parallel groups talk most and stay on a machine, data-parallel neighbours share a
+switch, pipeline stages go across: ranks that count up along the tree make it so.
+
+``choose`` disturbs a running job as little as can be: members that are still here keep their
+relative order, a replacement takes the hole of what it replaces, and what is left over waits as a
+warm spare, chosen where it breaks up the fewest units.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from brain.types.world import Member
+from launcher.coordinator.topology.order import arrange, fill, in_order
+from launcher.coordinator.topology.packing import pack
+from launcher.coordinator.topology.parallel import crossings, groups
+from launcher.coordinator.topology.spares import explain, keep
+from launcher.values.observation import AgentSeen, Rules, Shape
+
+__all__ = ["choose", "extent", "fit", "layout"]
+
+
+def choose(
+    previous: Sequence[Member],
+    agents: Iterable[AgentSeen],
+    goal: int,
+    unit: int = 1,
+    minimum: int = 1,
+    shape: Shape | None = None,
+) -> tuple[Member, ...]:
+    """Return the members of the next world in order of rank; none where ``minimum`` is not met.
+
+    ``goal``, ``unit`` and ``minimum`` count replicas; where the job asked for processes (there is
+    a ``shape``) they count processes. O(n log n) for n agents (with a shape also linear in the
+    processes asked for, times the different sizes of agents).
+    """
+    here = sorted(agents, key=lambda agent: agent.replica)
+    if shape is not None:
+        here = pack(previous, here, goal, unit, minimum, shape)
+    size = len(here) if shape is not None else fit(len(here), goal, unit, minimum)
+    if size == 0:
+        return ()
+    known = {member.replica for member in previous}
+    survivors = [agent for agent in here if agent.replica in known]
+    joiners = [agent for agent in here if agent.replica not in known]
+    if len(survivors) >= size:
+        return _members(arrange(previous, keep(survivors, (), size, unit, previous), {}, (), 1))
+    filled = fill(previous, survivors, joiners, size - len(survivors))
+    fixed = [*survivors, *filled.values()]
+    taken = {agent.replica for agent in filled.values()}
+    others = [agent for agent in in_order(joiners) if agent.replica not in taken]
+    more = keep(others, fixed, size - len(fixed), unit)
+    block = 1 if shape is not None else unit
+    return _members(arrange(previous, survivors, filled, more, block))
+
+
+def fit(available: int, goal: int, unit: int, minimum: int) -> int:
+    """Return the largest multiple of ``unit`` up to both; 0 where it is below ``minimum``.
+
+    >>> fit(31, 32, 4, 4), fit(3, 8, 4, 4), fit(5, 2, 1, 1)
+    (28, 0, 2)
+    """
+    size = min(available, goal) // unit * unit
+    return size if size >= max(minimum, 1) else 0
+
+
+def extent(members: Iterable[Member | AgentSeen], shape: Shape | None) -> int:
+    """Return how large a world of ``members`` is, in what its job asked for."""
+    return sum(1 if shape is None else member.processes for member in members)
+
+
+def layout(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int, rules: Rules) -> str:
+    """Say who waits as a warm spare and why, and which groups of ranks cross a switch."""
+    said = [explain(members, agents, unit if rules.shape is None else 1)]
+    copy = rules.tensor * rules.pipeline
+    known = any(member.topology for member in members)
+    if sum(member.processes for member in members) % copy:
+        said.append(f"the processes are not whole copies of {rules.tensor}x{rules.pipeline}")
+    elif copy > 1 or known:
+        said.append(crossings(groups(members, rules.tensor, rules.pipeline)))
+    return "; ".join(filter(None, said))
+
+
+def _members(order: Sequence[AgentSeen]) -> tuple[Member, ...]:
+    return tuple(
+        Member(
+            replica=agent.replica,
+            group_rank=rank,
+            processes=agent.processes,
+            node=agent.node,
+            address=agent.address,
+            topology=agent.topology,
+        )
+        for rank, agent in enumerate(order)
+    )

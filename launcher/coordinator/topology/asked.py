@@ -1,0 +1,122 @@
+"""What people write about processes, machines and parallel groups, read and checked."""
+
+import re
+
+from brain.errors import BadInput
+from launcher.coordinator.topology.parallel import unit_of
+from launcher.values.observation import Shape
+
+#: Zone, spine, rack, switch.
+_LEVELS = 4
+
+
+def path_of(said: str) -> tuple[str, ...]:
+    """``--topology``: names of branches, outermost first; fewer than four are fewer levels.
+
+    >>> path_of("eu-1/spine2/rack7/sw3"), path_of("")
+    (('eu-1', 'spine2', 'rack7', 'sw3'), ())
+
+    Raises:
+        BadInput: a name is empty, or there are too many.
+    """
+    path = tuple(name.strip() for name in said.split("/")) if said.strip() else ()
+    if not all(path) or len(path) > _LEVELS:
+        raise BadInput(
+            f"--topology={said} is not up to {_LEVELS} names with / between them, outermost "
+            "first; give zone/spine/rack/switch, or rack/switch where that is all you know",
+            field="topology",
+        )
+    return path
+
+
+def shape_of(said: str) -> Shape | None:
+    """``--world``: processes wished for, the fewest and the most that will do.
+
+    >>> shape_of("8:4:16"), shape_of("")
+    (Shape(processes=8, least=4, most=16), None)
+
+    Raises:
+        BadInput: it is not WISHED[:MIN[:MAX]] in that order of size.
+    """
+    if not said:
+        return None
+    found = re.fullmatch(r"(\d+)(?::(\d+))?(?::(\d+))?", said)
+    wished = int(found[1]) if found else 0
+    least = int(found[2] or wished) if found else 0
+    most = int(found[3] or wished) if found else 0
+    if not 0 < least <= wished <= most:
+        raise BadInput(
+            f"--world={said} is not WISHED[:MIN[:MAX]] with 1 <= MIN <= WISHED <= MAX; "
+            "give the number of processes, 8 or 8:4:16 for example",
+            field="world",
+        )
+    return Shape(processes=wished, least=least, most=most)
+
+
+def parallel_of(said: str) -> tuple[int, int]:
+    """``--parallel``: ranks of a tensor-parallel group, and pipeline stages.
+
+    >>> parallel_of("8x4"), parallel_of("8"), parallel_of("")
+    ((8, 4), (8, 1), (1, 1))
+
+    Raises:
+        BadInput: it is not TENSOR[xPIPELINE].
+    """
+    found = re.fullmatch(r"(\d+)(?:x(\d+))?", said or "1")
+    tensor, pipeline = (int(found[1]), int(found[2] or 1)) if found else (0, 0)
+    if tensor < 1 or pipeline < 1:
+        raise BadInput(
+            f"--parallel={said} is not TENSORxPIPELINE; give 8x4 for tensor groups of 8 ranks in "
+            "4 stages",
+            field="parallel",
+        )
+    return tensor, pipeline
+
+
+def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: bool) -> int:
+    """Return how many agents of a job that asks for processes there may be at most.
+
+    ``alone``: there is no endpoint where others could join.
+
+    Raises:
+        BadInput: the flags contradict one another, or this agent alone cannot serve.
+    """
+    if nnodes not in ("1", "1:1"):
+        raise BadInput(
+            f"--nnodes={nnodes} counts machines, --world processes; give one of them",
+            field="world",
+        )
+    if unit != 1:
+        raise BadInput(
+            f"--node_unit={unit} counts machines, --world processes; give --nnodes with it, or "
+            "leave it out",
+            field="node_unit",
+        )
+    if not alone:
+        return shape.most
+    if not shape.least <= processes <= shape.most:
+        raise BadInput(
+            f"--world={shape.processes}: this machine alone starts {processes} processes; give "
+            f"--nproc-per-node={shape.processes}, or --rdzv-backend=c10d with the "
+            "--rdzv-endpoint where others join",
+            field="world",
+        )
+    return 1
+
+
+def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
+    """Return the unit: as given, else whole copies of the network where they span machines.
+
+    Raises:
+        BadInput: the unit given breaks copies of the network.
+    """
+    whole = unit_of(*parallel, processes)
+    if unit == 1:
+        return whole
+    if unit % whole:
+        raise BadInput(
+            f"--node_unit={unit} of {processes} processes each are not whole copies of "
+            f"--parallel={parallel[0]}x{parallel[1]}; give a multiple of {whole}",
+            field="node_unit",
+        )
+    return unit

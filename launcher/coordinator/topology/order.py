@@ -1,0 +1,165 @@
+"""The order of a world's members: along the tree of switches, and disturbed as little as can be."""
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+from brain.types.world import Member
+from launcher.values.observation import AgentSeen
+
+Path = tuple[str, ...]
+Natural = tuple[tuple[int, int, str], ...]
+
+
+def natural(name: str) -> tuple[Natural, str]:
+    """Sort key of a name whose numbers count as numbers; different names have different keys.
+
+    >>> sorted(["node10", "node2", "node02"], key=natural)
+    ['node02', 'node2', 'node10']
+    """
+    parts = re.findall(r"\d+|\D+", name)
+    return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts), name
+
+
+def in_order(agents: Iterable[AgentSeen]) -> list[AgentSeen]:
+    """Order agents that were in no world together.
+
+    Depth-first over the tree, so that what shares a switch is contiguous; at every level first the
+    branch of the agent that asked for rank 0, then the one with the fullest switch, then by name
+    and number. Ranks that were asked for from outside are given, the others get what is left.
+    """
+    tree = _depth_first(list(agents))
+    asked = deque(sorted((a for a in tree if a.rank is not None), key=lambda a: a.rank or 0))
+    others = deque(agent for agent in tree if agent.rank is None)
+    order: list[AgentSeen] = []
+    while asked or others:
+        due = asked and ((asked[0].rank or 0) <= len(order) or not others)
+        order.append(asked.popleft() if due else others.popleft())
+    return order
+
+
+def switch_order(agents: Sequence[AgentSeen]) -> dict[Path, int]:
+    """The switches in the order in which ``in_order`` walks them, without asked ranks."""
+    return {path: at for at, path in enumerate(dict.fromkeys(map(_path, _depth_first(agents))))}
+
+
+def fill(
+    previous: Sequence[Member],
+    survivors: Sequence[AgentSeen],
+    joiners: Sequence[AgentSeen],
+    limit: int,
+) -> dict[int, AgentSeen]:
+    """Give holes of the last world to joiners, ``limit`` at most; {rank of the hole: joiner}.
+
+    First those who ask for that rank, then those on the same machine, then by how much of the
+    path they share: the same switch, rack, spine, zone, anywhere. Whoever waits longest (lowest
+    replica id: a warm spare) goes first.
+    """
+    kept = {agent.replica for agent in survivors}
+    holes = [member for member in previous if member.replica not in kept]
+    depth = max((len(m.topology) for m in holes), default=0)
+    filled: dict[int, AgentSeen] = {}
+    free = {agent.replica: agent for agent in joiners}
+    for of_hole, of_joiner in _nearness(depth):
+        _match(holes, free, of_hole, of_joiner, filled, limit)
+    return filled
+
+
+def arrange(
+    previous: Sequence[Member],
+    survivors: Sequence[AgentSeen],
+    filled: Mapping[int, AgentSeen],
+    more: Sequence[AgentSeen],
+    unit: int,
+) -> list[AgentSeen]:
+    """Put survivors in their old order, replacements into the holes, and ``more`` beside them.
+
+    Whole units of ``more`` go behind the last member on their switch, so that it stays contiguous;
+    the rest is appended. Where everybody asked for a rank, that is the order.
+    """
+    here = {agent.replica: agent for agent in survivors}
+    slots = ((here.get(m.replica) or filled.get(m.group_rank)) for m in previous)
+    order = [agent for agent in slots if agent is not None]
+    everyone = [*order, *more]
+    if not order or _all_asked(everyone):
+        return in_order(everyone)
+    last = {_path(agent): at for at, agent in enumerate(order)}
+    groups: dict[Path, list[AgentSeen]] = defaultdict(list)
+    for agent in more:
+        groups[_path(agent)].append(agent)
+    whole = {path: len(group) // unit * unit for path, group in groups.items()}
+    grown: list[AgentSeen] = []
+    for at, agent in enumerate(order):
+        grown.append(agent)
+        path = _path(agent)
+        if last[path] == at and (at + 1) % unit == 0 and path in groups:
+            grown += groups[path][: whole[path]]
+            groups[path] = groups[path][whole[path] :]
+    rest = {agent.replica for group in groups.values() for agent in group}
+    # Those on the last member's switch first: that group goes on without a gap.
+    end = _path(grown[-1])
+    tail = sorted((a for a in more if a.replica in rest), key=lambda agent: _path(agent) != end)
+    return grown + tail
+
+
+def _depth_first(agents: Sequence[AgentSeen]) -> list[AgentSeen]:
+    members = Counter(map(_path, agents))
+    below: Counter[Path] = Counter()
+    fullest: dict[Path, int] = defaultdict(int)
+    for path, count in members.items():
+        for end in range(len(path) + 1):
+            below[path[:end]] += count
+            fullest[path[:end]] = max(fullest[path[:end]], count)
+    first = min((a for a in agents if a.rank is not None), key=lambda a: a.rank or 0, default=None)
+    lead = () if first is None else _path(first)
+
+    def branch(path: Path) -> tuple[object, ...]:
+        ends = [path[: end + 1] for end in range(len(path))]
+        return tuple((e != lead[: len(e)], -fullest[e], -below[e], natural(e[-1])) for e in ends)
+
+    keys = {path: branch(path) for path in members}
+    return sorted(agents, key=lambda a: (keys[_path(a)], natural(a.node), a.replica))
+
+
+def _nearness(
+    depth: int,
+) -> Iterable[tuple[Callable[[Member], Hashable], Callable[[AgentSeen], Hashable]]]:
+    """What a hole and its replacement may share, nearest first."""
+    yield lambda hole: hole.group_rank, lambda agent: agent.rank
+    yield lambda hole: hole.node, lambda agent: agent.node
+    for length in range(depth, -1, -1):
+
+        def shared(one: Member | AgentSeen, length: int = length) -> Hashable:
+            return one.topology[:length] if len(one.topology) >= length else one.replica
+
+        yield shared, shared
+
+
+def _match(
+    holes: Sequence[Member],
+    free: dict[int, AgentSeen],
+    of_hole: Callable[[Member], Hashable],
+    of_joiner: Callable[[AgentSeen], Hashable],
+    filled: dict[int, AgentSeen],
+    limit: int,
+) -> None:
+    """Fill holes with joiners that share this, and take them out of ``free``."""
+    waiting: dict[Hashable, deque[AgentSeen]] = defaultdict(deque)
+    for replica in sorted(free):
+        waiting[of_joiner(free[replica])].append(free[replica])
+    for hole in holes:
+        if len(filled) == limit:
+            return
+        near = waiting.get(of_hole(hole))
+        if near and hole.group_rank not in filled:
+            joiner = filled[hole.group_rank] = near.popleft()
+            del free[joiner.replica]
+
+
+def _all_asked(agents: Sequence[AgentSeen]) -> bool:
+    ranks = {agent.rank for agent in agents}
+    return None not in ranks and len(ranks) == len(agents)
+
+
+def _path(agent: AgentSeen) -> Path:
+    return agent.topology

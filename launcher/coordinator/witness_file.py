@@ -1,0 +1,178 @@
+"""The witness of a world: a file that one half of it can take, where no half hears the other.
+
+The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` beside the checkpoint.
+A half takes it by renaming it to ``<that>.<replica>``: a file system renames a name once. A file
+that was removed can be taken by nobody, so that nothing lost ever lets two go on.
+
+Storage on a network may hang: each access has a thread of its own, and no access is waited for
+longer than its caller wants.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launcher import messages
+from launcher.coordinator import pins
+from launcher.values.witness import WitnessSeen
+
+#: Seconds until a witness that could not be asked is asked again.
+_AGAIN_SECONDS = 1.0
+#: Seconds that its storage may take to remove one that nobody needs.
+_FORGET_SECONDS = 2.0
+
+T = TypeVar("T")
+
+
+class Witness:
+    """What an agent knows of the witness of its latest world, and its hand on the file."""
+
+    def __init__(self, rename: Callable[[str, str], None] = os.rename) -> None:
+        self._rename = rename
+        self.seen = WitnessSeen()
+        #: Files that this agent made, or gave another name.
+        self._names: list[str] = []
+        #: Called when more is known; whoever coordinates sets it.
+        self.changed: Callable[[], object] = lambda: None
+        #: The question that is under way; one is enough.
+        self._asking: asyncio.Task[None] | None = None
+
+    def begin(self, epoch: int) -> None:
+        """A world begins: it has no witness yet."""
+        self.seen = WitnessSeen(epoch=epoch)
+
+    async def offer(self, checkpoint: str, *, job: str, epoch: int) -> None:
+        """Write a witness for the world ``epoch``.
+
+        Raises:
+            OSError: the directory is not there, or cannot be written.
+        """
+        path = await _in_thread(lambda: _write(checkpoint, job, epoch))
+        self._names.append(path)
+        self.told(messages.Witness(epoch=epoch, path=path))
+
+    def told(self, frame: messages.Witness) -> bool:
+        """Take what the coordinator says of the witness; returns whether it is heeded.
+
+        A witness in force stays the one of its world: who coordinates promised that.
+        """
+        seen = self.seen
+        if frame.epoch != seen.epoch or (seen.in_force and frame.path != seen.path):
+            return False
+        if frame.path != seen.path:
+            self.seen = WitnessSeen(epoch=frame.epoch, path=frame.path)
+        self._note(frame.path, in_force=self.seen.in_force or frame.in_force)
+        return True
+
+    def refused(self, trouble: str) -> None:
+        """A member does not see the file."""
+        self._note(self.seen.path, trouble=trouble)
+
+    async def look(self, frame: messages.Witness) -> messages.Witnessed:
+        """Take it, and say whether this agent sees the file."""
+        there = self.told(frame)
+        if there and not frame.in_force:
+            there = await _in_thread(lambda: os.path.lexists(frame.path))
+            if not there:
+                self._note(frame.path, trouble=f"this host does not see {frame.path}")
+        return messages.Witnessed(epoch=frame.epoch, path=frame.path, seen=there)
+
+    def take(self, known: WitnessSeen, replica: int) -> None:
+        """Ask for the witness for the half that ``replica`` is in; the answer is noted."""
+        self.seen = replace(known, asked=True)
+        self._asking = asyncio.create_task(self._take(known.path, replica))
+
+    async def forget(self) -> None:
+        """Remove the files of this agent: nobody will ask for them any more."""
+        names, self._names = self._names, []
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_FORGET_SECONDS):
+                await _in_thread(lambda: _remove(names))
+
+    async def _take(self, path: str, replica: int) -> None:
+        try:
+            won = await _in_thread(lambda: self._renamed(path, replica))
+            self._names.append(_taken(path, replica))
+        except OSError as cannot:
+            self._note(path, trouble=f"the witness {path} cannot be had: {cannot.strerror}")
+            await asyncio.sleep(_AGAIN_SECONDS)
+            self._note(path, asked=False)
+        else:
+            trouble = "" if won else f"the other half took the witness {path}"
+            holder = replica if won else None
+            self._note(path, holder=holder, lost=not won, trouble=trouble)
+
+    def _renamed(self, path: str, replica: int) -> bool:
+        """Take the file; returns whether this half has it."""
+        mine = _taken(path, replica)
+        try:
+            self._rename(path, mine)
+        except FileNotFoundError:
+            return os.path.lexists(mine)  # a server may have lost its answer
+        return True
+
+    def _note(self, path: str, **changes: Any) -> None:
+        if self.seen.path == path:
+            self.seen = replace(self.seen, **changes)
+            self.changed()
+
+
+def sweep(directory: Path, job: str) -> None:
+    """Remove what earlier worlds of the job left there."""
+    for name in os.listdir(directory):
+        if name.startswith(_prefix(job)):
+            (directory / name).unlink(missing_ok=True)
+
+
+def _write(checkpoint: str, job: str, epoch: int) -> str:
+    directory = pins.directory_of(checkpoint)
+    sweep(directory, job)
+    path = directory / f"{_prefix(job)}{epoch}-{secrets.token_hex(8)}"
+    path.touch(mode=0o600, exist_ok=False)
+    return str(path)
+
+
+def _remove(names: Iterable[str]) -> None:
+    for name in names:
+        Path(name).unlink(missing_ok=True)
+
+
+def _taken(path: str, replica: int) -> str:
+    return f"{path}.{replica}"
+
+
+def _prefix(job: str) -> str:
+    return f".brain-witness-{re.sub(r'[^A-Za-z0-9_.]', '_', job)}-"
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Like ``asyncio.to_thread``, in a thread that keeps no process from ending."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: "T | OSError") -> None:
+        if answer.done():
+            return
+        if isinstance(result, OSError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    def run() -> None:
+        result: T | OSError
+        try:
+            result = work()
+        except OSError as refused:
+            result = refused
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=run, daemon=True, name="witness").start()
+    return await answer

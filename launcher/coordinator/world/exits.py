@@ -1,0 +1,50 @@
+"""The exits of a world's workers, as ``launcher.values.diagnosis`` wants them. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from brain.types.world import Member
+from launcher.values.diagnosis.first import Failed, Finished, Gone
+from launcher.values.diagnosis.signs import Signs
+from launcher.values.workers import WorkerExit
+
+#: (replica, exit) -> when it was heard, seconds of the coordinator's clock.
+Exits = Mapping[tuple[int, WorkerExit], float]
+
+
+def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
+    """Workers that ended with anything but 0; whose lease ran out failed at nothing."""
+    nodes = {member.replica: member.node for member in members}
+    return [
+        Failed(
+            rank=exit.rank,
+            replica=replica,
+            node=nodes[replica],
+            code=exit.code,
+            message=exit.message,
+            signs=exit.signs or Signs(tail=exit.last_words),
+            heard_at=heard_at,
+            stopped=exit.stopped,
+        )
+        for (replica, exit), heard_at in exits.items()
+        if exit.code and not exit.lapsed and replica in nodes
+    ]
+
+
+def succeeded(members: Sequence[Member], exits: Exits) -> list[Finished]:
+    """Workers that ended with 0 by themselves."""
+    nodes = {member.replica: member.node for member in members}
+    return [
+        Finished(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
+        for (replica, exit), heard_at in exits.items()
+        if not exit.code and not exit.stopped and replica in nodes
+    ]
+
+
+def lost(members: Sequence[Member], gone: Iterable[int]) -> list[Gone]:
+    """Members whose agents are gone."""
+    left = set(gone)
+    return [
+        Gone(replica=member.replica, node=member.node)
+        for member in members
+        if member.replica in left
+    ]

@@ -1,0 +1,154 @@
+"""Carries out changes that end no process; what a successor needs is written first."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from brain.types.world import Cause
+from launcher import messages
+from launcher.coordinator.world import actions
+from launcher.coordinator.world.peers import Peer
+from launcher.coordinator.world.preparation import Preparation
+from launcher.coordinator.world.state import Standing
+from launcher.values import observation
+from launcher.values.config import WorldDocument
+
+
+async def carry_out(action: observation.Action, it: Standing) -> None:
+    """Do it, or have it done."""
+    match action:
+        case observation.Prepare(form=formed, in_process=True):
+            prepare(it, formed)
+        case observation.Switch(form=formed):
+            switch(it, formed)
+        case observation.Heal(form=formed):
+            heal(it, formed)
+        case _:
+            await actions.carry_out(action, it)
+
+
+def prepare(it: Standing, formed: observation.Form) -> None:
+    """Have the next world's group built, its newcomers started, and who leaves get ready."""
+    document = replace(actions.document_of(it, formed), elastic=True)
+    last = it.running.document.members
+    it.prepared_epoch = document.epoch
+    it.preparation = Preparation(
+        formed,
+        document,
+        since=it.clock(),
+        involved=[member.replica for member in last],
+        first=last[0].replica,
+    )
+    stay = tuple(sorted(it.running.replicas & {m.replica for m in document.members}))
+    order = messages.Prepare(world=document, in_process=True, staying=stay)
+    _send(it, it.preparation.involved, order)
+
+
+def answered(it: Standing, preparation: Preparation) -> None:
+    """All is built: ask for a step, once."""
+    if preparation.in_process and preparation.built and preparation.first is not None:
+        _send(it, [preparation.first], messages.Appoint(epoch=preparation.document.epoch))
+
+
+def heard(it: Standing, peer: Peer, frame: messages.Appointed | messages.Agreed) -> None:
+    """Take an answer about the step after which all change."""
+    preparation = it.preparation
+    if preparation is None or frame.epoch != preparation.document.epoch:
+        return
+    if isinstance(frame, messages.Appointed):
+        preparation.ask(frame.step)
+        _send(it, preparation.involved, messages.Agree(epoch=frame.epoch, step=frame.step))
+    elif preparation.agreed(peer.replica, frame.step, frame.ok):
+        answered(it, preparation)
+
+
+def known(it: Standing, replica: int) -> None:
+    """All workers of a member can go over into another world; a successor shall know of it."""
+    watch = it.running
+    watch.elastic.add(replica)
+    if watch.elastic >= watch.replicas and not watch.document.elastic:
+        watch.document = replace(watch.document, elastic=True)
+        it.books.world(watch.document)
+
+
+def post(it: Standing, peer: Peer, frame: messages.Post) -> None:
+    """Pass on what a member of a world that is being built tells all others."""
+    document = _document(it, frame.epoch)
+    if document is not None:
+        others = [m.replica for m in document.members if m.replica != peer.replica]
+        _send(it, others, frame)
+    # Its other workers may need it as well.
+    if document is not None and peer.hello.processes > 1:
+        _send(it, [peer.replica], frame)
+
+
+def switch(it: Standing, formed: observation.Form) -> None:
+    """All agreed: the next world is the present one, as soon as its members are at that step."""
+    preparation, before = it.preparation, it.running
+    assert preparation is not None
+    it.preparation = None
+    _follow(it, formed, preparation.document)
+    gone = preparation.involved - it.running.replicas
+    it.running.parting |= {replica: before.document.epoch for replica in gone}
+    order = messages.Run(world=preparation.document, in_process=True)
+    _send(it, preparation.involved, order)
+    _say(it, formed)
+
+
+def heal(it: Standing, formed: observation.Form) -> None:
+    """Whoever is left goes on at once; a failure is counted and told, and may end the job."""
+    before = it.running
+    actions.discard(it, None)
+    if formed.cause is Cause.FAILURE:
+        ledger, code = it.books.ledger, before.seen().failed
+        stepless = code is not None and not before.stepping and ledger.past is None
+        barren = (*ledger.barren, code) if stepless and code is not None else ledger.barren
+        it.books.note(failures=ledger.failures + 1, barren=barren)
+    before.untold = formed.cause
+    it.fell(before)
+    if it.books.ledger.hopeless:
+        actions.stop(it, formed.cause, quietly=True)  # a failure that would only come again
+        return
+    document = replace(actions.document_of(it, formed), elastic=True)
+    _follow(it, formed, document)
+    members = it.running.replicas
+    outside = [m.replica for m in before.document.members if m.replica not in members]
+    it.running.parting |= {replica: before.document.epoch for replica in outside}
+    _send(it, members, messages.Run(world=document, in_process=True))
+    part(it, outside)
+    _say(it, formed)
+
+
+def part(it: Standing, replicas: Iterable[int]) -> None:
+    """End what is left of workers that have no place in the present world."""
+    grace = it.terms.grace_seconds
+    for replica in list(replicas):
+        epoch = it.running.parting.pop(replica, None)
+        if epoch is not None:
+            it.running.parted[replica] = epoch
+            _send(it, [replica], messages.Halt(epoch=epoch, grace_seconds=grace))
+
+
+def _follow(it: Standing, formed: observation.Form, document: WorldDocument) -> None:
+    """Another world is the present one, of processes that were in the one before."""
+    before = it.running
+    it.begin(document, formed.goal, past=before.past if before.past.steps else None)
+    it.running.follow(before)
+
+
+def _document(it: Standing, epoch: int) -> WorldDocument | None:
+    """The world of an epoch, if it is the present one or is being built."""
+    known = [it.watch.document] if it.watch is not None else []
+    known += [it.preparation.document] if it.preparation is not None else []
+    return next((each for each in known if each.epoch == epoch), None)
+
+
+def _send(it: Standing, replicas: Iterable[int], frame: messages.Frame) -> None:
+    content = messages.encoded(frame)
+    for replica in sorted(replicas):
+        if peer := it.peers.get(replica):
+            peer.connection.send(content)
+
+
+def _say(it: Standing, formed: observation.Form) -> None:
+    epoch, size = it.running.document.epoch, len(formed.members)
+    it.say(f"world {epoch} of {size} replicas, {formed.cause}, in process")

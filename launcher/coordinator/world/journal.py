@@ -1,0 +1,154 @@
+"""What a coordinator writes down: for its successor, and for Brain.
+
+Files are replaced before what they tell of happens, so that a successor on this machine finds them
+whatever process dies. That they outlive a power cut as well (which no worker does) is seen to
+behind everybody's back: a disk may take longer for it than a world takes to change.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from brain.types.job import JobId
+from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
+from launcher.coordinator.brain import Reports
+from launcher.coordinator.world.ledger import Ledger
+from launcher.coordinator.world.monitor import Watch
+from launcher.values.config import WorldDocument
+from launcher.values.replica import JobPlace, settle
+
+
+class Books:
+    """The ledger, the world document and the reports."""
+
+    def __init__(
+        self, job: str, place: JobPlace, reports: Reports, say: Callable[[str], None]
+    ) -> None:
+        self._job, self._place, self._reports, self._say = job, place, reports, say
+        self.ledger = Ledger()
+        #: Files that a power cut might take back.
+        self._unsettled: dict[Path, None] = {}
+        self._wrote = asyncio.Event()
+
+    async def settle(self) -> None:
+        """Have the disk keep what was written, for ever; cancelled at the end."""
+        while True:
+            await self._wrote.wait()
+            self._wrote.clear()
+            paths = list(self._unsettled)
+            self._unsettled.clear()
+            for path in paths:
+                try:
+                    await asyncio.to_thread(settle, path)
+                except OSError as full:
+                    self._say(f"{path.name} may not outlive a power cut: {full}")
+
+    def open(self, last: WorldDocument | None) -> WorldDocument | None:
+        """Read what the coordinator before wrote; ``last`` where this machine has nothing."""
+        self.ledger = self._place.find("ledger", Ledger) or Ledger()
+        document = self._place.find("world", WorldDocument) or last
+        if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed
+            self.note(over=None, ended=True)
+        if document is not None and self.ledger.epoch < document.epoch:
+            self.learn(document)
+        return document
+
+    def learn(self, document: WorldDocument) -> None:
+        """Go on from a world that another coordinator formed."""
+        failures = max(self.ledger.failures, document.restart_count)
+        goal = self.ledger.goal or len(document.members)
+        self.note(
+            epoch=document.epoch,
+            goal=goal,
+            failures=failures,
+            unchecked=self.ledger.unchecked or document.unchecked,
+            ended=False,
+            formed=False,
+        )
+        self.world(document)
+
+    def note(self, *, durable: bool = True, **changes: Any) -> None:
+        """Change the ledger; ``durable`` where a power cut may not take it back for long."""
+        self.ledger = replace(self.ledger, **changes)
+        self._keep("ledger", self.ledger, durable=durable)
+
+    def world(self, document: WorldDocument) -> None:
+        """Keep a world document."""
+        self._keep("world", document)
+
+    def tell(
+        self,
+        event: WorldEvent,
+        watch: Watch | None,
+        *,
+        generation: int | None = None,
+        cause: Cause | None = None,
+        epoch: int | None = None,
+        members: tuple[Member, ...] | None = None,
+        **more: Any,
+    ) -> None:
+        """Report what was observed of a world; ``generation`` and ``cause`` where not its own,
+        ``epoch`` where it is not the latest."""
+        report = WorldReport(
+            job=JobId(self._job),
+            event=event,
+            epoch=self.ledger.epoch if epoch is None else epoch,
+            generation=_known(generation, watch),
+            cause=cause or (watch.document.cause if watch is not None else Cause.START),
+            members=members or (watch.document.members if watch is not None else ()),
+            at=datetime.now(UTC),
+            **more,
+        )
+        try:
+            path = self._reports.put(report)
+        except OSError as full:
+            path = None
+            self._say(f"a report is in memory only: {full}")
+        if path is not None:
+            self._settle_later(path)
+        if report.detail:
+            self._say(f"{event}: {report.detail}")
+
+    def tell_stepping(self, watch: Watch) -> None:
+        """Report the first step, with what the way there cost."""
+        past, first = self.ledger.past, watch.first_step_at
+        last = None if past is None else past.last_step_at
+        self.tell(
+            WorldEvent.STEPPING,
+            watch,
+            downtime_seconds=max(0.0, first - last) if last and first else None,
+            steps_redone=None
+            if past is None
+            else 0
+            if watch.in_process
+            else past.redone(watch.loaded),
+            elastic=watch.elastic >= watch.replicas,
+            loaded=watch.loaded[-1] if watch.loaded else None,
+        )
+        begun = 0 if past is None else past.at(watch.loaded, self.ledger.begun)
+        if watch.in_process:  # its workers went on counting
+            begun = self.ledger.begun
+        self.note(stepped=True, begun=begun, past=watch.past if watch.past.steps else past)
+
+    def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
+        """A full disk costs what a successor would read, never the training that goes on."""
+        try:
+            path = self._place.keep(name, value, durable=False)
+        except OSError as full:
+            self._say(f"{name}.json cannot be written, a successor would miss it: {full}")
+            return
+        if durable:
+            self._settle_later(path)
+
+    def _settle_later(self, path: Path) -> None:
+        self._unsettled[path] = None
+        self._wrote.set()
+
+
+def _known(generation: int | None, watch: Watch | None) -> int:
+    if generation is not None:
+        return generation
+    return 0 if watch is None else watch.generation

@@ -1,0 +1,392 @@
+"""What was observed of one world."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from brain.types.diagnosis import Diagnosis
+from brain.types.world import Cause, Member, MemoryCheckpoint
+from launcher.coordinator.pins import Pin, loads
+from launcher.coordinator.world.exits import Exits
+from launcher.coordinator.world.ledger import Past
+from launcher.values.config import WorldDocument
+from launcher.values.observation import Change, Parking, Phase, Saves, WorldSeen
+from launcher.values.ram_checkpoint import links
+from launcher.values.ram_checkpoint.ages import worth_telling
+from launcher.values.workers import ProbeEvent, Progress, WorkerExit
+
+#: Steps after which a worker that has met nobody is expected to meet nobody.
+_LEAST_STEPS = 10
+
+
+class Watch:
+    """The facts of one world, gathered from frames. Instants are the coordinator's, seconds."""
+
+    def __init__(
+        self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
+    ) -> None:
+        self.document = document
+        by = (m.replica for m in document.members if m.address == document.coordinator)
+        #: Member that coordinated when it was formed; None: it was none.
+        self.coordinated = next(by, None)
+        #: WORLD_SIZE.
+        self.processes = document.processes
+        #: Replicas wished for by the generation that it answers.
+        self.goal = goal
+        self.generation = document.generation
+        self.change: Change | None = None
+        self.pins: tuple[Pin, ...] = ()
+        self.loaded: list[str] = []
+        self.ended_by: Cause | None = None
+        #: Its end has still to be told: by what, and what it was once it was known.
+        self.untold: Cause | None = None
+        #: What was found while it stood still; None: nothing.
+        self.hung: Diagnosis | None = None
+        self.phase = Phase.RUNNING
+        self.unloaded = False
+        #: Another program has the port where the workers were to meet.
+        self.port_taken = False
+        #: Replicas whose workers all have a session, and whether they came over in process.
+        self.elastic: set[int] = set()
+        self.in_process = False
+        #: Those of its members that had the state as they came over.
+        self._stayed: frozenset[int] = frozenset()
+        #: Replica -> world of its workers, which have no place here and are to end.
+        self.parting: dict[int, int] = {}
+        #: The same of those that were told to end, and have their grace.
+        self.parted: dict[int, int] = {}
+        #: Its members that were gone when others went on from it in process, as they did.
+        self.gone: frozenset[int] = frozenset()
+        self.left_behind = False
+        #: Members of which a worker has failed and may not have ended yet.
+        self.failing: set[int] = set()
+        #: Since when workers cannot reach each other, and whether they have ever met.
+        self.torn_at: float | None = None
+        self.torn_because = ""
+        self.unbuilt = False
+        self._since, self._declared, self._blind = since, declared, blind
+        self._dispersed = False
+        self._members = frozenset(member.replica for member in document.members)
+        self._unstarted: set[int] = set(self._members)
+        self._running: set[int] = set(self._members)
+        #: When each was heard, in that order; telling it twice is once.
+        self._exits: dict[tuple[int, WorkerExit], float] = {}
+        self._failed: int | None = None
+        self._done = 0
+        self._asked_ends = self._lease_ends = False
+        self._stepping = False
+        self._pinned_loaded = False
+        self._progress: dict[int, tuple[Progress, float]] = {}
+        self._saved: dict[str, tuple[int, bool]] = {}
+        #: When each checkpoint was completed, whatever the number of its files and writers.
+        self._saved_at: list[float] = []
+        self._saved_step = -1
+        self._savers: set[int] = set()
+        self._parking: float | None = None
+        self._parked: set[int] = set()
+        #: Savers that have not parked.
+        self._unparked: set[int] = set()
+        self._fresh: list[str] = []
+        #: A worker met another one; ranks that had not when they saved, and had made some steps.
+        self._met = False
+        self._alone: set[int] = set()
+        #: How far each member's memory is ahead of storage, and what was told of it.
+        self._memory: dict[int, MemoryCheckpoint] = {}
+        self._memory_told: dict[int, MemoryCheckpoint] = {}
+
+    @property
+    def formed(self) -> bool:
+        """Whether all workers were started."""
+        return not self._unstarted
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a first step was seen, or cannot be seen."""
+        return self._stepping or (self._blind and self.formed)
+
+    @property
+    def replicas(self) -> frozenset[int]:
+        """Its members."""
+        return self._members
+
+    @property
+    def saved(self) -> list[str]:
+        """Checkpoints that were seen."""
+        return list(self._saved)
+
+    def follow(self, before: "Watch") -> None:
+        """Its workers are those of the world before, went over, and have saved what they saved."""
+        self.in_process, self.elastic = True, set(self._members)
+        self._stayed = self._members & before.replicas
+        self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
+        self.parted = {r: e for r, e in before.parted.items() if r not in self._members}
+        self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
+        self._saved_step, self.loaded = before._saved_step, list(before.loaded)
+
+    def ending(self, replica: int) -> set[int | None]:
+        """Worlds of a replica's workers that have no place here, and may live until they end."""
+        return {self.parting.get(replica), self.parted.get(replica)}
+
+    def fails(self, replica: int) -> None:
+        """A worker of a member is about to end of a failure, with a code that comes later."""
+        self.failing.add(replica)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the end of a worker that failed is still to be heard."""
+        return bool(self.failing - {replica for replica, _ in self._exits})
+
+    def torn(self, reason: str, *, unbuilt: bool, now: float) -> None:
+        """Workers cannot reach each other."""
+        self.torn_because = self.torn_because or reason
+        self.torn_at = now if self.torn_at is None else self.torn_at
+        self.unbuilt |= unbuilt
+
+    def remembers(
+        self, replica: int, memory: MemoryCheckpoint, now: datetime
+    ) -> tuple[Member, ...] | None:
+        """Note how far a member's memory is ahead of storage; the members with what is to be told,
+        None where nothing is."""
+        self._memory[replica] = memory
+        told = worth_telling(self._memory, now)
+        if told == self._memory_told:
+            return None
+        self._memory_told = told
+        return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
+
+    def started(self, replica: int) -> bool:
+        """All workers of a member were started; returns whether that was the last one."""
+        self._unstarted.discard(replica)
+        return self.formed
+
+    def heard(self, event: ProbeEvent, now: float) -> bool:
+        """A probe announced something; returns whether it may change what is decided."""
+        path = links.real(event.path) if event.path else None
+        self._met |= bool(event.met)
+        match event.event:
+            case "saved" if path:
+                if event.met is False and (event.step or 0) >= _LEAST_STEPS:
+                    self._alone.add(event.rank)
+                return self._save(event, path, now) or self.copies
+            case "loaded" if path and not self._stepping:
+                self.loaded.append(path)
+                self._pinned_loaded |= any(loads(pin, path, event.inode) for pin in self.pins)
+            case "parked":
+                self._savers.add(event.rank)
+                self._unparked.discard(event.rank)
+                self._parked.add(event.rank)
+                if path:
+                    self._fresh.append(path)
+                return self._reached()
+            case "stepping" if event.rank == 0:
+                self.first_step()
+                return True
+        return False
+
+    @property
+    def copies(self) -> bool:
+        """Whether its workers are copies of one program: each of several has saved, and none had
+        met another by then."""
+        return self.processes > 1 and not self._met and len(self._alone) == self.processes
+
+    def first_step(self) -> None:
+        """Rank 0 completed a step."""
+        if not self._stepping:
+            self._stepping = True
+            self.unloaded = bool(self.pins) and not self._pinned_loaded
+
+    def went(self, progress: Iterable[Progress], offset: float) -> None:
+        """How far workers are; ``offset`` seconds turn their clock into the coordinator's."""
+        for each in progress:
+            self._progress[each.rank] = (each, offset)
+
+    def exited(self, replica: int, exit: WorkerExit, now: float = 0.0) -> bool:
+        """A worker ended; returns whether that may change what is decided."""
+        if (replica, exit) in self._exits:
+            return False
+        self._exits[replica, exit] = now
+        self._done += exit.code == 0 and not exit.stopped
+        self._asked_ends |= exit.stopped
+        self._lease_ends |= exit.lapsed
+        if exit.stopped and self._parking is not None:
+            self._unparked.discard(exit.rank)
+            self._parked.add(exit.rank)
+        if exit.code == 0 or exit.lapsed or exit.stopped:
+            return exit.code != 0 or exit.stopped or self.finished
+        self._failed = exit.exit_code if self._failed is None else self._failed
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether all workers ended with 0; or all that had the state did, and nobody is left who
+        could give it to newcomers."""
+        return self._done == self.processes or (not self.formed and self._ended_before_it)
+
+    @property
+    def _ended_before_it(self) -> bool:
+        """Whether the training was over before its workers went over into this world."""
+        members = [m for m in self.document.members if m.replica in self._stayed]
+        well = [r for r, exit in self._exits if exit.code == 0 and not exit.stopped]
+        ended = sum(replica in self._stayed for replica in well)
+        return bool(members) and ended == sum(member.processes for member in members)
+
+    def stopped(self, replica: int) -> bool:
+        """No worker of a member runs any more (or its agent is proved gone); returns whether that
+        was the last one."""
+        self._running.discard(replica)
+        return not self._running
+
+    def again(self, replica: int) -> None:
+        """A member that had been lost came back with its workers."""
+        self._running.add(replica)
+
+    def without(self, replica: int) -> None:
+        """A member is here, but has no workers of this world."""
+        self._dispersed = True
+        self.stopped(replica)
+
+    def inherit(self, past: Past) -> None:
+        """Know what the coordinator before knew of this world's saves."""
+        self._saved = {path: (step, False) for path, step in past.saved.items()}
+
+    @property
+    def still(self) -> set[int]:
+        """Members whose workers may run."""
+        return set(self._running)
+
+    def park(self, now: float) -> None:
+        """Workers were asked to park."""
+        self._parking, self._fresh = now, []
+        self._parked.clear()
+        self._unparked = set(self._savers)
+
+    def unpark(self) -> None:
+        """Workers were asked to run on."""
+        self._parking = None
+        self._parked.clear()
+
+    def checkpoints(self) -> dict[str, bool]:
+        """What was saved at this safe point -> whether it was renamed into place."""
+        # A step in an agent's memory needs no second hold: agents keep it for the next world.
+        fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
+        return {path: self._saved.get(path, (0, False))[1] for path in fresh}
+
+    @property
+    def past(self) -> Past:
+        """How far it came."""
+        if not self._progress:
+            return Past()
+        first = self._progress.get(0)
+        steps = first[0].steps if first else max(p.steps for p, _ in self._progress.values())
+        last = [p.last_step_ns / 1e9 + offset for p, offset in self._progress.values() if p.steps]
+        return Past(
+            steps=steps,
+            last_step_at=max(last, default=None),
+            saved={path: step for path, (step, _) in self._saved.items()},
+        )
+
+    @property
+    def first_step_at(self) -> float | None:
+        """When the first step was completed."""
+        steps = [p.first_step_ns / 1e9 + o for p, o in self._progress.values() if p.first_step_ns]
+        return min(steps, default=None)
+
+    def stands_still(self, found: Diagnosis, code: int | None) -> None:
+        """No worker moves; with a ``code`` that counts as a failure with it."""
+        self.hung = found
+        if code is not None and self._failed is None:
+            self._failed = code
+
+    @property
+    def progress(self) -> list[tuple[Progress, float]]:
+        """How far each worker is, with the seconds that turn its clock into the coordinator's."""
+        return list(self._progress.values())
+
+    def member_of(self, rank: int) -> Member | None:
+        """Where a rank runs; None where there is no such rank."""
+        first = 0
+        for member in self.document.members:
+            if rank < first + member.processes:
+                return member
+            first += member.processes
+        return None
+
+    @property
+    def heard_exits(self) -> Exits:
+        """Which workers ended, in the order it was heard, with the time of that."""
+        return self._exits
+
+    @property
+    def exits(self) -> list[WorkerExit]:
+        """The same without times and replicas."""
+        return [exit for _, exit in self._exits]
+
+    def seen(self) -> WorldSeen:
+        """The facts as ``membership.decide`` wants them."""
+        return WorldSeen(
+            epoch=self.document.epoch,
+            generation=self.generation,
+            goal=self.goal,
+            members=self.document.members,
+            phase=self.phase,
+            since=self._since,
+            formed=self.formed,
+            stepping=self.stepping,
+            failed=1 if self._failed is None and self.failing else self._failed,
+            sessions=frozenset(self.elastic),
+            was_elastic=self.document.elastic,
+            in_process=self.in_process,
+            broken=self._broken(),
+            torn_since=self.torn_at,
+            unbuilt=self.unbuilt,
+            dispersed=self._scattered(),
+            port_taken=self.port_taken,
+            finished=self.finished,
+            unloaded=self.unloaded,
+            change=self.change,
+            saves=self._saves(),
+            parking=None
+            if self._parking is None
+            else Parking(since=self._parking, reached=self._reached()),
+            coordinated=self.coordinated,
+            ended_by=self.ended_by,
+        )
+
+    def _save(self, event: ProbeEvent, path: str, now: float) -> bool:
+        self._saved[path] = (event.step or 0, bool(event.replaced))
+        self._savers.add(event.rank)
+        fresh = event.step is None or event.step > self._saved_step
+        if fresh:
+            self._saved_at.append(now)
+            self._saved_step = event.step if event.step is not None else self._saved_step
+        if self._parking is None:
+            return fresh
+        self._fresh.append(path)
+        return self._reached()
+
+    def _saves(self) -> Saves:
+        at = self._saved_at
+        known = max(len(at), any(p.saved_step for p, _ in self._progress.values()))
+        interval = at[-1] - at[-2] if len(at) > 1 else None
+        # A world that loaded a checkpoint is one of a script that saves.
+        told = self._declared or bool(self.loaded)
+        return Saves(declared=told, count=known, interval_seconds=interval)
+
+    def _scattered(self) -> bool:
+        """Workers went whose end says nothing about the script."""
+        late = self._parking is None and self._asked_ends
+        return self._dispersed or late or self._lease_ends
+
+    def _broken(self) -> frozenset[int]:
+        """Members that cannot go on as they are."""
+        ended = {replica for replica, _ in self._exits}
+        return frozenset(ended | self.failing | (self._members - self._running))
+
+    def _reached(self) -> bool:
+        """Everyone who saves has parked, or ended as asked; a script whose steps are not seen has
+        only to save."""
+        if self._parking is None:
+            return False
+        if self._parked:
+            return not self._unparked if self._savers else len(self._parked) >= self.processes
+        return bool(self._fresh) and not self._stepping

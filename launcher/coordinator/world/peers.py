@@ -1,0 +1,205 @@
+"""The coordinator's side of its connections: who may join, who is here, who fell silent."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+import msgspec
+
+from brain.errors import BadInput
+from launcher import messages
+from launcher.messages import Connection
+from launcher.values.config import VERSION
+from launcher.values.observation import AgentSeen
+
+
+class Peer:
+    """A connected agent."""
+
+    def __init__(self, hello: messages.Hello, connection: Connection, now: float) -> None:
+        self.hello, self.connection = hello, connection
+        self.heard_at = now
+        #: When it last heard the coordinator before this one.
+        self.followed_until = now - hello.unheard_seconds
+        #: The newest word of ours that it is known to have heard, by our clock.
+        self.confirmed_at = now
+        #: It follows another coordinator; the end of its connection proves nothing.
+        self.turned = False
+        self.since = now
+        self.ready = hello.ready
+        self.leaving_since: float | None = None
+        #: Why its node is left; empty: it leaves for no fault of it, or stays.
+        self.unfit = ""
+        #: A port that was free on its machine lately.
+        self.port = hello.port
+        #: Parts of steps that are in its memory.
+        self.held = hello.held
+
+    @property
+    def replica(self) -> int:
+        """Its identity."""
+        return self.hello.replica
+
+    def seen(self) -> AgentSeen:
+        """What ``membership.decide`` wants to know of it."""
+        hello = self.hello
+        return AgentSeen(
+            replica=hello.replica,
+            node=hello.node,
+            address=hello.address,
+            processes=hello.processes,
+            generation=hello.generation,
+            ready=self.ready,
+            since=self.since,
+            rank=hello.rank,
+            leaving_since=self.leaving_since,
+            topology=hello.topology,
+        )
+
+
+class Listener(Protocol):
+    """Who is told what happens on the connections."""
+
+    def came(self, peer: Peer) -> None:
+        """An agent was let in."""
+        ...
+
+    def heard(self, peer: Peer, frame: messages.Frame) -> None:
+        """It said something."""
+        ...
+
+    def left(self, peer: Peer, proved: bool) -> None:
+        """Its connection ended, as its process did (``proved``), or its lease ran out."""
+        ...
+
+
+class Peers:
+    """All connected agents of a job, one connection each."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        job: str,
+        token_sha256: str,
+        lease_seconds: float,
+        program: str = "",
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener, self._job, self._token_sha256 = listener, job, token_sha256
+        self._lease_seconds, self._program = lease_seconds, program
+        self._say, self._clock = say, clock
+        self._here: dict[int, Peer] = {}
+        self._numbers = 0
+        #: How many connections ended that nobody was let go of by.
+        self.lost = 0
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter([self._here[replica] for replica in sorted(self._here)])
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def get(self, replica: int) -> Peer | None:
+        """The agent of a replica, if it is here."""
+        return self._here.get(replica)
+
+    @property
+    def replicas(self) -> Collection[int]:
+        """Who is here."""
+        return self._here.keys()
+
+    async def serve(
+        self, hello: messages.Hello, connection: Connection, *, epoch: int, taken: Collection[int]
+    ) -> None:
+        """Let an agent in and listen until its connection ends; ``taken`` ids are not given out."""
+        if refused := self._refusal(hello):
+            connection.send(refused)
+            return
+        if hello.replica < 0:
+            hello = msgspec.structs.replace(hello, replica=self._number(taken))
+        peer = self._here[hello.replica] = Peer(hello, connection, self._clock())
+        connection.send(messages.Welcome(replica=hello.replica, epoch=epoch))
+        self._listener.came(peer)
+        try:
+            while (frame := await connection.receive(messages.Frame)) is not None:
+                peer.heard_at = self._clock()
+                self._listener.heard(peer, frame)
+        except BadInput as bad:
+            self._say(f"replica {hello.replica} is dropped: {bad}")
+        finally:
+            self._end(peer, proved=not peer.turned)
+
+    def release(self, replica: int, bye: messages.Bye) -> None:
+        """Let an agent go; it is no more part of anything."""
+        if peer := self._here.pop(replica, None):
+            peer.connection.send(bye)
+
+    async def watch_silence(self) -> None:
+        """Drop whoever was not heard of for longer than its lease, for ever. Time in which this
+        process was stopped is no silence: nobody could be heard."""
+        while True:
+            now = self._clock()
+            heard = min((peer.heard_at for peer in self._here.values()), default=now)
+            due = min(max(heard + self._lease_seconds, now), now + messages.HEARTBEAT_SECONDS)
+            await asyncio.sleep(due - now)
+            now = self._clock()
+            if (late := now - due) > messages.HEARTBEAT_SECONDS:
+                for peer in self:
+                    peer.heard_at = min(peer.heard_at + late, now)
+                continue
+            for peer in self:
+                if now - peer.heard_at >= self._lease_seconds:
+                    self._say(f"replica {peer.replica} is silent, its lease has run out")
+                    self._end(peer, proved=False)
+                    peer.connection.abandon()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for peer in self:
+            await peer.connection.close()
+
+    def _end(self, peer: Peer, *, proved: bool) -> None:
+        if self._here.get(peer.replica) is peer:
+            del self._here[peer.replica]
+            self.lost += 1
+            self._listener.left(peer, proved)
+
+    def _refusal(self, hello: messages.Hello) -> messages.Refused | None:
+        if hello.v != VERSION:
+            return messages.Refused(
+                reason=f"v: agent speaks {hello.v}, its coordinator {VERSION}; "
+                "start both from the same version"
+            )
+        if hello.job != self._job:
+            return messages.Refused(
+                reason=f"job: this is {self._job} at the endpoint, not {hello.job}; give another "
+                "--rdzv-endpoint, or the same --rdzv-id to join"
+            )
+        if not messages.same(hello.token_sha256, self._token_sha256):
+            return messages.Refused(reason="token: not that of the job; give the agent that one")
+        if hello.program and self._program and hello.program != self._program:
+            return messages.Refused(
+                reason=f"job: the agents of {self._job} at this endpoint run {self._program}, not "
+                f"{hello.program}; two jobs need two endpoints or two ids (--rdzv-id)"
+            )
+        if known := self._here.get(hello.replica):
+            other = (
+                ""
+                if known.hello.address == hello.address
+                else (
+                    f" from {known.hello.address}; of two agents with one id the first one counts"
+                )
+            )
+            reason = f"replica: {hello.replica} is connected already{other}"
+            return messages.Refused(reason=reason, final=False)
+        return None
+
+    def _number(self, taken: Collection[int]) -> int:
+        """An id that nobody has."""
+        self._numbers = max(self._numbers, max(taken, default=-1) + 1)
+        while self._numbers in self._here:
+            self._numbers += 1
+        return self._numbers

@@ -1,0 +1,90 @@
+"""A world that is made ready while another one trains: who has answered, and what."""
+
+from collections.abc import Collection
+
+from launcher.values.config import WorldDocument
+from launcher.values.observation import Form, Preparing
+
+
+class Preparation:
+    """The facts of one, gathered from frames.
+
+    In process its members, and those that leave, first build what they need (``answered``) and then
+    agree to the step after which they change (``agreed``).
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        document: WorldDocument,
+        *,
+        since: float,
+        involved: Collection[int] = (),
+        first: int | None = None,
+    ) -> None:
+        """``involved`` are replicas beside the members; ``first`` is the one that names a step,
+        None where no step is needed."""
+        self.form, self.document, self.first = form, document, first
+        self._since = since
+        self.involved = frozenset(involved) | {member.replica for member in document.members}
+        self._waited = set(self.involved)
+        #: Step that is asked for, who has not answered yet, and whether one could not.
+        self._step: int | None = None
+        self._open: set[int] = set()
+        self._late = False
+        self.failed: str | None = None
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it ends no process."""
+        return self.first is not None
+
+    @property
+    def built(self) -> bool:
+        """Whether all that there is to make is made."""
+        return not self._waited and self.failed is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its workers wait at the gate, or for the step that they agreed to."""
+        agreed = self._step is not None and not self._open and not self._late
+        return self.built and (agreed or not self.in_process)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is no answer to wait for."""
+        return self.ready or self.failed is not None
+
+    def answered(self, replica: int) -> None:
+        """An agent said that its workers are at the gate, or have built the group."""
+        self._waited.discard(replica)
+
+    def ask(self, step: int) -> None:
+        """All are asked whether they can change after so many steps."""
+        self._step, self._open, self._late = step, set(self.involved), False
+
+    def agreed(self, replica: int, step: int, ok: bool) -> bool:
+        """One has answered; returns whether all have and another step has to be named."""
+        if step != self._step:
+            return False
+        self._open.discard(replica)
+        self._late |= not ok
+        return not self._open and self._late
+
+    def needs(self, replica: int) -> bool:
+        """Whether it is nothing without this replica."""
+        return self.failed is None and replica in self.involved
+
+    def fits(self, form: Form) -> bool:
+        """Whether it is exactly what must be formed."""
+        return self.ready and self.form == form
+
+    def seen(self) -> Preparing:
+        """The facts as ``membership.decide`` wants them."""
+        return Preparing(
+            form=self.form,
+            since=self._since,
+            ready=self.ready,
+            failed=self.failed,
+            in_process=self.in_process,
+        )

@@ -1,0 +1,105 @@
+"""The coordinator's side of the witness: it offers one, and puts it in force once all saw it.
+
+Only the member that formed a world gives it a witness. So one agent knows for sure whether there is
+one in force, and it knows before any other: a member that knows of none waits where it is one of a
+half, and the coordinator's half cannot go on without taking what another half may take.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from launcher import messages
+from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.peers import Peer
+from launcher.coordinator.world.state import Standing
+from launcher.values.observation import Phase
+
+
+class Witnessing:
+    """The witness of one coordinator's worlds."""
+
+    def __init__(self, it: Standing, near: Callable[[str], bool]) -> None:
+        """``near`` says of an address that no network can come between."""
+        self._it, self._near = it, near
+        self._offering: asyncio.Task[None] | None = None
+        #: Of which world, directories that were tried, and members that saw the present file.
+        self._epoch = 0
+        self._tried: set[str] = set()
+        self._saw: set[int] = set()
+
+    def look(self) -> None:
+        """Offer a witness where the world has none and may have one."""
+        watch, seen = self._it.watch, self._it.witness.seen
+        if watch is None or not self._due(watch) or seen.in_force:
+            return
+        if self._epoch != watch.document.epoch:
+            self._epoch, self._tried = watch.document.epoch, set()
+        waits = seen.path and not seen.trouble
+        if waits or (self._offering is not None and not self._offering.done()):
+            return
+        for checkpoint in self._checkpoints(watch):
+            directory = os.path.dirname(os.path.abspath(checkpoint))
+            if directory not in self._tried:
+                self._tried.add(directory)
+                self._saw = set()
+                self._offering = asyncio.create_task(self._offer(checkpoint))
+                return
+
+    def came(self, peer: Peer) -> None:
+        """Tell a member that was away what it may have missed."""
+        seen = self._it.witness.seen
+        if seen.path and peer.hello.epoch == seen.epoch:
+            self._tell(peer)
+
+    def heard(self, peer: Peer, frame: messages.Witnessed) -> None:
+        """Take whether a member sees it."""
+        it, seen, watch = self._it, self._it.witness.seen, self._it.watch
+        if watch is None or not self._due(watch) or seen.in_force or frame.path != seen.path:
+            return
+        if not frame.seen:
+            trouble = f"replica {peer.replica} on {peer.hello.node} does not see {seen.path}"
+            it.witness.refused(trouble)
+            return
+        self._saw.add(peer.replica)
+        if self._saw >= watch.replicas:
+            it.witness.told(messages.Witness(epoch=seen.epoch, path=seen.path, in_force=True))
+            for member in it.members:
+                self._tell(member)
+
+    def close(self) -> None:
+        """Offer nothing any more."""
+        if self._offering is not None:
+            self._offering.cancel()
+
+    async def _offer(self, checkpoint: str) -> None:
+        it, epoch = self._it, self._epoch
+        try:
+            await it.witness.offer(checkpoint, job=it.terms.job, epoch=epoch)
+        except OSError:
+            return  # the next save may be elsewhere
+        if it.witness.seen.epoch == epoch and it.watch is not None:
+            for member in it.members:
+                self._tell(member)
+
+    def _due(self, watch: Watch) -> bool:
+        """Whether it is our world, whole, and a network could come between its members."""
+        document = watch.document
+        return (
+            watch.phase is Phase.RUNNING
+            and watch.formed
+            and watch.coordinated is not None
+            and document.coordinator == self._it.terms.address
+            and self._it.witness.seen.epoch == document.epoch
+            and not all(self._near(member.address) for member in document.members)
+        )
+
+    def _checkpoints(self, watch: Watch) -> list[str]:
+        past, declared = self._it.books.ledger.past, self._it.terms.checkpoint
+        before = () if past is None else past.saved
+        return [*([declared] if declared else []), *watch.saved, *before]
+
+    def _tell(self, peer: Peer) -> None:
+        seen = self._it.witness.seen
+        told = messages.Witness(epoch=seen.epoch, path=seen.path, in_force=seen.in_force)
+        peer.connection.send(told)

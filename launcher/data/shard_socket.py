@@ -1,0 +1,115 @@
+"""Where an agent's workers ask for shards: a Unix socket beside the one of their probes.
+
+Lines of JSON, ``{"n": number, "do": …}``; each is answered by one with the same ``n``, in whatever
+order. The end of a connection is the end of its worker.
+"""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from launcher import messages
+from launcher.data.relay import Relay
+
+#: A longer line is not ours; states with many started shards are long.
+_LINE_BYTES = messages.LIMIT_BYTES // 2
+#: What a worker may ask; the rest is for agents to say.
+_ASKED = frozenset({"open", "ask", "cut", "close"})
+#: Questions that it may count up to.
+_NUMBERS = 1 << 62
+
+
+class Doorway:
+    """The door of the workers of one world."""
+
+    def __init__(self, door: "Door", path: Path) -> None:
+        self._door, self._path = door, path
+        self._server: asyncio.Server | None = None
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+
+    async def open(self) -> None:
+        """Answer there.
+
+        Raises:
+            OSError: a socket cannot be there.
+        """
+        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES)
+
+    def close(self) -> None:
+        """These workers are gone, and that is said before anything else is."""
+        if self._server is not None:
+            self._server.close()
+        for holder in list(self._writers):
+            self._part(holder)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        holder = uuid.uuid4().hex[:12]
+        self._writers[holder] = writer
+        self._door.came(holder, writer)
+        try:
+            # A line that is none comes from nobody of ours; a reset is the end of a worker.
+            with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
+                while line := await reader.readline():
+                    self._door.said(holder, json.loads(line))
+        finally:
+            self._part(holder)
+
+    def _part(self, holder: str) -> None:
+        if writer := self._writers.pop(holder, None):
+            self._door.parted(holder)
+            writer.close()
+
+
+class Door:
+    """All workers of one agent; what they ask goes to whoever coordinates."""
+
+    def __init__(self, tell: Callable[[messages.Frame], None]) -> None:
+        self._tell, self._relay = tell, Relay()
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+
+    def way(self, path: Path) -> Doorway:
+        """A doorway at ``path``, to be opened."""
+        return Doorway(self, path)
+
+    def came(self, holder: str, writer: asyncio.StreamWriter) -> None:
+        """A worker is at the door."""
+        self._writers[holder] = writer
+
+    def said(self, holder: str, said: dict[str, Any]) -> None:
+        """A worker says something.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is nothing that a worker of ours says.
+        """
+        do = said["do"]
+        if do == "at":
+            self._relay.trained(holder, said["name"], int(said["at"]))
+        elif do in _ASKED and 0 < (number := int(said.pop("n"))) < _NUMBERS:
+            self._tell(self._relay.asks(holder, number, said))
+        else:
+            raise ValueError(f"a worker does not say {do}")
+
+    def parted(self, holder: str) -> None:
+        """A worker is gone."""
+        del self._writers[holder]
+        if (frame := self._relay.parted(holder)) is not None:
+            self._tell(frame)
+
+    def heard(self, frame: messages.Answered | messages.Shared) -> None:
+        """Take what the coordinator says."""
+        if isinstance(frame, messages.Shared):
+            self._relay.shared(frame)
+            return
+        body = self._relay.answered(frame)
+        writer = self._writers.get(frame.holder)
+        if body is not None and writer is not None:
+            writer.write(json.dumps({"n": frame.number, **body}).encode() + b"\n")
+
+    def tell_again(self) -> None:
+        """Say to another coordinator what it may not know."""
+        for frame in self._relay.again():
+            self._tell(frame)

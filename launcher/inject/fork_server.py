@@ -1,0 +1,22 @@
+"""The nursery: a process that has imported what workers need, and forks them.
+
+    python [options of the worker] fork_server.py <socket> <process id of the agent> <padding>
+
+Run by path under the workers' interpreter, CPython 3.8 on, standard library only. This file is the
+``__main__`` of every worker before its script takes that place: it holds next to nothing.
+``server.py`` talks with the agent, ``become.py`` makes a worker of a fork.
+"""
+
+import sys
+
+_standing = frozenset(sys.modules)  # as any interpreter has them before its script
+
+import importlib.util  # noqa: E402
+import os  # noqa: E402
+
+_path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")
+_spec = importlib.util.spec_from_file_location("_brain_server", _path)
+_server = sys.modules["_brain_server"] = importlib.util.module_from_spec(_spec)  # type: ignore[arg-type]
+_spec.loader.exec_module(_server)  # type: ignore[union-attr]
+# Comes back in workers alone, and from here on the interpreter ends as it does for any script.
+_server.main(globals()).run()

@@ -1,0 +1,126 @@
+"""Messages between agents and their coordinator: msgpack, never pickle.
+
+The first message of a connection is ``Hello``; its answer is ``Welcome``, ``Elsewhere`` or
+``Refused``. Each conversation has a module:
+
+    joining          an agent comes, finds the coordinator, and goes
+    running          the workers of a world, from the order to start them until none is left
+    in_process       workers go over into another world without being ended
+    inspection       nodes are tried; workers that nobody hears of are looked at
+    ram_checkpoint   agents hand each other steps that are in memory
+    witness          the file that decides between two halves of a world
+    shards           workers ask for shards of data
+    message          the base of every message
+    connection       the stream that carries them
+    tokens           the job's token, as they carry it
+"""
+
+from launcher.messages.connection import (
+    ANY,
+    INTRODUCTION_SECONDS,
+    LIMIT_BYTES,
+    Connection,
+    F,
+    encoded,
+)
+from launcher.messages.in_process import (
+    Agree,
+    Agreed,
+    Appoint,
+    Appointed,
+    Elastic,
+    Failing,
+    Post,
+    Torn,
+)
+from launcher.messages.inspection import Check, Checked, Look, Looked
+from launcher.messages.joining import (
+    Bye,
+    Elsewhere,
+    Hello,
+    Known,
+    Lead,
+    Leave,
+    Ready,
+    Refused,
+    Turned,
+    Welcome,
+)
+from launcher.messages.message import Frame
+from launcher.messages.ram_checkpoint import Fetch, Offer, Piece, Taken
+from launcher.messages.running import (
+    HEARTBEAT_SECONDS,
+    Discard,
+    Exited,
+    Halt,
+    Heartbeat,
+    Lease,
+    Parked,
+    Prepare,
+    Prepared,
+    Run,
+    Said,
+    Started,
+    Stopped,
+    Unusable,
+)
+from launcher.messages.shards import Answered, Asked, Shared
+from launcher.messages.tokens import digest, same
+from launcher.messages.witness import Witness, Witnessed
+
+__all__ = [
+    "ANY",
+    "HEARTBEAT_SECONDS",
+    "INTRODUCTION_SECONDS",
+    "LIMIT_BYTES",
+    "Agree",
+    "Agreed",
+    "Answered",
+    "Appoint",
+    "Appointed",
+    "Asked",
+    "Bye",
+    "Check",
+    "Checked",
+    "Connection",
+    "Discard",
+    "Elastic",
+    "Elsewhere",
+    "Exited",
+    "F",
+    "Failing",
+    "Fetch",
+    "Frame",
+    "Halt",
+    "Heartbeat",
+    "Hello",
+    "Known",
+    "Lead",
+    "Lease",
+    "Leave",
+    "Look",
+    "Looked",
+    "Offer",
+    "Parked",
+    "Piece",
+    "Post",
+    "Prepare",
+    "Prepared",
+    "Ready",
+    "Refused",
+    "Run",
+    "Said",
+    "Shared",
+    "Started",
+    "Stopped",
+    "Taken",
+    "Torn",
+    "Turned",
+    "Unusable",
+    "Welcome",
+    "Witness",
+    "Witnessed",
+    "digest",
+    "encoded",
+    "same",
+]

@@ -1,0 +1,119 @@
+"""A stream of frames, either side: a 4-byte big-endian length and msgpack by msgspec."""
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from brain.errors import BadInput, Unavailable
+from launcher.messages import (
+    in_process,
+    inspection,
+    joining,
+    ram_checkpoint,
+    running,
+    shards,
+    witness,
+)
+from launcher.messages.message import Frame
+
+#: A longer frame is not ours.
+LIMIT_BYTES = 4 * 1024 * 1024
+#: Seconds that whoever connects may take to say who it is.
+INTRODUCTION_SECONDS = 10.0
+#: Seconds that the other end may take to read what was sent before we let go.
+_CLOSE_SECONDS = 2.0
+
+ANY = (
+    joining.ANY
+    | running.ANY
+    | in_process.ANY
+    | inspection.ANY
+    | ram_checkpoint.ANY
+    | shards.ANY
+    | witness.ANY
+)
+F = TypeVar("F", bound=Frame)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(ANY)
+
+
+def encoded(frame: Frame) -> bytes:
+    """A frame as it goes over the wire."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(4, "big") + body
+
+
+class Connection:
+    """One stream of frames, either side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def to(cls, address: str) -> "Connection":
+        """Connect to ``host:port``.
+
+        Raises:
+            Unavailable: nobody listens there.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            return cls(*await asyncio.open_connection(host.strip("[]"), int(port)))
+        except (OSError, ValueError) as silent:
+            raise Unavailable(f"no agent answers at {address}: {silent}") from silent
+
+    def send(self, frame: "Frame | bytes") -> None:
+        """Queue a frame; what goes to many is encoded once. A connection that is gone swallows it,
+        its reader learns of the end."""
+        if not self._writer.is_closing():
+            self._writer.write(frame if isinstance(frame, bytes) else encoded(frame))
+
+    async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
+        """Return the next frame, a ``kind``; None at the end, or where none comes in ``seconds``.
+
+        Raises:
+            BadInput: what came is no frame of ``kind``.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                frame = _decoder.decode(await self._body())
+        except (asyncio.IncompleteReadError, OSError):  # a time-out is one, too
+            return None
+        except msgspec.DecodeError as bad:
+            raise BadInput(f"not a frame: {bad}") from bad
+        if not isinstance(frame, kind):
+            raise BadInput(f"{type(frame).__name__} is not expected here")
+        return frame
+
+    async def _body(self) -> bytes:
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        if length > LIMIT_BYTES:
+            raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
+        return await self._reader.readexactly(length)
+
+    def shut(self) -> None:
+        """Send what is queued, then let go; whoever reads here finds the end at once."""
+        self._writer.close()
+        self._reader.feed_eof()
+
+    def abandon(self) -> None:
+        """Let go of a stream whose other end does not listen."""
+        self._writer.transport.abort()
+
+    async def flush(self) -> None:
+        """Wait until the other side has taken most of what was sent."""
+        try:
+            await self._writer.drain()
+        except OSError:
+            return
+
+    async def close(self) -> None:
+        """Send what is queued, then let go of the stream; an end that hangs is not waited for."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except OSError:
+            self.abandon()

@@ -1,0 +1,44 @@
+"""The coordinator has nodes tried, and workers that nobody hears of looked at."""
+
+from launcher.messages.message import Frame
+from launcher.values.hang.inspection import Look as Seen
+from launcher.values.network_check import Measured, Work
+
+
+class Check(Frame, frozen=True, kw_only=True):
+    """Measure this node's arithmetic, and exchanges with a few others."""
+
+    round: int
+    #: Place within the group; the first one is met at ``host:port``.
+    rank: int
+    size: int
+    host: str
+    port: int
+    #: By when it must be over.
+    seconds: float
+    work: Work = Work()
+
+
+class Checked(Frame, frozen=True, kw_only=True):
+    """The answer to ``Check``."""
+
+    round: int
+    measured: Measured
+
+
+class Look(Frame, frozen=True, kw_only=True):
+    """Nobody has heard of the workers of ``epoch`` for long: look at them twice."""
+
+    epoch: int
+    #: Between the two looks.
+    seconds: float
+
+
+class Looked(Frame, frozen=True, kw_only=True):
+    """The answer to ``Look``."""
+
+    epoch: int
+    looks: tuple[Seen, ...]
+
+
+ANY = Check | Checked | Look | Looked

@@ -1,0 +1,116 @@
+"""How an agent comes to a coordinator, or to a later one, and how it goes."""
+
+from brain.types.resources import NodeName
+from brain.types.world import ReplicaExit
+from launcher.messages.message import Frame
+from launcher.values.config import VERSION, WorldDocument
+from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.witness import NO_WITNESS, WitnessSeen
+from launcher.values.workers import WorkerExit
+
+
+class Hello(Frame, frozen=True, kw_only=True):
+    """An agent introduces itself, again after every loss of its coordinator."""
+
+    v: int = VERSION
+    job: str
+    #: SHA-256 of the job's token, hexadecimal.
+    token_sha256: str
+    #: -1 asks for an id.
+    replica: int
+    #: GROUP_RANK asked for in a first world; None: any.
+    rank: int | None = None
+    node: NodeName
+    #: host:port where it answers who coordinates.
+    address: str
+    processes: int
+    #: Generation that its replica was started for.
+    generation: int
+    #: Highest epoch that it has heard of, formed or only prepared.
+    last_epoch: int
+    #: Epoch of the last world that it was told to run; it can show its document.
+    world_epoch: int = 0
+    #: Epoch of the workers it has, 0 = none.
+    epoch: int = 0
+    exits: tuple[WorkerExit, ...] = ()
+    #: They can go over into another world without being ended.
+    elastic: bool = False
+    #: A port free on its machine, for MASTER_PORT.
+    port: int
+    #: Where its machine is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
+    #: False: it will say ``Ready`` once it can start workers quickly.
+    ready: bool = True
+    #: Parts of steps that are in its memory.
+    held: tuple[Part, ...] = ()
+    #: Seconds since it last heard the coordinator that it followed.
+    unheard_seconds: float = 0.0
+    #: Name of what it runs; two jobs that meet by mistake differ in it.
+    program: str = ""
+    #: What it knows of the witness of its last world.
+    witness: WitnessSeen = NO_WITNESS
+
+
+class Ready(Frame, frozen=True):
+    """The agent can start workers quickly now; what was counted may be used."""
+
+
+class Known(Frame, frozen=True, kw_only=True):
+    """A later world than the coordinator's; a successor may have missed it."""
+
+    world: WorldDocument
+
+
+class Welcome(Frame, frozen=True, kw_only=True):
+    """The agent is known as ``replica``; ``epoch`` is the latest world."""
+
+    replica: int
+    epoch: int
+
+
+class Lead(Frame, frozen=True, kw_only=True):
+    """The first word of whoever coordinates a job to whoever listens at its endpoint: "follow"."""
+
+    job: str
+    token_sha256: str
+    #: host:port where it coordinates.
+    coordinator: str
+    epoch: int
+
+
+class Elsewhere(Frame, frozen=True, kw_only=True):
+    """Who was asked does not coordinate; ``coordinator`` does, as far as it knows ("" = nobody)."""
+
+    coordinator: str
+    epoch: int
+
+
+class Refused(Frame, frozen=True, kw_only=True):
+    """The agent may not join; the reason names the remedy. Not ``final``: try again."""
+
+    reason: str
+    final: bool = True
+
+
+class Turned(Frame, frozen=True):
+    """The agent follows another coordinator from here on: this one was silent for too long.
+
+    It says so before it lets go of the connection, whose end would prove that it is gone.
+    """
+
+
+class Leave(Frame, frozen=True):
+    """The agent was asked to end and wants to be let go."""
+
+
+class Bye(Frame, frozen=True, kw_only=True):
+    """The agent is to end."""
+
+    exit: ReplicaExit
+    exit_code: int
+    detail: str
+    #: Why its node is not to be chosen again for a while; empty: it may be.
+    unfit: str = ""
+
+
+ANY = Hello | Ready | Known | Welcome | Lead | Elsewhere | Refused | Turned | Leave | Bye

@@ -1,0 +1,44 @@
+"""Agents hand each other the parts of steps that are in memory, without their coordinator."""
+
+from launcher.messages.message import Frame
+from launcher.values.config import VERSION
+
+
+class Fetch(Frame, frozen=True, kw_only=True):
+    """First frame of a connection: another agent wants a file of a step that is in memory here."""
+
+    v: int = VERSION
+    job: str
+    token_sha256: str
+    #: ``<step>-<epoch>``.
+    key: str
+    name: str
+
+
+class Offer(Frame, frozen=True, kw_only=True):
+    """First frame of a connection: another agent's part of a step, to be kept for it; the files
+    follow as pieces, one after the other."""
+
+    v: int = VERSION
+    job: str
+    token_sha256: str
+    #: JSON, as in ``part-<rank>``.
+    part: bytes
+
+
+class Piece(Frame, frozen=True, kw_only=True):
+    """A piece of a file."""
+
+    data: bytes = b""
+    last: bool = False
+    #: There is no such file.
+    missing: bool = False
+
+
+class Taken(Frame, frozen=True, kw_only=True):
+    """The answer to ``Offer``, after its files."""
+
+    ok: bool
+
+
+ANY = Fetch | Offer | Piece | Taken

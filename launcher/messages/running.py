@@ -1,0 +1,143 @@
+"""The workers of a world, from the order to start them until none is left; what they do between."""
+
+from brain.types.batch import BatchWish
+from brain.types.world import MemoryCheckpoint
+from launcher.messages.message import Frame
+from launcher.values.config import WorldDocument
+from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.workers import ProbeEvent, Progress, WorkerExit
+
+#: Seconds between two heartbeats of an agent.
+HEARTBEAT_SECONDS = 0.5
+
+
+class Prepare(Frame, frozen=True, kw_only=True):
+    """Start the workers of a world that is to come, and hold them at the gate.
+
+    ``Run`` with the very same document lets them go; any other one ends them. In process, those
+    that run build its group beside their training, newcomers are started into it, and those that
+    have no place in it get ready to leave.
+    """
+
+    world: WorldDocument
+    in_process: bool = False
+    #: In process: replicas that have the state by then; the others receive it.
+    staying: tuple[int, ...] = ()
+
+
+class Prepared(Frame, frozen=True, kw_only=True):
+    """Whether the workers of a world that is to come wait at the gate here."""
+
+    epoch: int
+    ok: bool
+    #: Why they cannot; the change then takes the ordinary way.
+    reason: str = ""
+
+
+class Discard(Frame, frozen=True, kw_only=True):
+    """End what was prepared as ``epoch``; 0: whatever was."""
+
+    epoch: int
+
+
+class Run(Frame, frozen=True, kw_only=True):
+    """Start the workers of a world; or, in process, have those that run go over into it."""
+
+    world: WorldDocument
+    #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
+    in_process: bool = False
+    #: A part of the newest step in memory that is complete over all agents; None: there is none.
+    memory: Part | None = None
+
+
+class Started(Frame, frozen=True, kw_only=True):
+    """All workers of the agent in ``epoch`` were started."""
+
+    epoch: int
+
+
+class Unusable(Frame, frozen=True, kw_only=True):
+    """The agent cannot start workers at all, here or in any other world."""
+
+    epoch: int
+    reason: str
+
+
+class Heartbeat(Frame, frozen=True, kw_only=True):
+    """The agent lives; how far its workers of ``epoch`` are."""
+
+    epoch: int
+    #: CLOCK_MONOTONIC of the sender, nanoseconds.
+    now_ns: int
+    #: ``at`` of the newest lease that the sender has had from this coordinator.
+    heard: float = 0.0
+    progress: tuple[Progress, ...] = ()
+    #: How far its memory is ahead of storage; None: it keeps nothing there.
+    memory: MemoryCheckpoint | None = None
+
+
+class Lease(Frame, frozen=True, kw_only=True):
+    """The answer to a heartbeat: its workers may live on for so long after it was sent."""
+
+    epoch: int
+    #: ``now_ns`` of the heartbeat.
+    sent_ns: int
+    #: 0 where it has no workers of the present world.
+    seconds: float
+    #: When it was answered, by the coordinator's clock; the next heartbeat brings it back.
+    at: float = 0.0
+    #: The batch that scripts that ask are to take; None: nobody knows better than they.
+    batch: BatchWish | None = None
+
+
+class Said(Frame, frozen=True, kw_only=True):
+    """A probe announced something."""
+
+    event: ProbeEvent
+
+
+class Exited(Frame, frozen=True, kw_only=True):
+    """A worker has ended."""
+
+    epoch: int
+    exit: WorkerExit
+    #: It is rank 0, and another program listens at its MASTER_PORT.
+    port_taken: bool = False
+
+
+class Parked(Frame, frozen=True, kw_only=True):
+    """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
+
+    epoch: int
+    mode: int
+
+
+class Halt(Frame, frozen=True, kw_only=True):
+    """Stop the workers of ``epoch``."""
+
+    epoch: int
+    grace_seconds: float
+    #: The world was lost: with ``--save_at_breakpoint`` what is in memory comes to storage first.
+    lost: bool = False
+
+
+class Stopped(Frame, frozen=True, kw_only=True):
+    """No worker of ``epoch`` runs here any more."""
+
+    epoch: int
+    now_ns: int
+    progress: tuple[Progress, ...]
+    port: int
+    #: Parts of steps that are in its memory.
+    held: tuple[Part, ...] = ()
+
+
+def lasts(frame: Frame) -> bool:
+    """Whether workers may live on by it."""
+    return isinstance(frame, Run) or (isinstance(frame, Lease) and frame.seconds > 0)
+
+
+ANY = (
+    Prepare | Prepared | Discard | Run | Started | Unusable | Heartbeat | Lease | Said
+    | Exited | Parked | Halt | Stopped
+)  # fmt: skip

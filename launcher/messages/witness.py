@@ -1,0 +1,24 @@
+"""The coordinator names the witness of a world; its members say whether they see it."""
+
+from launcher.messages.message import Frame
+
+
+class Witness(Frame, frozen=True, kw_only=True):
+    """The witness of the world ``epoch`` is the file ``path``."""
+
+    epoch: int
+    path: str
+    #: All members have seen it: it decides between two halves. Until then it only may.
+    in_force: bool = False
+
+
+class Witnessed(Frame, frozen=True, kw_only=True):
+    """The answer to ``Witness``."""
+
+    epoch: int
+    path: str
+    #: The file is there for this agent, too.
+    seen: bool
+
+
+ANY = Witness | Witnessed

@@ -1,0 +1,250 @@
+"""Brings what workers saved into memory to storage. A program; standard library only.
+
+python -m launcher.ram_checkpoint.flusher <directory>
+    makes durable what appears in the agent's shared memory, and says on standard output, a line of
+    JSON at each change, what is ahead of storage. A number on standard input (a worker has failed)
+    brings steps to storage, too, that were to stay in memory, and comes back once they are. When
+    standard input ends (the agent let go of it, or was killed) it finishes what was accepted,
+    removes the directory and ends.
+
+What is in the directory stands in docs/reference/protocols.md. All of it is in the file system, so
+a keeper that was killed is followed by another one that goes on where it was.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from launcher.ram_checkpoint.slots import Slot, alive, remove
+from launcher.ram_checkpoint.storage import Storing
+from launcher.values.ram_checkpoint import parts
+
+#: Seconds between looks when nobody rings, and that a name may not be found.
+LOOK_SECONDS, LOST_SECONDS = 0.25, 1.0
+#: Seconds that storage may refuse a save whose worker has ended before it is given up.
+GIVE_UP_SECONDS = 10.0
+#: Seconds that workers may outlive their agent.
+ORPHANS_SECONDS = 15.0
+#: Where processors are short, what trains, or is about to, comes first; storage is not starved.
+_NICENESS = 10
+
+
+class Keeper:
+    """The loop over one directory of shared memory."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.slots: dict[str, Slot] = {}
+        self.lost: list[str] = []
+        self.reported = ""
+        self.storing, self.behind = Storing(Path(root)), False
+        #: Numbers that the agent sent, and that were answered.
+        self.asked = self.answered = 0
+        # Without it no keeper would ever finish what was left here.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.join(root, "steps"))
+        self.bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.bell.setblocking(False)
+        bell = os.path.join(root, "bell")
+        remove(bell)
+        self.bell.bind(bell)
+
+    def run(self) -> None:
+        """Work until the agent is gone and nothing is ahead of storage."""
+        gone_since = None
+        while True:
+            busy = self.turn()
+            self.behind = self.storing.turn(breakpoint=self.asked != self.answered)
+            self.answered = self.answered if self.behind else self.asked
+            self.report()
+            if gone_since is not None and not busy and self.finished(gone_since):
+                self.report()
+                break
+            listened = [self.bell] if gone_since is not None else [self.bell, sys.stdin]
+            pause = 0.01 if busy else 0.05 if self.behind or gone_since else LOOK_SECONDS
+            ready, _, _ = select.select(listened, [], [], pause)
+            if self.bell in ready:
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        self.bell.recv(16)
+            if sys.stdin in ready:
+                told = os.read(0, 4096)
+                self.asked = int(told.split()[-1]) if told else self.asked
+                gone_since = None if told else time.monotonic()
+        # Away first: a worker that outlives its agent must not add to what is being removed.
+        gone = gone_name(self.root)
+        os.rename(self.root, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def turn(self) -> bool:
+        """Bring every slot one step on; returns whether something is still ahead."""
+        names = sorted(n for n in os.listdir(self.root) if n.startswith(("slot-", "writing-")))
+        for name in names:
+            path = os.path.join(self.root, name)
+            if name.startswith("writing-"):
+                self.sweep(path)
+            elif path not in self.slots:
+                with contextlib.suppress(OSError, ValueError):
+                    self.slots[path] = Slot(path)
+        for entry in os.listdir(os.path.join(self.root, "steps")):
+            if entry.startswith(".writing-") and not alive(int(entry.rpartition("-")[2])):
+                shutil.rmtree(os.path.join(self.root, "steps", entry), ignore_errors=True)
+        for path, slot in list(self.slots.items()):
+            if not os.path.isdir(path) or self.persist(slot):
+                del self.slots[path]
+        return bool(self.slots)
+
+    def sweep(self, writing: str) -> None:
+        """Remove what a worker did not live to write to its end."""
+        if alive(int(os.path.basename(writing).split("-")[1])):
+            return
+        with contextlib.suppress(OSError, ValueError), open(f"{writing}/manifest") as file:
+            remove(json.load(file)["temporary"])
+        shutil.rmtree(writing, ignore_errors=True)
+
+    def persist(self, slot: Slot) -> bool:
+        """Try to make it durable; returns whether it is done with."""
+        now = time.monotonic()
+        if now < slot.next_try:
+            return False
+        dead, accepted = not alive(slot.pid), slot.accepted is not None
+        if not accepted and slot.name() is None:
+            if dead:
+                slot.clear()
+            return dead
+        try:
+            if slot.land():
+                slot.retire()
+                return True
+            done = self.forgotten(slot, now)
+        except OSError as error:
+            slot.refuse(error)
+            done = dead and now - (slot.refused_since or now) > GIVE_UP_SECONDS
+            if done:
+                self.lost.append(f"{slot.first}: {error.strerror}")
+                with contextlib.suppress(OSError):  # storage may refuse that, too
+                    slot.give_up()
+        if done:
+            slot.clear()
+        return done
+
+    def forgotten(self, slot: Slot, now: float) -> bool:
+        """Whether nobody has a name for it any more."""
+        if any("removed" in told for told in slot.told()):
+            return True
+        slot.missed_since = slot.missed_since or now
+        if now - slot.missed_since < LOST_SECONDS:
+            return False
+        self.lost.append(f"{slot.first}: its name is gone")
+        return True
+
+    def finished(self, since: float) -> bool:
+        """Whether nothing can come any more, and the pieces that are waited for will not."""
+        if not self.deserted(since) or (self.behind and not self.storing.stuck):
+            return False
+        self.lost += [self.storing.stuck] if self.behind else []
+        return True
+
+    def deserted(self, since: float) -> bool:
+        """Whether no worker that may still save runs, or has for too long without its agent."""
+        if time.monotonic() - since > ORPHANS_SECONDS:
+            return True
+        for name in os.listdir(self.root):
+            if name.startswith("worker-"):
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    open(os.path.join(self.root, name)) as file,
+                ):
+                    if alive(int(name.split("-")[1]), file.read()):
+                        return False
+        return True
+
+    def off(self) -> str:
+        """Why a worker saves past memory; empty where none does."""
+        try:
+            with open(os.path.join(self.root, "off")) as file:
+                return str(json.load(file))
+        except (OSError, ValueError):
+            return ""
+
+    def report(self) -> None:
+        """Tell the agent what is ahead of storage, where that has changed."""
+        ahead = [
+            {
+                "pid": slot.pid,
+                "path": slot.first,
+                "bytes": slot.manifest["bytes"],
+                "accepted": slot.accepted,
+                "refused": slot.refused_since is not None,
+            }
+            for slot in self.slots.values()
+        ]
+        held = [part for part in parts.found(Path(self.root, "steps")) if not part.copied]
+        line = json.dumps(
+            {
+                "ahead": ahead,
+                "lost": self.lost,
+                "steps": sorted({part.key.step for part in held}),
+                "behind": self.behind,
+                "answered": self.answered,
+                "off": self.off(),
+                "accepted": max((part.accepted for part in held), default=None),
+            }
+        )
+        if line != self.reported:
+            self.reported = line
+            with contextlib.suppress(OSError):  # the agent is gone
+                os.write(1, line.encode() + b"\n")
+
+
+def gone_name(root: str) -> str:
+    """What a directory of shared memory is called while it is being removed."""
+    above, name = os.path.split(root)
+    return os.path.join(above, f".gone-{name}")
+
+
+def held(root: str) -> bool:
+    """Whether an agent or a keeper has the lock of a directory of shared memory."""
+    try:
+        descriptor = os.open(os.path.join(root, "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _step_back() -> None:
+    """Leave the processors to others; Linux may weigh sessions instead of processes."""
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as session:
+        session.write(str(_NICENESS))
+
+
+def main(root: str) -> None:
+    """Keep one directory; its lock came with us, or is free."""
+    for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(asked, signal.SIG_IGN)
+    _step_back()
+    try:
+        Keeper(root).run()
+    except FileNotFoundError:
+        if os.path.isdir(root):
+            raise
+        # Another one has finished it.
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

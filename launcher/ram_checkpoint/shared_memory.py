@@ -1,0 +1,344 @@
+"""What an agent has of the memory checkpoint: its directory of shared memory, and the keeper.
+
+The directory outlives workers; the keeper (``flusher.py``) outlives a killed agent just long enough
+to bring to storage what was accepted.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from brain.errors import Unavailable
+from launcher.ram_checkpoint import flusher
+from launcher.values.ram_checkpoint.links import SHARED, mark, mine
+
+#: Names in it are this long at most, so that the keeper's socket has room in its path.
+_NAME_CHARACTERS = 60
+_LOOK_SECONDS = 0.01
+#: A line of the keeper's; one that tells of many saves is long.
+_LINE_BYTES = 1 << 26
+#: One that ends sooner after its first word, or without any, failed at once; so many times, and
+#: this agent leaves without it.
+_AT_ONCE_SECONDS, _FAILURES = 1.0, 3
+_KEEPER = (sys.executable, "-E", "-P", "-m", "launcher.ram_checkpoint.flusher")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """A save that is in memory and not on storage yet."""
+
+    pid: int
+    path: str
+    bytes: int
+    #: Seconds since the epoch; None while ``torch.save`` has not returned.
+    accepted: float | None
+    #: Storage refuses it.
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    ahead: tuple[Ahead, ...] = ()
+    #: Saves that were given up, with the reason.
+    lost: tuple[str, ...] = ()
+    #: Steps of ``launcher.checkpoint`` in memory, saved here, and when the newest was.
+    steps: tuple[int, ...] = ()
+    accepted: float | None = None
+    #: One of them is not on storage, though it shall be.
+    behind: bool = False
+    #: The newest number of ``persist`` that is done with.
+    answered: int = 0
+    #: Why a worker saves past memory; empty: none does.
+    off: str = ""
+
+
+class Hold:
+    """The shared memory of one agent. Make one with ``open``, end it with ``close``."""
+
+    def __init__(
+        self, root: Path, lock: int, say: Callable[[str], None], news: Callable[[], None]
+    ) -> None:
+        """Use ``open``."""
+        self.root = root
+        self._lock, self._say, self._news = lock, say, news
+        self._report = _Report()
+        self._losses_said = 0
+        #: Times that ``persist`` was called.
+        self._asked = 0
+        self._closing = False
+        self._keeper = self._start_keeper()
+        self._watching = asyncio.create_task(self._watch())
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        registry: Path,
+        say: Callable[[str], None],
+        news: Callable[[], None] = lambda: None,
+    ) -> "Hold":
+        """Make the directory ``root``, finish what agents that are gone left of theirs, and repair
+        names that a crash of the machine left dangling; ``news`` is called when the keeper tells
+        something.
+
+        Raises:
+            Unavailable: there is no shared memory that can be written.
+        """
+        for orphan in orphans():
+            adopt(orphan)
+        for gone in SHARED.glob(f".gone-brain-{os.getuid()}-*"):
+            shutil.rmtree(gone, ignore_errors=True)
+        try:
+            repair(registry, say)
+            registry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = _make(root)
+        except OSError as cannot:
+            raise Unavailable(f"there is no memory checkpoint: {cannot}") from cannot
+        return cls(root, lock, say, news)
+
+    @property
+    def ahead(self) -> tuple[Ahead, ...]:
+        """What is ahead of storage now, as far as the keeper has told."""
+        return self._report.ahead
+
+    @property
+    def ahead_since(self) -> float | None:
+        """When the oldest save that is not on storage was accepted; seconds since the epoch."""
+        report = self._report
+        since = [each.accepted for each in report.ahead if each.accepted is not None]
+        since += [report.accepted] if report.behind and report.accepted is not None else []
+        return min(since, default=None)
+
+    @property
+    def off(self) -> str:
+        """Why a worker saves past memory; empty where none does."""
+        return self._report.off
+
+    def persist(self) -> None:
+        """Bring steps to storage, too, that were to stay in memory."""
+        self._asked += 1
+        self._ask()
+
+    async def persisted(self) -> None:
+        """Wait until what ``persist`` asked for has been done."""
+        while self._report.answered < self._asked:
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _ask(self) -> None:
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.write(b"%d\n" % self._asked)
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process that writes to storage."""
+        return self._keeper.pid
+
+    def holds(self, pid: int | None = None) -> bool:
+        """Whether a save (of worker ``pid``) is not on storage yet."""
+        mark = "slot-" if pid is None else f"slot-{pid}-"
+        with contextlib.suppress(FileNotFoundError):
+            return any(name.startswith(mark) for name in os.listdir(self.root))
+        return False
+
+    async def settled(self, pid: int | None = None) -> str | None:
+        """Wait until nothing (of worker ``pid``) is ahead of storage; what was given up, if any."""
+        before = len(self._report.lost)
+        while self.holds(pid):
+            await asyncio.sleep(_LOOK_SECONDS)
+        if len(self._report.lost) > before:
+            return "; ".join(self._report.lost[before:])
+        return None
+
+    async def close(self) -> None:
+        """Bring everything to storage, then give the memory back."""
+        self._closing = True
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        await self._watching
+        os.close(self._lock)
+        if self._keeper.stdin is not None:
+            self._keeper.stdin.close()
+
+    def _start_keeper(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [*_KEEPER, str(self.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(self._lock,),
+            bufsize=0,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    async def _watch(self) -> None:
+        """Read what the keeper tells; one that was killed is followed by another."""
+        failures = 0
+        while True:
+            began = await self._listen()
+            code = await asyncio.to_thread(self._keeper.wait)
+            # Its code alone says nothing: it is done when it has given the memory back.
+            if code == 0 and not self.root.is_dir():
+                if self._closing:
+                    return
+                self._say(f"{self.root} was removed; checkpoints are saved as always")
+                return
+            at_once = began is None or time.monotonic() - began < _AT_ONCE_SECONDS
+            failures = failures + 1 if at_once else 0
+            if self._closing and failures >= _FAILURES:
+                self._say(f"{self.root} does not come to storage; the next start tries again")
+                return
+            self._say(f"the keeper of the memory checkpoint ended with {code}; another follows")
+            if failures:
+                await asyncio.sleep(_AT_ONCE_SECONDS)
+            if self._keeper.stdin is not None:
+                self._keeper.stdin.close()
+            self._keeper = self._start_keeper()
+            if self._asked:
+                self._ask()
+            if self._closing:
+                assert self._keeper.stdin is not None
+                self._keeper.stdin.close()
+
+    async def _listen(self) -> float | None:
+        """Hear the keeper to its end; when it began to speak (by ``time.monotonic``): how long it
+        takes to start is the machine's affair."""
+        began = None
+        reader = asyncio.StreamReader(limit=_LINE_BYTES)
+        loop, pipe = asyncio.get_running_loop(), self._keeper.stdout
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while line := await reader.readline():
+                began = began or time.monotonic()
+                self._report = msgspec.json.decode(line, type=_Report)
+                for lost in self._report.lost[self._losses_said :]:
+                    self._say(f"a save in memory did not come to storage: {lost}")
+                self._losses_said = len(self._report.lost)
+                self._news()
+        finally:
+            transport.close()
+        return began
+
+
+def plain(job: str) -> str:
+    """A job's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", job)[: _NAME_CHARACTERS - 20]
+
+
+def orphans() -> list[Path]:
+    """Directories of this user whose agent and keeper are gone."""
+    found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
+    return [path for path in found if (path / "lock").exists() and not flusher.held(str(path))]
+
+
+def adopt(root: Path) -> None:
+    """Have what is accepted there brought to storage and the directory removed, unless somebody
+    else does."""
+    try:
+        lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finishing = subprocess.Popen(
+            [*_KEEPER, str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(lock,),
+            cwd="/",
+            start_new_session=True,
+        )
+        # It ends by itself; nobody else would take its end from the kernel.
+        threading.Thread(target=finishing.wait, daemon=True).start()
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def repair(registry: Path, say: Callable[[str], None]) -> None:
+    """Replace links into memory that is no more by the durable file that was kept for each.
+
+    ``registry`` lists the directories in which workers ever saved through memory.
+    """
+    if not registry.exists():
+        return
+    for directory in dict.fromkeys(registry.read_text().splitlines()):
+        with contextlib.suppress(OSError):  # gone, or not ours any more
+            _repair_in(Path(directory), say)
+
+
+def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
+    for entry in sorted(directory.iterdir()):
+        if not entry.is_symlink() or not (target := os.readlink(entry)).startswith(mark()):
+            continue
+        if os.path.exists(target):
+            continue
+        keep = directory / f".brain-keep-{_job_of(target)}-{entry.name}~"
+        if keep.exists():
+            os.replace(keep, entry)
+            say(f"{entry} was ahead of storage when the machine went down; the one before is back")
+        else:
+            entry.unlink()
+            if not entry.name.startswith(".brain-"):
+                say(f"{entry} had not come to storage when the machine went down; it is lost")
+    for left in directory.glob(".brain-new-*"):
+        owner = left.name.removeprefix(".brain-new-").rsplit("-", 2)[0]
+        if owner.startswith(f"brain-{os.getuid()}-") and not (SHARED / owner).exists():
+            left.unlink()
+
+
+def _job_of(target: str) -> str:
+    """The job's part of the directory that a link points into."""
+    name = Path(target).relative_to(SHARED).parts[0]
+    return name.removeprefix(f"brain-{os.getuid()}-").rpartition("-")[0]
+
+
+def free_root(job: str, replica: int) -> Path:
+    """A directory of shared memory that no other agent has: two jobs may have one name."""
+    base = f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}"
+    names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(1)))
+    return next(SHARED / name for name in names if not (SHARED / name).exists())
+
+
+def _make(root: Path) -> int:
+    """Make the directory, locked before anybody can find it; the lock's descriptor."""
+    made = Path(tempfile.mkdtemp(prefix=f".brain-{os.getuid()}-", dir=SHARED))
+    lock = os.open(made / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (made / "steps").mkdir()
+        os.rename(made, root)
+    except OSError:
+        os.close(lock)
+        shutil.rmtree(made)
+        raise
+    return lock
+
+
+def words(root: Path, declared: str | None, registry: Path, *, shim: bool) -> dict[str, object]:
+    """``memory`` in BRAIN_WORKER."""
+    return {
+        "directory": str(root),
+        "job": _job_of(str(root)),
+        "shim": shim,
+        "declared": declared,
+        "registry": str(registry),
+    }

@@ -1,0 +1,221 @@
+"""What one agent is told to run, and the world it is told to run it in.
+
+Values only: ``launcher.cli`` (a command line) and ``launcher.agent`` (a replica's intent) build a
+``LaunchConfig`` each; the coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
+
+from brain.types.grace import GRACE_SECONDS
+from brain.types.job import Checkpoint
+from brain.types.world import Cause, Member
+from launcher.command.entrypoint import Entrypoint
+from launcher.command.slurm import Step
+from launcher.values.observation import Shape
+
+#: Version of ``WorldDocument`` and of every frame between agents.
+VERSION = 1
+
+
+class Std(IntFlag):
+    """Streams of a worker, numbered as ``--redirects`` and ``--tee`` number them."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Where the output of workers goes; the defaults are torchrun's: to the console, untouched."""
+
+    #: This run's own directory inside ``--log-dir``, made by ``output.run_directory``; None keeps
+    #: no files.
+    run_directory: str | None = None
+    #: Local rank -> streams that go to files only; ``None`` as key stands for every other rank.
+    redirects: Mapping[int | None, Std] = field(default_factory=dict)
+    #: Local rank -> streams that go to files and, prefixed, to the console.
+    tee: Mapping[int | None, Std] = field(default_factory=dict)
+    #: Local ranks whose output reaches the console; empty: all.
+    local_ranks: frozenset[int] = frozenset()
+    #: Template with ``${role_name} ${rank} ${local_rank}``; None: ``[<role><local rank>]:``.
+    prefix: str | None = None
+    #: Lines that contain one of these are copied to ``filtered_stdout.log`` / ``…stderr.log``.
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
+    #: Entry point in ``torchrun.logs_specs`` that says where files go instead; None: none.
+    specs: str | None = None
+    #: ``--log-dir`` as given, for ``specs``.
+    directory: str | None = None
+    #: File that gets every line, prefixed ``[<role><rank>]:``; a replica's ``output.log``.
+    replica_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """Everything an agent needs to know before its first world."""
+
+    entrypoint: Entrypoint
+    #: Worker processes of this agent.
+    processes: int = 1
+    #: Replicas that the job may have; without a Brain the world is formed inside these bounds.
+    nodes_min: int = 1
+    nodes_max: int = 1
+    #: Replicas come and go in multiples of this.
+    unit: int = 1
+    #: Processes that the job asks for instead of replicas (``--world``); None: replicas.
+    shape: Shape | None = None
+    #: Ranks of a tensor-parallel group, and pipeline stages.
+    parallel: tuple[int, int] = (1, 1)
+    #: GROUP_RANK asked for (``--node-rank``); 0 asks for nothing but with static rendezvous.
+    node_rank: int = 0
+    #: Where this machine is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
+    #: TORCHELASTIC_RUN_ID, and the job's id where no Brain gives another.
+    run_id: str
+    job: str
+    #: Replica id within the job; never reused.
+    replica: int = 0
+    node: str = "localhost"
+    role: str = "default"
+    #: ``static`` or ``c10d`` as given, ``local`` where this machine's state directory decides.
+    rdzv_backend: str = "local"
+    #: ``host:port`` where the coordinating agent listens; empty: on this machine alone.
+    rdzv_endpoint: str = ""
+    #: ``--rdzv-conf`` as pairs.
+    rdzv_conf: Mapping[str, str] = field(default_factory=dict)
+    #: MASTER_ADDR and MASTER_PORT as given for static rendezvous; None: the coordinator chooses.
+    master_addr: str | None = None
+    master_port: int | None = None
+    #: Address of this machine as others reach it; None: found out.
+    local_addr: str | None = None
+    #: Worlds that may be lost to failures before the job is given up.
+    max_restarts: int = 0
+    #: Accepted for torchrun's sake; exits are events here, nothing polls.
+    monitor_interval_seconds: float = 0.1
+    #: Names of signals that end the workers first and then the agent.
+    signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    #: Seconds between asking a worker to end and ending it.
+    grace_seconds: float = GRACE_SECONDS
+    #: LOCAL_RANK 0 everywhere and one device visible to each (``--virtual-local-rank``).
+    virtual_local_rank: bool = False
+    logs: LogConfig = field(default_factory=LogConfig)
+    #: The environment that workers inherit; ours is added to a copy.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Where workers run; absolute.
+    directory: str
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    #: Short name of the accelerator for telemetry, ``cpu`` where there is none.
+    accelerator: str = "cpu"
+    #: Base URL of Brain; None: none, the wish is ``nodes_min`` to ``nodes_max``.
+    brain_url: str | None = None
+    token_file: str | None = None
+    #: ``$BRAIN_HOME``; absolute.
+    home: str
+    #: ``$BRAIN_HOME/replicas/<job>/<id>``; None for agents started by hand.
+    replica_directory: str | None = None
+    #: Datagram socket of the collector; None: samples go nowhere.
+    collector_socket: str | None = None
+    #: What is imported ahead of the workers: ``learned`` (torch, then what the script was seen to
+    #: import), ``torch``, ``none``, or ``parked``: by each worker itself, started ahead.
+    preload: str = "learned"
+    #: Parked workers make their CUDA contexts ahead, too.
+    park_cuda: bool = False
+    #: False (``BRAIN_PROBE=0`` or ``--no-probe``): nothing of ours enters the workers.
+    probe: bool = True
+    #: ``torch.save`` of unmodified scripts goes through shared memory (``ram_checkpoint``).
+    memory_checkpoint: bool = False
+    #: What is in memory comes to storage before the workers of a failed world start anew.
+    save_at_breakpoint: bool = False
+    #: ``memory`` in BRAIN_WORKER; the agent fills it in once it has shared memory.
+    memory: Mapping[str, object] | None = None
+    #: CPUs that a worker may use, by local rank (``--numa-binding``); empty: all that we may.
+    bindings: tuple[tuple[int, ...], ...] = ()
+    #: 1: nodes are checked before the first world; 2: what was measured is printed, too.
+    network_check: int = 0
+    #: Nodes that the check finds slow are left out, too, where the rest is enough.
+    exclude_straggler: bool = False
+    #: How many times the others' time makes a node slow.
+    straggler_ratio: float = 1.15
+    #: Seconds without a sign of life after which a world counts as standing still, at least; 0:
+    #: nobody looks.
+    hang_seconds: float = 300.0
+    #: ``restart`` or ``report``; empty: restarted where a scaler runs the job, reported by hand.
+    on_hang: str = ""
+    #: File that tells scripts that ask which batch to take; None: nobody would say.
+    batch_file: str | None = None
+    #: The script reads it as DLRover's ElasticDataLoader does (``--auto_tunning``).
+    tunes_like_dlrover: bool = False
+    #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
+    events: bool = False
+    #: The job step of Slurm that this agent is a task of; None: none.
+    step: Step | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldDocument:
+    """A world as its coordinator pushes it to every agent; msgspec carries it as it stands."""
+
+    v: int = VERSION
+    job: str
+    #: Rises with every world of the job, across take-overs too.
+    epoch: int
+    #: Generation of the wish that this world answers.
+    generation: int
+    cause: Cause
+    #: Ordered by ``group_rank``, which counts from 0 without holes.
+    members: tuple[Member, ...]
+    master_addr: str
+    master_port: int
+    run_id: str
+    #: host:port of the coordinating agent.
+    coordinator: str
+    #: Workers end themselves when nobody renewed the lease for so long; 0: no lease, since nobody
+    #: could go on without them.
+    lease_seconds: float = 3.0
+    #: Workers whose lease ran out are held, and not ended: their coordinator can prove that nobody
+    #: went on without them.
+    holds: bool = False
+    #: Worlds lost to failures so far (TORCHELASTIC_RESTART_COUNT), and how many may be.
+    restart_count: int = 0
+    max_restarts: int = 0
+    #: As far as whoever keeps this knows, all its workers can go over into another world.
+    elastic: bool = False
+    #: A world of this script stepped without the checkpoint that was kept for it: ``Ledger``.
+    unchecked: bool = False
+
+    @property
+    def processes(self) -> int:
+        """WORLD_SIZE: the sum over members, which may differ."""
+        return sum(member.processes for member in self.members)
+
+    def first_rank(self, group_rank: int) -> int:
+        """RANK of local rank 0 of a member: the processes of all members before it."""
+        return sum(m.processes for m in self.members if m.group_rank < group_rank)
+
+    def member(self, group_rank: int) -> Member:
+        """The member with this GROUP_RANK.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for member in self.members:
+            if member.group_rank == group_rank:
+                return member
+        raise KeyError(group_rank)
+
+
+def on_loopback(address: str) -> bool:
+    """Whether an address with its port is reached without any network.
+
+    >>> on_loopback("127.0.0.1:9"), on_loopback("[::1]:9"), on_loopback("10.0.0.1:9")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        return False

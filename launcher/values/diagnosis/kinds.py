@@ -1,0 +1,313 @@
+"""The kind of one worker's failure, and the words that tell so. Pure.
+
+What the hardware and the kernel say counts before what the script says, and the exception that
+left the script before what was printed around it.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brain.types.diagnosis import FailureKind
+from brain.types.explanation import Evidence
+from launcher.values.diagnosis.signs import Signs
+
+#: Xid errors that only a broken card, link or driver makes; others (13, 31, 43, 45, 68 …) may be
+#: the script's (NVIDIA, "XID errors", table of causes).
+SICK_XIDS = frozenset({48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143})
+
+_DEVICE = (
+    r"fallen off the bus",
+    r"uncorrectable (NVLink|ECC)",
+    r"CUDA error: (uncorrectable|hardware|the launch timed out|unknown error)",
+    r"cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE|CUDA_ERROR_SYSTEM_NOT_READY",
+    r"No CUDA GPUs are available|no CUDA-capable device is detected",
+    r"Unable to determine the device handle for GPU",
+    rf"\bXid\b.*: (?:{'|'.join(map(str, sorted(SICK_XIDS)))})\b",
+    r"NVML: (GPU is lost|Driver/library version mismatch)|GPU is lost",
+)
+_DEVICE_MEMORY = (
+    r"CUDA out of memory|HIP out of memory|NPU out of memory",
+    r"OutOfMemoryError: (?!Java)",
+    r"CU(BLAS|DNN|SOLVER|FFT)_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY",
+)
+_MEMORY = (
+    r"^MemoryError\b",
+    r"std::bad_alloc",
+    r"DefaultCPUAllocator: (can't|not enough memory)",
+    r"\[Errno 12\]|Cannot allocate memory",
+    r"(Unable to allocate .* for an array)",
+    r"DataLoader worker \(pid.*\) is killed by signal: (Killed|Bus error)",
+)
+_STORAGE = (
+    r"\[Errno (5|27|28|30|116|121|122)\]",
+    r"File too large|\d+ requested and \d+ written",
+    r"No space left on device|Input/output error|Stale file handle|Read-only file system",
+    r"Disk quota exceeded|Remote I/O error|Structure needs cleaning",
+    # What stores of objects say while they are overloaded or restarted.
+    r"\bHTTP(?: ?Error)?:? (?:429|50[0234])\b|\b[Ss]tatus(?:[ _]code)?[:= ]+(?:429|50[0234])\b",
+    r"\b50[0234] Server Error",
+    r"\b429 Client Error|ServiceUnavailable\b|Service Unavailable|SlowDown\b|TooManyRequests\b",
+    r"Too Many Requests|InternalError\) when calling|RequestTimeout\b",
+    r"PytorchStreamWriter failed|basic_ios::clear|unexpected pos \d+ vs",
+)
+#: What a rank says whose peer is gone, or whose link is.
+_NETWORK = (
+    r"Connection (reset|closed|refused|aborted)( by peer)?|connection closed by remote",
+    r"ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError",
+    r"\[Errno (32|101|103|104|110|111|113)\]",
+    r"Broken pipe|Socket closed|Network is unreachable|No route to host|Name or service not known",
+    r"gaierror|Temporary failure in name resolution",
+    r"nccl(Remote|System|Internal)Error|NCCL communicator was aborted|NCCL WARN .*(Net|socket)",
+    r"Watchdog caught collective operation timeout|collective operation timeout",
+    r"gloo[/\\].*(timeout|Timed out|Connect|Read error|Write error)|Gloo connectFullMesh failed",
+    r"(Timed out|[Ww]ait timeout|timed out) .*(waiting|after|connect)|Socket Timeout",
+    r"Dist(Network|Store|Backend)Error|recvValue failed|sendBytes failed|recvBytes failed",
+    r"(requests|urllib3|httpx|botocore)\.\S*(Connect|Timeout|EndpointConnection)\S*",
+    r"^[\w.]*(TimeoutError|socket\.timeout|RemoteDisconnected|IncompleteRead|IncompleteReadError)\b",
+    r"^[\w.]*(ServerDisconnectedError|ProtocolError|ChunkedEncodingError|SSLError|SSLEOFError)\b",
+    r"^[\w.]*(Connect|Read|Write|Pool)Timeout\b|^timeout: timed out",
+    r"CUDA error: .*(NVLink|remote)|ibv_\w+ failed|IBV_WC_\w+",
+)
+
+#: In this order: a full disk may be reported over a connection, never the other way round.
+_TABLE: Sequence[tuple[FailureKind, "re.Pattern[str]"]] = tuple(
+    (kind, re.compile("|".join(f"(?:{each})" for each in patterns), re.MULTILINE))
+    for kind, patterns in (
+        (FailureKind.DEVICE, _DEVICE),
+        (FailureKind.DEVICE_MEMORY, _DEVICE_MEMORY),
+        (FailureKind.MEMORY, _MEMORY),
+        (FailureKind.STORAGE, _STORAGE),
+        (FailureKind.NETWORK, _NETWORK),
+    )
+)
+#: What only a connection between workers says.
+_PEER = re.compile(
+    r"gloo[/\\]|\bnccl|\bNCCL|Dist(Network|Store|Backend)Error|recvValue|(send|recv)Bytes failed"
+)
+#: How Python ends a traceback; a module path, a name, perhaps words.
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.*))?$')
+#: What Python prints between two exceptions of a chain: ``raise … from``, and one in a handler.
+_CAUSED = re.compile(r"^The above exception was the direct cause of .*:$", re.MULTILINE)
+_CONTEXT = re.compile(r"^During handling of the above exception, another .*:$", re.MULTILINE)
+#: A file system that has less is full: what is left of it is too little for a tensor.
+FULL_BYTES = 1 << 20
+#: What writes beside the file and removes that at a failure leaves as much room as there was.
+_FULL = re.compile(r"No space left on device|\[Errno 28\]|\(os error 28\)")
+_INSTALLED = re.compile(r"-packages/|/lib/python|/launcher/inject/|/collectors/probe/")
+_NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
+_WORDS_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What ended one worker."""
+
+    kind: FailureKind
+    #: What it said of itself, or what is said of its signal; one line, may be empty.
+    words: str
+    #: Where in the script it was raised, ``train.py:17``; empty where nothing says it.
+    place: str = ""
+    #: What that means for people, where more is known than the kind says; empty otherwise.
+    meaning: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Two failures with one signature are one bug: the exception's name, and its place."""
+        return f"{self.words.partition(':')[0]} at {self.place}" if self.place else ""
+
+
+def cause(code: int, message: str, signs: Signs) -> Cause:
+    """The cause of one worker's end.
+
+    Args:
+        code: negative = by that signal, as ``subprocess`` says it.
+        message: from its error file (``@record``), else empty or made from the code.
+        signs: what its agent found.
+
+    >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\nValueError: x')).kind.value
+    'code'
+    """
+    raised = signs.traceback or message
+    words = exception_in(raised) or exception_in(signs.tail)
+    origin = origin_of(raised) or origin_of(signs.tail)
+    place = place_in(raised) or place_in(signs.tail)
+    evidence = [Evidence(label="ended with", value=_ended(code))]
+    if words:
+        evidence.append(Evidence(label="it said", value=words))
+    if origin:
+        evidence.append(Evidence(label="raised from", value=origin))
+    if place:
+        evidence.append(Evidence(label="raised at", value=place))
+    hard = _by_hardware(code, signs)
+    if hard is not None:
+        kind, told = hard
+        return Cause(kind=kind, words=words, place=place, evidence=(*evidence, told))
+    if signs.saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
+        return Cause(
+            kind=FailureKind.STORAGE,
+            words=f"no space left to save {signs.saving}",
+            place=place,
+            meaning="the disk is full",
+            evidence=(*evidence, Evidence(label="free there", value=f"{signs.free_bytes} bytes")),
+        )
+    spoken = _by_words(words) or (_by_words(signs.tail) if not words else None)
+    if spoken is None and origin and (spoken := _by_words(origin)) is not None:
+        words = f"{words}, raised from {origin}"
+        spoken = spoken[0], words
+    if spoken is not None:
+        kind, line = spoken
+        if line != words:
+            evidence.append(Evidence(label="it printed", value=line))
+        meaning = _limited(kind, signs)
+        return Cause(
+            kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
+        )
+    # What left the script ended it, whatever signal came while it was on its way out.
+    kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
+    return Cause(kind=kind, words=words, place=place, evidence=tuple(evidence))
+
+
+def exception_in(text: str) -> str:
+    """The line that ends the last traceback in a text, in one line; empty where there is none.
+
+    >>> exception_in('Traceback (most recent call last):\\n  File "a", line 1\\nKeyError: 3\\nbye')
+    'KeyError: 3'
+    """
+    lines = [line.rstrip() for line in text.splitlines()]
+    framed = [at for at, line in enumerate(lines) if _FRAME.match(_bare(line))]
+    if not framed:
+        return ""
+    for line in lines[framed[-1] + 1 :]:
+        bare = _bare(line)
+        if bare and not bare[0].isspace() and _EXCEPTION.match(bare):
+            return bare[:_WORDS_CHARACTERS]
+    return ""
+
+
+def origin_of(text: str) -> str:
+    """The exception that the last one of a text was raised from (``raise … from``), in one line;
+    empty where there is none. Of a longer chain it is the first one.
+
+    >>> origin_of(
+    ...     'Traceback (most recent call last):\\n  File "a", line 1\\nOSError: full\\n\\n'
+    ...     'The above exception was the direct cause of the following exception:\\n\\n'
+    ...     'Traceback (most recent call last):\\n  File "a", line 2\\nValueError: b'
+    ... )
+    'OSError: full'
+    """
+    *before, last = _CAUSED.split(text)
+    if not before or _CONTEXT.search(last):
+        return ""
+    return exception_in(_CONTEXT.split(before[0])[-1])
+
+
+def place_in(text: str) -> str:
+    """The innermost frame of the script in the last traceback of a text that has one, as
+    ``file:line``; of a text without any, the innermost frame. What is installed, and what of ours
+    is around a save, is no script; some exceptions quote such a traceback in their words."""
+    traces: list[list[tuple[str, str]]] = [[]]
+    for line in text.splitlines():
+        bare = _bare(line)
+        if bare.startswith("Traceback (most recent"):
+            traces.append([])
+        elif match := _FRAME.match(bare):
+            traces[-1].append((match["file"], match["line"]))
+    own = ([each for each in trace if not _INSTALLED.search(each[0])] for trace in traces[::-1])
+    found = next(filter(None, own), None) or next(filter(None, traces[::-1]), None)
+    if found is None:
+        return ""
+    file, line = found[-1]
+    return f"{file.rpartition('/')[2]}:{line}"
+
+
+def is_victim(kind: FailureKind) -> bool:
+    """Whether it may be what a rank sees of a peer's failure."""
+    return kind is FailureKind.NETWORK
+
+
+def lost_a_peer(why: Cause) -> bool:
+    """True if the words are those of a collective whose other side went, not of any network."""
+    return is_victim(why.kind) and bool(_PEER.search(why.words))
+
+
+def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None:
+    if signs.lost_cards:
+        cards = ", ".join(signs.lost_cards)
+        return FailureKind.DEVICE, Evidence(label="no longer listed by the driver", value=cards)
+    sick = [each for each in signs.xids if _number(each) in SICK_XIDS]
+    if sick:
+        return FailureKind.DEVICE, Evidence(label="Xid in the kernel's log", value=", ".join(sick))
+    if code == -signal.SIGKILL and (signs.oom_kills or signs.host_oom_kills):
+        where = "its control group" if signs.oom_kills else "the machine"
+        ended = signs.oom_kills or signs.host_oom_kills
+        value = f"{ended} ended for want of memory in {where} since its start"
+        return FailureKind.MEMORY, Evidence(label="the kernel's count", value=value)
+    return None
+
+
+def _too_little(free_bytes: int, words: str) -> bool:
+    """Whether a save that failed found the disk full."""
+    return free_bytes < FULL_BYTES or bool(_FULL.search(words))
+
+
+def _limited(kind: FailureKind, signs: Signs) -> str:
+    """The process's own limits, where those refused memory (no count of the kernel's rose) or a
+    larger file."""
+    files = [each for each in signs.limits if each.startswith("RLIMIT_FSIZE")]
+    memory = [each for each in signs.limits if each not in files]
+    if kind is FailureKind.STORAGE and files:
+        return f"the process reached its own limit on the size of files: {_said(files)}"
+    if kind is not FailureKind.MEMORY or not memory or signs.oom_kills or signs.host_oom_kills:
+        return ""
+    return f"the process reached its own limit on memory, not the machine's: {_said(memory)}"
+
+
+def _said(limits: Sequence[str]) -> str:
+    return ", ".join(f"{each.replace(' ', ' is ')} bytes" for each in limits)
+
+
+def _by_words(text: str) -> tuple[FailureKind, str] | None:
+    for kind, pattern in _TABLE:
+        if match := pattern.search(text):
+            begin = text.rfind("\n", 0, match.start()) + 1
+            line = text[begin:].partition("\n")[0].strip()
+            return kind, line[:_WORDS_CHARACTERS]
+    return None
+
+
+def _by_code(code: int, words: str) -> FailureKind:
+    if code < 0:
+        native = signal_name(code) in _NATIVE
+        return FailureKind.CRASH if native else FailureKind.KILLED
+    if words:
+        return FailureKind.CODE
+    # A shell's way to say "by a signal"; 126 and 127 say that nothing could be run.
+    if code > 128 and signal_name(128 - code).startswith("SIG"):
+        return _by_code(128 - code, "")
+    return FailureKind.EXIT
+
+
+def signal_name(code: int) -> str:
+    """Name of the signal behind a negative code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _ended(code: int) -> str:
+    return f"{signal_name(code)} (signal {-code})" if code < 0 else f"exit code {code}"
+
+
+def _number(xid: str) -> int:
+    digits = re.match(r"\d+", xid)
+    return int(digits[0]) if digits else 0
+
+
+def _bare(line: str) -> str:
+    """Without a rank in front, as torch and launchers put it there."""
+    return re.sub(r"^\[[^\]]*\d+\]:\s?", "", line)

@@ -1,0 +1,387 @@
+"""What a coordinator knows, and what it may do: the values of ``launcher.coordinator.membership``.
+
+Pure: standard library only. Times are seconds of the coordinator's monotonic clock.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brain.types.grace import SAFE_POINT_SECONDS
+from brain.types.resources import NodeName
+from brain.types.world import Cause, Member, ReplicaExit, WorldWish
+from launcher.values.witness import NO_WITNESS, WitnessSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSeen:
+    """An agent that is connected to the coordinator."""
+
+    replica: int
+    node: NodeName
+    address: str
+    processes: int
+    #: Generation that its replica was started for.
+    generation: int = 0
+    #: It can start workers quickly; until then it is counted, but not used.
+    ready: bool = True
+    #: When it said hello; only those that are not ready are waited for.
+    since: float = 0.0
+    #: GROUP_RANK that it asks for when it is new; None: any.
+    rank: int | None = None
+    #: When it gave notice to leave; None: it stays.
+    leaving_since: float | None = None
+    #: Where it is, outermost first: zone, spine, rack, switch; empty: not known.
+    topology: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A job that asks for processes, not for replicas of so many each (``--world``).
+
+    Wishes then count processes, and agents of any sizes may serve that together have them.
+    """
+
+    #: Processes wished for (WORLD_SIZE).
+    processes: int
+    #: Fewer will do while no more can be had.
+    least: int
+    #: More will do where exactly as many cannot be had.
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """What is known of the script's checkpoints."""
+
+    #: The job document names one, or this world loaded one.
+    declared: bool = False
+    #: Completed saves seen in this world.
+    count: int = 0
+    #: Between the last two of them; None before two were seen.
+    interval_seconds: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to wait for."""
+        return self.declared or self.count > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking:
+    """A safe point is being waited for."""
+
+    since: float
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A planned change that is not confirmed: its world has not stepped from the checkpoint."""
+
+    from_goal: int
+    from_generation: int
+    to_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing:
+    """The next world's workers are being started, held before they meet, while this one trains."""
+
+    form: "Form"
+    since: float
+    #: All its agents said that their workers wait at the gate; or, in process, that they have
+    #: built its group and change at one step.
+    ready: bool = False
+    #: Why it cannot be; the change takes the ordinary way.
+    failed: str | None = None
+    #: Its workers wait at no gate: those that train build its group.
+    in_process: bool = False
+
+
+class Phase(StrEnum):
+    """How a world is."""
+
+    #: Its workers run, or are being started.
+    RUNNING = "running"
+    STOPPING = "stopping"
+    #: None of its workers runs any more.
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSeen:
+    """The latest world of the job."""
+
+    epoch: int
+    generation: int
+    #: Replicas that were wished for by that generation.
+    goal: int
+    #: In order of rank.
+    members: tuple[Member, ...]
+    phase: Phase
+    #: When its workers were told to start.
+    since: float = 0.0
+    #: All workers were started.
+    formed: bool = True
+    #: The first step was seen (or cannot be seen).
+    stepping: bool = True
+    #: Exit code of the worker that failed first; None: none did.
+    failed: int | None = None
+    #: A worker ended itself because its lease ran out.
+    dispersed: bool = False
+    #: Members all of whose workers can go over into another world without being ended.
+    sessions: frozenset[int] = frozenset()
+    #: They all could, by what was known of them before a coordinator was lost.
+    was_elastic: bool = False
+    #: It was formed by workers that went over into it.
+    in_process: bool = False
+    #: Members some of whose workers have ended, or were never there.
+    broken: frozenset[int] = frozenset()
+    #: Since when workers say that they cannot reach each other; None: they do not.
+    torn_since: float | None = None
+    #: They say that they have never met.
+    unbuilt: bool = False
+    #: Another program listens where the workers were to meet; it is no failure of theirs.
+    port_taken: bool = False
+    #: All workers ended with 0.
+    finished: bool = False
+    #: It stepped without loading the checkpoint that was pinned for it.
+    unloaded: bool = False
+    change: Change | None = None
+    saves: Saves = Saves()
+    parking: Parking | None = None
+    preparing: Preparing | None = None
+    #: Member that coordinated as it was formed; it decides between halves that see no other.
+    coordinated: int | None = None
+    #: Why it was ended; None while it runs, and after a stop that its owner asked for.
+    ended_by: Cause | None = None
+
+    @property
+    def elastic(self) -> bool:
+        """Whether all its workers can go over into another world without being ended."""
+        return all(member.replica in self.sessions for member in self.members)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its owner had it stopped, so that nothing is to be healed."""
+        return self.phase is Phase.ENDED and self.ended_by is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A change that was given up."""
+
+    generation: int
+    #: Saves that had been seen by then; with another one, healing is tried again.
+    saves: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Times that do not come with the wish."""
+
+    #: Seconds to wait for a safe point before an interval was seen.
+    safe_point_seconds: float = 120.0
+    #: The same where the script is signalled to save; None: it is not.
+    signal_seconds: float | None = None
+    #: A world without checkpoints may be restarted while it is younger than so many seconds;
+    #: more than 0 only where nobody asked for elasticity but by starting another agent.
+    free_seconds: float = 0.0
+    #: Seconds that a leaving member is kept for a safe point.
+    leave_seconds: float = SAFE_POINT_SECONDS
+    #: Whether the last one of a job is kept, too; False where a person ends it.
+    last_waits: bool = True
+    #: Agents that come and go within so many seconds of each other make one change.
+    debounce_seconds: float = 0.05
+    #: Seconds that a first world waits for an agent that is here, but not ready.
+    ready_seconds: float = 10.0
+    #: Seconds that a first world of fewer than all waits: of an earlier one there may be members
+    #: that have not found us yet.
+    alone_seconds: float = 0.0
+    #: A job whose first world cannot be formed for so many seconds ends.
+    join_seconds: float = math.inf
+    #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
+    prepare_seconds: float = 60.0
+    #: Seconds within which a wished change must find a world that steps.
+    first_step_seconds: float = 120.0
+    #: So many failures with one code before any step end the job; None: only the limit does.
+    barren_worlds: int | None = None
+    #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
+    tensor: int = 1
+    pipeline: int = 1
+    #: The job asked for processes, and wishes count those; None: they count replicas.
+    shape: Shape | None = None
+    #: Agents beyond the wish wait as warm spares until the job ends; False: they are let go.
+    spares: bool = False
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether nobody but a person at a terminal hears what is wrong."""
+        return self.free_seconds > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Everything a coordinator knows."""
+
+    wish: WorldWish | None
+    #: When the wish's generation was first seen.
+    wished_since: float = 0.0
+    agents: tuple[AgentSeen, ...] = ()
+    world: WorldSeen | None = None
+    #: Members of the latest world that are proved to be gone.
+    gone: frozenset[int] = frozenset()
+    #: When an agent last came, became ready or was lost.
+    stirred_at: float = -math.inf
+    #: By when every worker that was not heard of has ended itself.
+    lease_until: float = 0.0
+    #: Of the latest world.
+    witness: WitnessSeen = NO_WITNESS
+    #: An agent that is here knows of a later world; what is known of the last one may be old.
+    behind: bool = False
+    failures: int = 0
+    #: Exit codes of worlds that failed while no step of the job was ever seen.
+    barren: tuple[int, ...] = ()
+    #: Why the failure that ended the last world would only come again; empty: it may not.
+    hopeless: str = ""
+    held: Held | None = None
+    #: Until when no world is built in process: one could not be.
+    build_after: float = -math.inf
+    rules: Rules = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nothing to do until something happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until something happens, or it is ``until``."""
+
+    reason: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Ask all workers to park at their next completed save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """Let all workers run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Start the workers of the next world and hold them at the gate; this one trains on.
+
+    In process those that run build its group instead, and only newcomers are started.
+    """
+
+    form: "Form"
+    in_process: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """End what was prepared: it is not what is wanted, or it cannot be."""
+
+    #: Why it cannot be; None: it is only not wanted any more.
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The safe point is reached: pin the checkpoint, then stop the workers."""
+
+    #: True for a change of size that a generation asked for.
+    planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the workers; the world ends by ``cause``, None = because its owner said so."""
+
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Start the next world. No worker of the job runs."""
+
+    members: tuple[Member, ...]
+    cause: Cause
+    generation: int
+    #: Replicas wished for by that generation.
+    goal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Take the witness for the half of the last world that ``replica`` is in."""
+
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """All are ready to go over at one step: the next world is decided."""
+
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """Those that are left go over into a world of their own, at once."""
+
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """The world already is what this generation wishes; say so, restart nothing."""
+
+    generation: int
+    goal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of agents that have no part in the world; they exit as *left*."""
+
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Give the change up and say why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """The planned world cannot be used: put the checkpoint back and form the old size."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over for all agents."""
+
+    exit: ReplicaExit
+    exit_code: int
+    reason: str
+
+
+#: Carried out by ``launcher.coordinator.world.actions``; the rest by ``in_process`` beside it.
+Ordinary = (
+    Stay | Wait | Prepare | Discard | Park | Unpark | Swap | Stop
+    | Take | Form | Relabel | Release | Hold | Revert | End
+)  # fmt: skip
+Action = Ordinary | Switch | Heal
+STAY = Stay()

@@ -1,0 +1,26 @@
+"""What is known of the witness of a world; ``launcher.coordinator.witness_file`` has its file."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessSeen:
+    """A file that one half of a world can take, and only one."""
+
+    #: The world that it is of.
+    epoch: int = 0
+    #: Where it is; empty: there is none.
+    path: str = ""
+    #: All members have seen it. Until then who coordinated decides, unless that one is gone.
+    in_force: bool = False
+    #: It was asked for here; there is one answer, which may be long in coming.
+    asked: bool = False
+    #: Member for whose half it was taken, where that is known.
+    holder: int | None = None
+    #: It was asked for, and was not there any more.
+    lost: bool = False
+    #: Why it is not in force, or cannot be had.
+    trouble: str = ""
+
+
+NO_WITNESS = WitnessSeen()

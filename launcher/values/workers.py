@@ -1,0 +1,106 @@
+"""What workers are asked, what they announce, how far they are and how they ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+
+from launcher.values.diagnosis.signs import Signs
+
+#: A worker's exit code when its lease ran out.
+LEASE_EXIT = 83
+
+
+class Doing(IntEnum):
+    """What a worker is in the middle of, as far as its probe can see."""
+
+    STEPS = 0
+    SAVING = 1
+    EVALUATING = 2
+
+
+class Park(IntEnum):
+    """What workers are asked at step boundaries."""
+
+    RUN = 0
+    #: Park after the next completed save.
+    AT_SAVE = 1
+    #: Park before the next step.
+    AT_STEP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEvent:
+    """What a probe announces; fields that an event does not have are None."""
+
+    v: int = 1
+    rank: int
+    local_rank: int
+    epoch: int
+    #: ``started``, ``gated``, ``stepping``, ``loaded``, ``saved`` or ``parked``.
+    event: str
+    pid: int | None = None
+    path: str | None = None
+    inode: int | None = None
+    step: int | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    replaced: bool | None = None
+    #: It met another worker so far (``collectors/probe/peers.py``); None: an older probe.
+    met: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one worker is, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    steps: int
+    #: 0 = none yet.
+    last_step_ns: int
+    #: Steps at the newest completed save; 0 = none.
+    saved_step: int
+    parked: bool
+    #: 0 = none yet.
+    first_step_ns: int
+    #: CLOCK_MONOTONIC of the last sign of life that is no step: a batch, a load, a save; 0 = none.
+    life_ns: int = 0
+    doing: Doing = Doing.STEPS
+    #: Nanoseconds that sampled steps waited for the exchange of gradients, and how many those were.
+    waited_ns: int = 0
+    waits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerExit:
+    """How one worker ended."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    #: As ``subprocess`` says it: negative = by that signal.
+    code: int
+    #: CLOCK_MONOTONIC nanoseconds.
+    at_ns: int
+    #: True where we asked it to end, so that its code says nothing about the script.
+    stopped: bool
+    #: True where its lease ran out, so that it ended itself or was held until its end.
+    lapsed: bool = False
+    #: When it failed, by its error file where it left one, else when it was seen; local time.
+    failed_at: datetime
+    #: From the worker's error file (``@record``), else made from the code; empty for 0.
+    message: str
+    #: The error file as the worker left it, JSON; empty where there is none.
+    error: bytes = b""
+    #: Where that is kept; empty where it is not.
+    error_file: str = ""
+    #: What it said last on standard error, where we read that; empty otherwise.
+    last_words: str = ""
+    #: What was found out about its end; None where nobody looked.
+    signs: Signs | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell says it: 128 + n for signal n."""
+        return self.code if self.code >= 0 else 128 - self.code

@@ -1,0 +1,62 @@
+"""The batch that a script shall take, in the file that BRAIN_BATCH_FILE names in its workers.
+
+``launcher.batch`` reads it there; the form is that of docs/guides/launcher.md. Its ``dataloader``
+is what DLRover's ElasticDataLoader reads, where ``--auto_tunning`` asked for that.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from brain.types.batch import BatchWish
+from launcher.values.console import say
+from launcher.values.replica import write
+
+
+class BatchFile:
+    """Written anew whenever the wish, or the world that it is split over, is another."""
+
+    def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
+        self._path, self._say = None if path is None else Path(path), say
+        self._written: tuple[BatchWish, int] | None = None
+        self._version = 0
+        #: Why it could not be written.
+        self._full = ""
+
+    def tell(self, wish: BatchWish | None, processes: int) -> None:
+        """As ``keep``; why it cannot be is said, once: it is tried again at every lease."""
+        try:
+            self.keep(wish, processes)
+            self._full = ""
+        except OSError as full:
+            if self._full != str(full):
+                self._full = str(full)
+                self._say(f"the script is not told its batch: {full}")
+
+    def keep(self, wish: BatchWish | None, processes: int) -> None:
+        """Have the file say what is wished of a world of so many workers.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._path is None or wish is None or self._written == (wish, processes):
+            return
+        self._version += 1
+        local, accumulation = wish.split(processes)
+        said = {
+            "v": 1,
+            "batch": local,
+            "accumulation": accumulation,
+            "learning_rate_scale": wish.learning_rate_scale,
+            "global_batch": wish.global_size,
+            "local_most": wish.local_most,
+            "dataloader": {"version": self._version, "batch_size": local},
+        }
+        write(self._path, said, durable=False)
+        self._written = wish, processes
+
+
+def batch_environment(path: str | None, *, dlrover: bool) -> dict[str, str]:
+    """What names the file to a script."""
+    if path is None:
+        return {}
+    return {"BRAIN_BATCH_FILE": path} | ({"DLROVER_PARAL_CONFIG_PATH": path} if dlrover else {})

@@ -1,0 +1,94 @@
+"""``--event-log-handler=console``: what happens to workers, in the JSON that torchrun prints.
+
+The shape is that of ``torch.distributed.elastic.events``; here a process's start and end are told
+as they happen.
+"""
+
+import functools
+import json
+import socket
+from typing import Any
+
+from launcher.values.config import LaunchConfig, WorldDocument
+from launcher.values.console import write
+from launcher.values.workers import WorkerExit
+
+
+def tell(event: dict[str, Any]) -> None:
+    """One line on standard error, in one piece."""
+    write(json.dumps(event) + "\n")
+
+
+@functools.cache
+def hostname() -> str:
+    """This machine's full name. Asked for once, before there is a loop: a name server may take
+    seconds to answer."""
+    return socket.getfqdn()
+
+
+def started(
+    config: LaunchConfig, world: WorldDocument, group_rank: int, local_rank: int, pid: int
+) -> dict[str, Any]:
+    """A worker was started."""
+    worker = _worker(world, group_rank, local_rank, pid, None)
+    return _event(config, world, group_rank, "START", worker)
+
+
+def ended(
+    config: LaunchConfig, world: WorldDocument, group_rank: int, exit: WorkerExit
+) -> dict[str, Any]:
+    """A worker ended: by itself, well or badly, or because it was asked to."""
+    state = "TERMINATED" if exit.stopped else "FAILED" if exit.code else "SUCCEEDED"
+    worker = _worker(world, group_rank, exit.local_rank, exit.pid, exit.code)
+    raw = exit.error.decode(errors="replace") or None if state == "FAILED" else None
+    return _event(config, world, group_rank, state, worker, raw_error=raw)
+
+
+def _worker(
+    world: WorldDocument, group_rank: int, local_rank: int, pid: int, code: int | None
+) -> dict[str, Any]:
+    rank = world.first_rank(group_rank) + local_rank
+    return {
+        "source": "WORKER",
+        "rank": rank,
+        "pid": pid,
+        "metadata": {
+            "local_rank": [local_rank],
+            "role_rank": [rank],
+            "role_world_size": [world.processes],
+            "exit_code": [code],
+            "worker_pid": [None if code is None else pid],
+        },
+    }
+
+
+def _event(
+    config: LaunchConfig,
+    world: WorldDocument,
+    group_rank: int,
+    state: str,
+    worker: dict[str, Any],
+    raw_error: str | None = None,
+) -> dict[str, Any]:
+    told = {"group_world_size": len(world.members), "entry_point": config.entrypoint.argv[0]}
+    pid = worker.get("pid")
+    return {
+        "name": f"torchelastic.worker.status.{state}",
+        "source": worker["source"],
+        "timestamp": 0,
+        "metadata": {
+            "run_id": world.run_id,
+            "global_rank": worker.get("rank"),
+            "group_rank": group_rank,
+            "worker_id": None if pid is None else str(pid),
+            "role": config.role,
+            "hostname": hostname(),
+            "state": state,
+            "total_run_time": 0,
+            "rdzv_backend": config.rdzv_backend,
+            "raw_error": raw_error,
+            "metadata": json.dumps(told | worker.get("metadata", {})),
+            "agent_restarts": world.restart_count,
+            "duration_ms": None,
+        },
+    }

@@ -1,0 +1,397 @@
+"""The nursery of an agent: workers are forked from a process that has imported what they need.
+
+Where that cannot be (no such interpreter, a library that starts threads, a server that died) the
+caller starts workers as ever, slower and as correct; the reason is said once.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from brain.errors import Unavailable
+from launcher.command.torchrun import description
+from launcher.values import console
+from launcher.values.config import LaunchConfig
+from launcher.values.workers import ProbeEvent
+from launcher.workers.fork_server import command as commands
+from launcher.workers.fork_server import learned, start
+from launcher.workers.fork_server.channel import Channel, Child, Lacks, Readiness
+from launcher.workers.fork_server.learned import Learned
+from launcher.workers.fork_server.parked import Parking
+from launcher.workers.processes import process
+
+#: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
+TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
+#: Share of a processor that a second server may take while a world trains.
+_PACE = 0.5
+#: A second server is not worth it for fewer modules than this.
+_WORTHWHILE = 20
+#: Servers that are started anew without an unsafe library, before nothing is imported ahead.
+_TRIES = 10
+#: Seconds between two times that what a server proved is remembered.
+_KEEP_SECONDS = 1.0
+#: Seconds after which a server that makes no worker hangs: one that imports is waited for before.
+_PATIENCE_SECONDS = 60.0
+
+
+class Nursery:
+    """The fork server of one agent. ``open`` it, ``fork`` from it, ``close`` it."""
+
+    def __init__(
+        self, config: LaunchConfig, say: Callable[[str], None], patience_seconds: float
+    ) -> None:
+        """Use ``open``."""
+        self._config, self._say, self._patience_seconds = config, say, patience_seconds
+        self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
+        python = config.entrypoint.argv[0]
+        torch = None if self._command is None else description.installed_torch(python)
+        self._torch = torch is not None
+        about = commands.identity(self._command, config.directory) if self._command else ()
+        version = "" if torch is None else torch.version + torch.digest
+        self._memory = learned.Memory(config.environment, python, version, *about)
+        self._learned = Learned()
+        self._first: str | None = None
+        if self._command is not None:
+            places = config.directory, config.environment
+            self._first = commands.first_path(self._command, *places)
+        self._channel: Channel | None = None
+        self._parking: Parking | None = None
+        #: Servers whose workers have not all ended yet.
+        self._retired: list[Channel] = []
+        self._tending: asyncio.Task[Readiness] | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._said: set[str] = set()
+        #: When this agent began (Unix and monotonic seconds), and what its workers saved since.
+        self._began, self.checkpoints = (time.time(), time.monotonic()), set[str]()
+        #: Ends what is left if this agent is killed; one for all worlds.
+        self.guard = process.Guard()
+
+    @classmethod
+    async def open(
+        cls,
+        config: LaunchConfig,
+        say: Callable[[str], None],
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> "Nursery":
+        """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know; a
+        worker that is not made within ``patience_seconds`` is not waited for."""
+        nursery = cls(config, say, patience_seconds)
+        if os.path.isdir(config.directory):  # else there is nothing to run there either
+            nursery._learned = nursery._recalled()
+            if nursery._learned.plain:
+                nursery._stay_plain()
+                return nursery
+            nursery._channel = nursery._start()
+            nursery._tending = asyncio.create_task(nursery._tend())
+        return nursery
+
+    async def ready(self) -> Readiness:
+        """Wait until everything is imported that will be; what that was."""
+        if self._tending is None:
+            return Readiness()
+        return await asyncio.shield(self._tending)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server that forks now; None where there is none."""
+        return None if self._channel is None else self._channel.process.pid
+
+    @property
+    def since(self) -> float:
+        """When this agent began (Unix seconds); files that are newer may be of this job."""
+        return began_at(*self._began, time.time(), time.monotonic())
+
+    @property
+    def holds(self) -> bool:
+        """Whether forked workers wait at the gate where they are asked to."""
+        return self._channel is not None and self._channel.alive and self._command is not None
+
+    @property
+    def learns(self) -> bool:
+        """Whether it wants to know what a worker has imported."""
+        return self._command is not None and self._config.preload in ("learned", "parked")
+
+    async def fork(
+        self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+    ) -> Child:
+        """Make one worker that runs ``argv`` in the job's directory with ``fds`` as its streams.
+
+        Raises:
+            Unavailable: it cannot be made here; start it otherwise.
+        """
+        if self._channel is None:
+            raise Unavailable("there is no fork server")
+        known = self._learned.sets_nothing(self._text())
+        spec = start.spec_of(
+            self._config, self._command, list(argv), environment, sets_nothing=known
+        )
+        try:
+            # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the fork.
+            async with asyncio.timeout(self._patience_seconds):
+                if self._parking is not None:
+                    return await self._parking.take(spec, fds)
+                return await self._channel.fork(spec, fds)
+        except TimeoutError as hangs:
+            self._once("the fork server hangs; workers are started by themselves")
+            self._replace(None)
+            raise Unavailable("the fork server hangs") from hangs
+        except Unavailable as cannot:
+            if not self._learned.plain:
+                self._once(f"a worker is started by itself, without the fork server: {cannot}")
+            raise
+
+    def heard(self, event: ProbeEvent) -> bool:
+        """Take from what a worker announces what is for us; whether it is for nobody else."""
+        if event.event == "saved" and event.path:
+            self.checkpoints.add(event.path)
+        if event.event == "learned" and event.path:
+            self._learn(event.path)
+        if event.event == "settings" and event.path:
+            self._compare(event.path)
+        return event.event in ("learned", "settings")
+
+    def _learn(self, report: str) -> None:
+        """What a worker had imported by its first step; once a run is enough."""
+        if self._learning is None:
+            told = learned.read_report(report)
+            if told.modules:
+                self._learning = asyncio.create_task(self._improve(told))
+
+    def _compare(self, report: str) -> None:
+        """A script had other settings at its first import than what was imported ahead."""
+        told = learned.read_settings(report)
+        if told is None:
+            return
+        if told.again:
+            self._once(f"a worker starts again: it sets {', '.join(told.names)} before its imports")
+        self._learned = self._learned.differing(told, self._text())
+        self._keep()
+        if self._learned.plain:
+            self._stay_plain()
+
+    def _stay_plain(self) -> None:
+        why = f"nothing is imported ahead of this script: {self._learned.plain}"
+        self._once(why, console.say if self._learned.lacks else None)
+        self._replace(None)
+
+    def _told_to_stay_plain(self, lacks: Lacks) -> bool:
+        """Tell what torch lacks; whether workers have to start by themselves for it."""
+        if not lacks.plain:
+            self._once(lacks.why, console.say)
+            return False
+        self._learned = replace(self._learned, plain=lacks.why, text=self._text(), lacks=True)
+        self._keep()
+        self._stay_plain()
+        return True
+
+    def _text(self) -> str:
+        """Digest of the text of what runs; empty where it is not known."""
+        source = self._command and commands.source_of(self._command, self._config.directory)
+        return hashlib.sha256(source).hexdigest() if source else ""
+
+    def tidy(self) -> None:
+        """End servers of which nothing is left."""
+        self._retired = [channel for channel in self._retired if not channel.retire()]
+
+    async def close(self) -> None:
+        """End the server; nothing that it started is left."""
+        for task in (self._tending, self._learning):
+            if task is not None:
+                task.cancel()
+        if self._parking is not None:
+            self._parking.close()
+        for channel in [*self._retired, *([self._channel] if self._channel else [])]:
+            channel.close()
+        self.guard.close()
+
+    # --- what is imported ahead ------------------------------------------------------------
+
+    def _recalled(self) -> Learned:
+        return self._memory.recall().for_text(self._text()) if self.learns else Learned()
+
+    def _modules(self) -> tuple[str, ...]:
+        """What a world may be kept waiting for: what is known to be safe."""
+        return tuple(filter(self._learned.is_proven, self._wanted()))
+
+    def _wanted(self) -> tuple[str, ...]:
+        if self._command is None or self._config.preload == "none":
+            return ()
+        if commands.has_modules(self._first, self._learned.hidden):
+            return ()
+        if self._learned.modules:
+            return self._learned.preload(TORCH if "torch" in self._learned.modules else ())
+        source = commands.source_of(self._command, self._config.directory)
+        return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
+
+    def _spec(self) -> Mapping[str, Any]:
+        """A worker, as far as imports can see it."""
+        argv = [*self._config.entrypoint.argv]
+        return start.spec_of(self._config, self._command, argv, {})
+
+    def _start(self, *, empty: bool = False, proves: bool = False) -> Channel | None:
+        """A server; one that ``proves`` imports everything, at a pace of its own."""
+        try:
+            settings = self._learned.environment
+            channel = start.start(self._config, self._command, settings, self._gone)
+        except OSError as cannot:
+            self._once(f"workers are started by themselves, there is no fork server: {cannot}")
+            return None
+        probe = process.probe_path() if self._config.probe and self._command else None
+        if empty or self._config.preload == "parked":
+            channel.open((), probe, sure=False)
+        else:
+            modules, pace = (self._wanted(), _PACE) if proves else (self._modules(), None)
+            sure = bool(self._learned.modules)
+            channel.open(modules, probe, sure=sure, pace=pace, spec=self._spec())
+        return channel
+
+    async def _tend(self) -> Readiness:
+        """Bring the first server up, without what turns out to be unsafe; what it has imported.
+
+        A world may wait for it, so that only what is proven is imported here. The rest has to prove
+        itself while the world trains, and so has what comes after a library that is unsafe by now.
+        """
+        if self._config.preload == "parked" and self._command is not None:
+            return await self._park()
+        for _ in range(_TRIES):
+            found = await _readiness(self._channel)
+            if found.lacks is not None and self._told_to_stay_plain(found.lacks):
+                return Readiness()
+            if found.spoiled is None:
+                return found
+            if found.hidden:
+                self._hide(found)
+                self._replace(self._start(empty=True))
+                return Readiness()
+            before = itertools.takewhile(found.spoiled[0].__ne__, self._modules())
+            self._learned = replace(self._learned, proven=frozenset(before))
+            self._exclude(*found.spoiled, found.origin)
+            if found.spoiled[0] == "torch":
+                return await self._park()
+            self._replace(self._start())
+        self._learned = replace(self._learned, modules=(), environment={}, exact=False)
+        return await self._park()
+
+    async def _park(self) -> Readiness:
+        """Nothing can be forked that has imported it: let each worker import by itself, ahead."""
+        channel, modules = self._channel, self._wanted()
+        if channel is None:
+            return Readiness()
+        if self._config.preload != "parked":
+            channel = self._start(empty=True)
+            self._replace(channel)
+            if channel is None:
+                return Readiness()
+        devices = self._config.processes if self._config.park_cuda else None
+        parking = Parking(channel, modules, 2 * self._config.processes, devices, self._spec())
+        self._parking = parking
+        lacks = await parking.open()
+        if lacks is not None and self._told_to_stay_plain(lacks):
+            return Readiness()
+        return Readiness(modules=modules)
+
+    async def _improve(self, report: learned.Report) -> None:
+        """Remember what a script imports, and make a server that has imported it and proves it."""
+        before = await self.ready()
+        self._learned = self._learned.taught(report, self._text())
+        self._keep()
+        if self._learned.plain:
+            return
+        news = set(self._learned.preload(())) - before.known
+        idle = all(map(self._learned.is_proven, news)) and len(news) < _WORTHWHILE
+        if self._parking is not None or idle:
+            return
+        for _ in range(_TRIES):
+            channel = self._start(proves=True)
+            if channel is None:
+                return
+            try:
+                found = await self._proving(channel)
+            except asyncio.CancelledError:  # the agent ends meanwhile
+                channel.close()
+                raise
+            if self._learned.plain or (found.lacks and self._told_to_stay_plain(found.lacks)):
+                channel.close()
+                return
+            if found.spoiled is None and channel.alive:
+                self._replace(channel)
+                self._tending = asyncio.create_task(_known(found))
+                return
+            channel.close()
+            if found.hidden:
+                self._hide(found)
+            if found.spoiled is None or found.hidden:
+                return
+            self._exclude(*found.spoiled, found.origin)
+
+    async def _proving(self, channel: Channel) -> Readiness:
+        """Wait for a server, and remember how far it came: the next run begins there."""
+        while not channel.ready.done():
+            await asyncio.wait({channel.ready}, timeout=_KEEP_SECONDS)
+            if channel.proven - self._learned.proven:
+                self._learned = self._learned.proving(channel.proven)
+                self._keep()
+        return await _readiness(channel)
+
+    def _replace(self, channel: Channel | None) -> None:
+        if self._channel is not None:
+            self._retired.append(self._channel)
+        self._channel = channel
+        self.tidy()
+
+    def _exclude(self, module: str, why: str, origin: str) -> None:
+        self._once(f"{module} is not imported ahead: {why}")
+        self._learned = self._learned.but(module, why, learned.stamp(origin))
+        self._keep()
+
+    def _hide(self, found: Readiness) -> None:
+        """Libraries would find another module than the script's: none is imported ahead."""
+        self._once(
+            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
+            "before the module of that name that libraries have imported"
+        )
+        self._learned = replace(self._learned, hidden=found.hidden)
+        self._keep()
+
+    def _keep(self) -> None:
+        try:
+            self._memory.keep(self._learned)
+        except OSError as cannot:
+            self._once(f"what the script imports is not remembered: {cannot}")
+
+    # --- when it fails ---------------------------------------------------------------------
+
+    def _gone(self) -> None:
+        self._once("the fork server ended by itself; workers are started by themselves")
+
+    def _once(self, text: str, say: Callable[[str], None] | None = None) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            (say or self._say)(text)
+
+
+def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
+    """When something began by the clock as it was then or is now, whichever is earlier: a clock
+    that is set back makes what comes after look older.
+
+    >>> began_at(1000.0, 5.0, 940.0, 45.0)
+    900.0
+    """
+    return min(then, now - (ticks_now - ticks_then))
+
+
+async def _readiness(channel: Channel | None) -> Readiness:
+    try:
+        return Readiness() if channel is None else await asyncio.shield(channel.ready)
+    except Unavailable:
+        return Readiness()
+
+
+async def _known(readiness: Readiness) -> Readiness:
+    return readiness

@@ -1,0 +1,172 @@
+"""``--logs-specs``: where the output of workers goes, said by a plug-in of torchrun.
+
+A ``LogsSpecs`` needs torch, so it lives in a Python of the workers' kind that is asked once a
+world; ``launcher/command/torchrun/ask_torch.py`` is its other side. It decides the file or the
+console for each stream, which of them are shown, where filtered lines go, the error file, and what
+it changes in the workers' environments.
+"""
+
+import functools
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brain.errors import BadInput
+from launcher.command.torchrun.description import ASK_TORCH
+from launcher.values.config import LaunchConfig, LogConfig, Std
+from launcher.workers.processes.output import Route, prefix_of
+
+
+class Specs:
+    """A plug-in that was made by its entry point; it ends with this process."""
+
+    def __init__(self, interpreter: str, logs: LogConfig, environment: Mapping[str, str]) -> None:
+        """Start it.
+
+        Raises:
+            BadInput: there is no such plug-in, or it refuses what it was told.
+        """
+        self._name = logs.specs or ""
+        self._process = subprocess.Popen(
+            [interpreter, str(ASK_TORCH), "logs", self._name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(environment),
+            text=True,
+        )
+        self._ask(
+            {
+                "log_dir": logs.directory,
+                "redirects": _streams(logs.redirects),
+                "tee": _streams(logs.tee),
+                "local_ranks": sorted(logs.local_ranks),
+            }
+        )
+
+    def reify(self, environments: Mapping[int, Mapping[str, str]]) -> dict[str, Any]:
+        """What the plug-in says for the workers of one world, by local rank.
+
+        Raises:
+            BadInput: it failed.
+        """
+        return self._ask({str(rank): dict(each) for rank, each in environments.items()})
+
+    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            said = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError) as silent:
+            said = {"error": f"it ended: {silent}"}
+        if "error" in said:
+            raise BadInput(f"--logs-specs={self._name}: {said['error']}", field="logs_specs")
+        return dict(said)
+
+
+def specs_of(config: LaunchConfig) -> Specs:
+    """The plug-in that the configuration names; made at the first call.
+
+    Raises:
+        BadInput: as ``Specs``.
+    """
+    environment = tuple(sorted(config.environment.items()))
+    logs = config.logs
+    told = (logs.specs or "", logs.directory, _frozen(logs.redirects), _frozen(logs.tee))
+    return _made(config.entrypoint.interpreter, environment, *told, logs.local_ranks)
+
+
+@functools.cache
+def _made(
+    interpreter: str,
+    environment: tuple[tuple[str, str], ...],
+    name: str,
+    directory: str | None,
+    redirects: tuple[tuple[int | None, Std], ...],
+    tee: tuple[tuple[int | None, Std], ...],
+    local_ranks: frozenset[int],
+) -> Specs:
+    logs = LogConfig(
+        specs=name,
+        directory=directory,
+        redirects=dict(redirects),
+        tee=dict(tee),
+        local_ranks=local_ranks,
+    )
+    return Specs(interpreter, logs, dict(environment))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a plug-in decides for one worker."""
+
+    #: Variables that it set or changed.
+    environment: Mapping[str, str]
+    ways: tuple[Route, Route]
+    error_file: Path
+
+
+def places(
+    config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
+) -> list[Place]:
+    """Ask the plug-in for the workers of one world; ``environment`` is that of local rank 0.
+
+    Raises:
+        BadInput: as ``Specs``.
+    """
+    given = {
+        local_rank: dict(environment)
+        | {"LOCAL_RANK": str(local_rank), "RANK": str(first_rank + local_rank)}
+        for local_rank in range(count)
+    }
+    said = specs_of(config).reify(given)
+    return [
+        Place(
+            environment=_changed(before, said["environments"][str(local_rank)]),
+            ways=_routes(said, config, rank=first_rank + local_rank, local_rank=local_rank),
+            error_file=Path(said["error_files"][str(local_rank)]),
+        )
+        for local_rank, before in given.items()
+    ]
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _routes(
+    said: Mapping[str, Any], config: LaunchConfig, *, rank: int, local_rank: int
+) -> tuple[Route, Route]:
+    """One worker's streams as the plug-in wants them; its shape is torch's ``LogsDest``."""
+    logs = config.logs
+    prefix = prefix_of(logs, role=config.role, rank=rank, local_rank=local_rank)
+
+    def route(stream: str, filters: tuple[str, ...]) -> Route:
+        file = said[f"{stream}s"].get(str(local_rank)) or None
+        teed = str(local_rank) in said[f"tee_{stream}s"]
+        filtered = said.get(f"filtered_{stream}")
+        return Route(
+            console=teed or file is None,
+            file=Path(file) if file else None,
+            replica_log=Path(logs.replica_log) if logs.replica_log else None,
+            filtered=Path(filtered) if filters and teed and filtered else None,
+            filters=filters,
+            prefix=prefix if teed or logs.replica_log else "",
+            tag=f"[{config.role}{rank}]:",
+        )
+
+    return route("stdout", logs.stdout_filters), route("stderr", logs.stderr_filters)
+
+
+def _streams(given: Mapping[int | None, Std]) -> int | dict[str, int]:
+    if None in given:
+        return int(given[None])
+    return {str(rank): int(std) for rank, std in given.items()}
+
+
+def _frozen(given: Mapping[int | None, Std]) -> tuple[tuple[int | None, Std], ...]:
+    return tuple(given.items())

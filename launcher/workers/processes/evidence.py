@@ -1,0 +1,197 @@
+"""What this machine says of a worker's end: counters of the kernel, its log, the driver's list.
+
+A ``Baseline`` is read as workers start; what is more, or fewer, at an end is a sign. Nothing here
+needs rights, and whatever cannot be read says nothing.
+"""
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.values.diagnosis.signs import Signs
+from launcher.workers.processes import failures
+
+#: Longer tails and tracebacks do not travel.
+_CHARACTERS = 6000
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
+_LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What was counted before workers started."""
+
+    oom_kills: int = 0
+    host_oom_kills: int = 0
+    cards: frozenset[str] = frozenset()
+    #: Seconds since the machine started, as the kernel's log has them (CLOCK_MONOTONIC).
+    at_seconds: float = 0.0
+
+
+def baseline(root: Path = Path("/")) -> Baseline:
+    """Read it; some tens of microseconds."""
+    return Baseline(
+        oom_kills=oom_kills(root),
+        host_oom_kills=host_oom_kills(root),
+        cards=cards(root),
+        at_seconds=time.monotonic(),
+    )
+
+
+def signs(
+    before: Baseline,
+    *,
+    code: int,
+    steps: int,
+    raised: Path,
+    error: bytes,
+    tail: bytes,
+    now_ns: int,
+    root: Path = Path("/"),
+) -> Signs:
+    """What tells why a worker ended.
+
+    Args:
+        before: as it was when the worker was started.
+        code: negative = by that signal; nothing is looked at for 0.
+        raised: where ``launcher/inject/bootstrap.py`` notes what left the script.
+        error: content of its error file.
+        tail: the end of its standard error.
+        now_ns: CLOCK_MONOTONIC at which its end was seen.
+    """
+    if code == 0:
+        return Signs(steps=steps)
+    said = _raised(raised)
+    at_ns, traceback = said.at_ns, said.traceback
+    if not traceback:
+        traceback, _ = failures.read_error(error)
+    more = oom_kills(root) - before.oom_kills
+    host = host_oom_kills(root) - before.host_oom_kills
+    return Signs(
+        steps=steps,
+        lag_seconds=max(0.0, (now_ns - at_ns) / 1e9) if at_ns else 0.0,
+        traceback=traceback[-_CHARACTERS:],
+        tail=tail.decode(errors="replace")[-_CHARACTERS:],
+        saving=said.saving,
+        free_bytes=said.free_bytes,
+        limits=said.limits,
+        oom_kills=max(0, more),
+        # Another container's want of memory is none of ours where ours has a count of its own.
+        host_oom_kills=0 if _events(root) is not None else max(0, host),
+        xids=xids(before.at_seconds, root) if before.cards else (),
+        lost_cards=tuple(sorted(before.cards - cards(root))) if before.cards else (),
+    )
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """Processes of our control group that were ended for want of memory, so far."""
+    path = _events(root)
+    return 0 if path is None else _field(path, "oom_kill")
+
+
+def host_oom_kills(root: Path = Path("/")) -> int:
+    """The same of the whole machine."""
+    return _field(root / "proc/vmstat", "oom_kill")
+
+
+def cards(root: Path = Path("/")) -> frozenset[str]:
+    """Accelerators that NVIDIA's driver lists; a card that fell off the bus is not among them."""
+    try:
+        return frozenset(os.listdir(root / "proc/driver/nvidia/gpus"))
+    except OSError:
+        return frozenset()
+
+
+def xids(since_seconds: float, root: Path = Path("/")) -> tuple[str, ...]:
+    """Xid errors in the kernel's log since then (seconds since the machine started); none where
+    the log may not be read."""
+    found = []
+    for line in _log(root / "dev/kmsg").splitlines():
+        head, _, said = line.partition(";")
+        micros = head.split(",")[2:3]
+        match = _XID.search(said)
+        if match and micros and micros[0].isdigit() and int(micros[0]) / 1e6 >= since_seconds:
+            found.append(f"{match[2]} {match[1]}")
+    return tuple(dict.fromkeys(found))
+
+
+def _log(path: Path) -> str:
+    """The kernel's log as far as it goes without waiting; one record a read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    lines, size = [], 0
+    try:
+        while size < _LOG_BYTES and (record := os.read(fd, 8192)):
+            lines.append(record)
+            size += len(record)
+    except OSError:  # the end, or a record that was overwritten meanwhile
+        pass
+    finally:
+        os.close(fd)
+    return b"".join(lines).decode(errors="replace")
+
+
+def _events(root: Path) -> Path | None:
+    """The file that counts our control group's want of memory: version 2's, or version 1's."""
+    try:
+        own = (root / "proc/self/cgroup").read_text()
+    except OSError:
+        return None
+    mounted = root / "sys/fs/cgroup"
+    for line in own.splitlines():
+        number, names, path = (*line.split(":", 2), "", "")[:3]
+        inside = path.strip("/")
+        if number == "0" and not names:
+            found = [mounted / inside / "memory.events", mounted / "memory.events"]
+        elif "memory" in names.split(","):
+            found = [
+                mounted / "memory" / inside / "memory.oom_control",
+                mounted / "memory" / "memory.oom_control",
+            ]
+        else:
+            continue
+        for each in found:
+            if each.is_file():
+                return each
+    return None
+
+
+def _field(path: Path, name: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    values = (line.split() for line in lines)
+    return next((int(each[1]) for each in values if len(each) == 2 and each[0] == name), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Raised:
+    """What a worker noted of the exception that left its script."""
+
+    #: CLOCK_MONOTONIC nanoseconds; 0 = nothing was noted.
+    at_ns: int = 0
+    traceback: str = ""
+    saving: str = ""
+    free_bytes: int | None = None
+    limits: tuple[str, ...] = ()
+
+
+def _raised(path: Path) -> _Raised:
+    try:
+        said = json.loads(path.read_bytes())
+        saving, free_bytes = said.get("saving") or ("", None)
+        return _Raised(
+            at_ns=int(said["at_ns"]),
+            traceback=str(said["traceback"]),
+            saving=str(saving),
+            free_bytes=None if free_bytes is None else int(free_bytes),
+            limits=tuple(f"{name} {int(size)}" for name, size in said.get("limits", {}).items()),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _Raised()

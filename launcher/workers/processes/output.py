@@ -1,0 +1,248 @@
+"""Where the output of workers goes: console, files, a replica's log.
+
+A stream that only goes to the console is inherited, one that only goes to a file is opened on it;
+everything else runs through a pipe and a thread, so that a console which does not read never
+stops the agent's loop.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from brain.errors import BadInput
+from launcher.values.config import LogConfig, Std
+
+INHERIT = None
+#: Progress bars end their lines with a carriage return alone.
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+#: A line longer than this is passed on in pieces.
+_LINE_LIMIT_BYTES = 65536
+#: How much is kept to say what a worker said last.
+_END_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The ways of one stream of one worker."""
+
+    console: bool
+    #: ``stdout.log`` or ``stderr.log``; None where it is neither redirected nor teed.
+    file: Path | None = None
+    #: Gets every line as ``tagged``.
+    replica_log: Path | None = None
+    #: Gets prefixed lines that contain one of ``filters``.
+    filtered: Path | None = None
+    filters: tuple[str, ...] = ()
+    #: In front of lines on the console; empty where they are passed as they are.
+    prefix: str = ""
+    #: In front of lines in the replica's log.
+    tag: str = ""
+
+    @property
+    def piped(self) -> bool:
+        """Whether lines must be looked at."""
+        ways = self.console + (self.file is not None) + (self.replica_log is not None)
+        return ways > 1 or self.replica_log is not None or bool(self.prefix)
+
+
+def run_directory(directory: str, run_id: str) -> Path:
+    """Make this run's own directory inside ``--log-dir``; several runs may share that.
+
+    Raises:
+        BadInput: none can be made there.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=directory))
+    except OSError as cannot:
+        raise BadInput(
+            f"--log-dir={directory}: no directory {run_id}_… can be made there "
+            f"({cannot.strerror}); give one that can be written",
+            field="log_dir",
+        ) from cannot
+
+
+def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:
+    """The directory of one world: ``attempt_<n>``, or ``…_epoch_<e>`` where a change of size led to
+    another world within the same attempt."""
+    first = run / f"attempt_{restart_count}"
+    made = first if not first.exists() else run / f"attempt_{restart_count}_epoch_{epoch}"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    return made
+
+
+def routes(
+    logs: LogConfig, directory: Path, *, role: str, rank: int, local_rank: int
+) -> tuple[Route, Route]:
+    """Standard output's and standard error's route; ``directory`` is the attempt's."""
+    shown = not logs.local_ranks or local_rank in logs.local_ranks
+    prefix = prefix_of(logs, role=role, rank=rank, local_rank=local_rank)
+    tee = _of(logs.tee, local_rank)
+    kept = _of(logs.redirects, local_rank) | tee
+
+    def route(stream: Std, name: str, filters: tuple[str, ...]) -> Route:
+        teed = bool(tee & stream)
+        console = shown and (teed or not kept & stream)
+        return Route(
+            console=console,
+            file=directory / str(local_rank) / f"{name}.log" if kept & stream else None,
+            replica_log=Path(logs.replica_log) if logs.replica_log else None,
+            filtered=directory / f"filtered_{name}.log" if filters and teed and shown else None,
+            filters=filters,
+            prefix=prefix if teed or logs.replica_log else "",
+            tag=f"[{role}{rank}]:",
+        )
+
+    return (
+        route(Std.OUT, "stdout", logs.stdout_filters),
+        route(Std.ERR, "stderr", logs.stderr_filters),
+    )
+
+
+def prefix_of(logs: LogConfig, *, role: str, rank: int, local_rank: int) -> str:
+    """What stands in front of a worker's lines on the console."""
+    template = logs.prefix or "[${role_name}${local_rank}]:"
+    return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
+
+
+def _of(streams: Mapping[int | None, Std], local_rank: int) -> Std:
+    return streams.get(local_rank, streams.get(None, Std.NONE))
+
+
+class Stream:
+    """One stream of one worker while it runs."""
+
+    def __init__(self, route: Route, console_fd: int) -> None:
+        """Open what the route needs; ``fd`` is then for the worker."""
+        self._thread: threading.Thread | None = None
+        self._file: int | None = None
+        self._lines: list[tuple[int, Callable[[bytes], bytes]]] = []
+        self._opened: list[int] = []
+        self._path = None if route.piped else route.file
+        #: The last that came through the pipe.
+        self._end = b""
+        #: What the worker gets; None = it inherits the agent's.
+        self.fd: int | None = INHERIT
+        if route.piped:
+            self._read, self.fd = os.pipe()
+            self._open_sinks(route, console_fd)
+            self._thread = threading.Thread(target=self._pump, daemon=True, name="brain-output")
+        elif route.file is not None:
+            self.fd = _append(route.file)
+        elif not route.console:
+            self.fd = os.open(os.devnull, os.O_WRONLY)
+
+    def given(self) -> None:
+        """The worker has its copy; close ours."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+    def read(self) -> None:
+        """Begin to pass on what the worker writes."""
+        if self._thread is not None:
+            self._thread.start()
+
+    def end(self) -> bytes:
+        """The last few kilobytes that were written, as far as they are known by now; empty where
+        the stream is the console's own."""
+        if self._path is None:
+            return self._end
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+                return file.read()
+        except OSError:  # somebody cleaned up
+            return b""
+
+    @property
+    def flows(self) -> bool:
+        """Whether something may still arrive."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all that was written has arrived, at most ``seconds``."""
+        if self.flows and self._thread is not None:
+            self._thread.join(seconds)
+
+    def close(self) -> None:
+        """Let go of what was never read: it was of a world that did not come to be."""
+        if self._thread is not None and self._thread.ident is None:
+            for fd in [self._read, *self._opened]:
+                os.close(fd)
+
+    def _open_sinks(self, route: Route, console_fd: int) -> None:
+        prefix, tag = route.prefix.encode(), route.tag.encode()
+        needles = tuple(needle.encode() for needle in route.filters)
+        if route.file is not None:
+            self._file = self._open(route.file)
+        if route.replica_log is not None:
+            self._lines.append((self._open(route.replica_log), lambda line: tag + line))
+        if route.filtered is not None:
+            keep = self._open(route.filtered)
+            self._lines.append(
+                (keep, lambda line: prefix + line if any(n in line for n in needles) else b"")
+            )
+        if route.console:
+            self._lines.append((console_fd, lambda line: prefix + line))
+
+    def _open(self, path: Path) -> int:
+        self._opened.append(_append(path))
+        return self._opened[-1]
+
+    def _pump(self) -> None:
+        rest = b""
+        while chunk := os.read(self._read, 65536):
+            if self._file is not None:
+                _write(self._file, chunk)
+            self._end = (self._end + chunk)[-_END_BYTES:]
+            *lines, rest = _split(rest + chunk)
+            self._pass_on(lines)
+        self._pass_on([rest] if rest else [])
+        for fd in [self._read, *self._opened]:
+            os.close(fd)
+
+    def _pass_on(self, lines: list[bytes]) -> None:
+        for line in lines:
+            for fd, shape in self._lines:
+                _write(fd, shape(line.rstrip(b"\r\n") + b"\n"))
+
+
+def finish(streams: Sequence[Stream], seconds: float) -> None:
+    """Wait until all that was written has arrived, at most ``seconds``."""
+    deadline = time.monotonic() + seconds
+    for stream in streams:
+        stream.finish(max(0.0, deadline - time.monotonic()))
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Complete lines, and last what is not complete yet."""
+    # Ends are looked for, not whole lines: in a long line without an end that would take minutes.
+    ends = [0, *(found.end() for found in _LINE_END.finditer(data))]
+    lines = [data[begin:end] for begin, end in itertools.pairwise(ends)]
+    rest = data[ends[-1] :]
+    return [*lines, rest, b""] if len(rest) > _LINE_LIMIT_BYTES else [*lines, rest]
+
+
+def _append(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def _write(fd: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError:
+        # A full disk or a closed terminal costs the line; a pump that stopped reading would
+        # stop the worker.
+        return

@@ -1,0 +1,258 @@
+"""One worker process, and the small things that processes need."""
+
+import contextlib
+import errno
+import importlib.util
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from brain.errors import BadInput
+from launcher.values.workers import LEASE_EXIT, Doing, Progress, WorkerExit
+from launcher.workers.processes import evidence, failures, output, reaper
+from launcher.workers.processes.control import Control
+
+#: Below what Linux gives out by itself (32768), and below what Kubernetes does (30000).
+_QUIET_PORTS = range(15_000, 30_000)
+#: Longest path of a Unix socket.
+_SOCKET_PATH_BYTES = 107
+
+
+class Running(Protocol):
+    """A process that was started, however that was done."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, which means no other process until ``poll`` gave its code."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit code, negative where a signal ended it; None while it runs."""
+        ...
+
+
+class Worker:
+    """One worker process and what belongs to it."""
+
+    def __init__(
+        self,
+        rank: int,
+        local_rank: int,
+        process: Running,
+        control: Control,
+        streams: Sequence[output.Stream],
+        error_file: Path,
+        before: evidence.Baseline,
+    ) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.process = process
+        self.control = control
+        self.streams = streams
+        self.pidfd = os.pidfd_open(process.pid)
+        self._error_file = error_file
+        self._before = before
+        self._last: Progress | None = None
+
+    @property
+    def mark(self) -> bytes:
+        """What its children have in their environment, by which strays are found."""
+        return os.fsencode(self._error_file)
+
+    def progress(self) -> Progress:
+        """From the control file, or as it was when that was closed."""
+        control = self.control
+        return self._last or Progress(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.process.pid,
+            steps=control.steps,
+            last_step_ns=control.last_step_ns,
+            saved_step=control.saved_step,
+            parked=control.parked,
+            first_step_ns=control.first_step_ns,
+            life_ns=control.life_ns,
+            doing=Doing(min(control.doing, max(Doing))),
+            waited_ns=control.waited_ns,
+            waits=control.waits,
+        )
+
+    def ended(self, code: int, *, stopped: bool) -> WorkerExit:
+        """How it ended, with what it left in its error file."""
+        error = failures.error_in(self._error_file)
+        message, failed_at = failures.read_error(error)
+        tail = self.streams[1].end() if code else b""
+        words = failures.last_words(tail) if code > 0 else ""
+        seen, now_ns = datetime.now().astimezone(), time.monotonic_ns()
+        signs = evidence.signs(
+            self._before,
+            code=code,
+            steps=self.progress().steps,
+            raised=Path(f"{self.control.path}.raised"),
+            error=error,
+            tail=tail,
+            now_ns=now_ns,
+        )
+        return WorkerExit(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            pid=self.process.pid,
+            code=code,
+            at_ns=now_ns,
+            stopped=stopped,
+            # A script may end with that code, too.
+            lapsed=self.control.held or (code == LEASE_EXIT and self.control.lapsed),
+            failed_at=seen if failed_at is None else datetime.fromtimestamp(failed_at).astimezone(),
+            message=message or failures.message_for(code, self.process.pid) or words,
+            error=error if len(error) <= failures.CARRIED_BYTES else b"",
+            error_file=str(self._error_file) if error and self._kept else "",
+            last_words=words,
+            signs=signs if code else None,
+        )
+
+    @property
+    def _kept(self) -> bool:
+        """Whether the error file outlives the world: not beside the control file."""
+        return self.control.path.parent not in self._error_file.parents
+
+    def close(self) -> None:
+        """Keep the last progress, let go of the file."""
+        self._last = self.progress()
+        self.control.close()
+
+
+def bind(pid: int, cpus: Sequence[int]) -> None:
+    """Let a process that was just started, and whatever it starts, use these CPUs only."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cpus)
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether the process listens to the signal: it has a handler (SigCgt in
+    ``/proc/<pid>/status``), or blocks it (SigBlk) and may take it by ``sigwait``."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    masks = (line.split()[1] for line in status.splitlines() if line[:7] in ("SigCgt:", "SigBlk:"))
+    return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
+
+
+def probe_path() -> str | None:
+    """Path of the probe, found without importing the package that it is in."""
+    spec = importlib.util.find_spec("collectors")
+    places = (spec.submodule_search_locations if spec else None) or ()
+    paths = [Path(place, "probe", "__init__.py") for place in places]
+    return next((str(path) for path in paths if path.is_file()), None)
+
+
+def private_directory() -> Path:
+    """A new directory (0700) whose paths are short enough for sockets."""
+    made = Path(tempfile.mkdtemp(prefix="brain-run-"))
+    if len(os.fsencode(made / "agent")) > _SOCKET_PATH_BYTES:
+        made.rmdir()
+        made = Path(tempfile.mkdtemp(prefix="brain-run-", dir="/tmp"))
+    return made
+
+
+def leashed() -> list[str]:
+    """The command line in front of what shall not outlive this process."""
+    # Isolated and without site: it must start fast, and nothing of the job's environment may
+    # reach it.
+    return [sys.executable, "-I", "-S", reaper.__file__]
+
+
+class Guard:
+    """The process that outlives an agent which was killed, and then leaves nothing running."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._process = subprocess.Popen(
+            [*leashed(), "guard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def watch(self, directory: Path) -> None:
+        """From now on this private directory is its business."""
+        self._tell(b"watch", os.fsencode(directory))
+
+    def add(self, directory: Path, pid: int, mark: bytes) -> None:
+        """A worker of that directory, by its session and its error file."""
+        self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
+
+    def done(self, directory: Path) -> None:
+        """Nothing of that directory is left."""
+        self._tell(b"done", os.fsencode(directory))
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _tell(self, *words: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+            self._process.stdin.write(b"\0".join(words) + b"\n")
+
+
+def listen(path: Path) -> socket.socket:
+    """A datagram socket at ``path`` that never blocks."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listening.bind(str(path))
+    listening.setblocking(False)
+    return listening
+
+
+def port_taken(host: str, port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as cannot:
+        return cannot.errno == errno.EADDRINUSE
+    return False
+
+
+def free_port(host: str) -> int:
+    """A TCP port free at this moment on ``host``, for MASTER_PORT.
+
+    Rank 0 binds it seconds later, once it has imported torch. Ports that the kernel gives to
+    whoever asks for any are avoided: one of those would be taken meanwhile on a busy machine.
+
+    Raises:
+        BadInput: ``host`` is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        for port in [*random.SystemRandom().sample(_QUIET_PORTS, 20), 0]:
+            with socket.socket(family, kind, protocol) as probe:
+                try:
+                    probe.bind((address[0], port, *address[2:]))
+                except OSError as taken:
+                    if taken.errno == errno.EADDRINUSE:
+                        continue
+                    raise
+                return int(probe.getsockname()[1])
+    except OSError as cannot:
+        raise BadInput(
+            f"{host} is no address of this machine: {cannot}", field="master_addr"
+        ) from cannot
+    raise BadInput(f"{host} has no free port", field="master_addr")

@@ -1,0 +1,399 @@
+"""The worker processes of this agent in one world.
+
+``Workers`` starts them, watches them (nothing polls: exits come by pidfd, the probe's events by a
+datagram socket) and stops them with everything they started. It decides nothing: whether an exit
+ends the world is for ``launcher.coordinator.membership``.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from brain.errors import BadInput
+from launcher.data.shard_socket import Door, Doorway
+from launcher.values.config import LaunchConfig, WorldDocument
+from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
+from launcher.workers import stopping
+from launcher.workers.factory import Making
+from launcher.workers.fork_server.channel import Child
+from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.processes import output, process
+from launcher.workers.processes.failures import failure_report, hand_on_error, root_cause
+from launcher.workers.processes.process import free_port
+from launcher.workers.processes.sessions import Message, Sessions
+from launcher.workers.stack_dumps import Target
+
+__all__ = [
+    "Park",
+    "ProbeEvent",
+    "Progress",
+    "WorkerExit",
+    "Workers",
+    "failure_report",
+    "free_port",
+    "hand_on_error",
+    "root_cause",
+]
+
+#: Seconds that output may still flow after the last worker has ended.
+_OUTPUT_SECONDS = 5.0
+
+
+class Workers:
+    """The running workers of one agent in one world. Make one with ``start``, end it with ``stop``.
+
+    All methods belong to the loop's thread, which must live as long as the agent (workers die
+    with the *thread* that started them).
+    """
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        world: WorldDocument,
+        group_rank: int,
+        nursery: Nursery | None,
+        on_event: Callable[[ProbeEvent], None],
+        on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
+        *,
+        held: bool = False,
+        joining: bool = False,
+    ) -> None:
+        """Use ``start``."""
+        self._config = config
+        self._world = world
+        self._group_rank = group_rank
+        self._nursery = nursery
+        #: Prepared, and not let go yet.
+        self._held = held
+        self._on_event = on_event
+        self._on_exit = on_exit
+        self._guard = nursery.guard if nursery is not None else process.Guard()
+        self._directory = process.private_directory()
+        self._guard.watch(self._directory)  # at once: this agent may be killed at any moment
+        #: Where they ask for shards of data.
+        self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
+        #: Epoch that they went over from last, and that they may still speak of; 0: none.
+        self._left = 0
+        #: They are started into a world that trains already, and that they join.
+        self.joining = joining
+        #: The lines to those of them that can go over into another world; None: none can.
+        self.sessions: Sessions | None = None
+        if on_session is not None:
+            said = partial(on_session, self)
+            count = world.member(group_rank).processes
+            self.sessions = Sessions(self._directory / "line", count, said)
+        self._exits: list[WorkerExit] = []
+        self._started: list[process.Worker] = []
+        self._ended = asyncio.Event()
+        #: All have ended, and their control files are gone.
+        self._closed = False
+        #: One may end while others beside it have still to be started.
+        self._starting = True
+        self._mode, self._asked = Park.RUN, False
+        self._stopping: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._making = Making(
+            config,
+            world,
+            group_rank,
+            directory=self._directory,
+            nursery=nursery,
+            guard=self._guard,
+            held=held,
+            elastic=self._elastic(),
+        )
+        self._socket = process.listen(self._directory / "agent")
+        self._loop.add_reader(self._socket.fileno(), self._hear)
+
+    @classmethod
+    async def start(
+        cls,
+        config: LaunchConfig,
+        world: WorldDocument,
+        group_rank: int,
+        *,
+        nursery: Nursery | None = None,
+        on_event: Callable[[ProbeEvent], None],
+        on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
+        joining: bool = False,
+    ) -> "Workers":
+        """Start ``world.member(group_rank).processes`` workers; returns once all were started.
+
+        They are forked from ``nursery`` where it can, else started as interpreters of their own.
+        ``on_event`` and ``on_exit`` are called on the loop, one at a time. A lease of
+        ``world.lease_seconds`` begins now; ``extend_lease`` renews it. ``joining``: the world
+        trains already, and they take its state.
+
+        Raises:
+            BadInput: the program or its directory cannot be used; nothing is left behind.
+        """
+        told = on_event, on_exit, door, on_session
+        return await cls(config, world, group_rank, nursery, *told, joining=joining)._begin()
+
+    @classmethod
+    async def prepare(
+        cls,
+        config: LaunchConfig,
+        world: WorldDocument,
+        group_rank: int,
+        *,
+        nursery: Nursery | None = None,
+        on_event: Callable[[ProbeEvent], None],
+        on_exit: Callable[[WorkerExit], None],
+        door: Door | None = None,
+        on_session: Callable[["Workers", str, Message], None] | None = None,
+    ) -> "Workers":
+        """As ``start``, for a world that is to come: they wait at the gate until ``release``.
+
+        Nothing is read of what they print, and a ``gated`` event tells of each that waits.
+
+        Raises:
+            BadInput: as ``start``; or the workers of this command cannot be held.
+        """
+        if nursery is None or not nursery.holds:
+            raise BadInput("only forked workers wait at a gate", field="entrypoint")
+        told = on_event, on_exit, door, on_session
+        return await cls(config, world, group_rank, nursery, *told, held=True)._begin()
+
+    @property
+    def gated(self) -> bool:
+        """Whether all of them live and wait at the gate."""
+        started = len(self._started) == self._world.member(self._group_rank).processes
+        return started and not self._exits and all(each.control.gated for each in self._started)
+
+    def release(self) -> None:
+        """Let prepared workers go on."""
+        self._held = False
+        for worker in self._started:
+            worker.control.gate(False)
+            for stream in worker.streams:
+                stream.read()
+
+    @property
+    def world(self) -> WorldDocument:
+        """The world they are in."""
+        return self._world
+
+    @property
+    def elastic(self) -> bool:
+        """Whether all of them can go over into another world without being ended."""
+        return self.sessions is not None and self.sessions.complete
+
+    def go_over(self, world: WorldDocument, group_rank: int) -> None:
+        """From here on they are those of another world."""
+        self._left = self._world.epoch
+        self._world, self._group_rank = world, group_rank
+        for worker in self._started:
+            worker.rank = world.first_rank(group_rank) + worker.local_rank
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids by local rank."""
+        return tuple(worker.process.pid for worker in self._started)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those that run, to be looked at."""
+        interpreter = self._config.entrypoint.interpreter
+        return tuple(
+            Target(rank=each.rank, pid=each.process.pid, control=each.control, beside=interpreter)
+            for each in self._alive()
+        )
+
+    @property
+    def exits(self) -> tuple[WorkerExit, ...]:
+        """Who has ended so far, in the order it was seen."""
+        return tuple(self._exits)
+
+    @property
+    def running(self) -> bool:
+        """Whether any worker still runs."""
+        return len(self._exits) < len(self._started)
+
+    async def wait(self) -> tuple[WorkerExit, ...]:
+        """Wait until all have ended; returns ``exits``."""
+        await self._ended.wait()
+        return self.exits
+
+    def park(self, mode: Park) -> None:
+        """Ask all workers to park, or to run on."""
+        self._mode = mode
+        for worker in self._started:
+            worker.control.park(mode)
+
+    def ask_to_save(self, signum: signal.Signals) -> None:
+        """Send the signal upon which the script saves and ends, to those that catch it.
+
+        Whoever ends while they are to park has done as asked; later only who ends well.
+        """
+        self._asked = True
+        for pid in self.catching(signum):
+            os.kill(pid, signum)
+
+    def catching(self, signum: signal.Signals) -> tuple[int, ...]:
+        """Pids of those that run and have a handler for the signal."""
+        ended = {exit.pid for exit in self._exits}
+        running = (pid for pid in self.pids if pid not in ended)
+        return tuple(pid for pid in running if process.catches(pid, signum))
+
+    def extend_lease(self, until_ns: int) -> None:
+        """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end.
+
+        The leases go with the workers: once these are stopped, nothing changes.
+        """
+        for worker in () if self._closed else self._started:
+            worker.control.lease(until_ns)
+        self.resume_held()
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Pids of those that stand still, for their lease had run out."""
+        return () if self._closed else tuple(w.process.pid for w in self._alive() if w.control.held)
+
+    def resume_held(self) -> None:
+        """Have those go on whose lease was renewed. One may say that it is held a moment before it
+        is, and misses the signal: this is to be repeated."""
+        for worker in () if self._closed else self._alive():
+            if worker.control.held and not worker.control.over:
+                os.kill(worker.process.pid, signal.SIGCONT)
+
+    def end_held(self) -> None:
+        """End those that are held: they have no part in what comes, and save nothing more."""
+        for pid in self.held:
+            os.kill(pid, signal.SIGKILL)
+
+    def progress(self) -> tuple[Progress, ...]:
+        """How far each worker is, by local rank; after ``stop`` as it was at the end."""
+        return tuple(worker.progress() for worker in self._started)
+
+    async def stop(
+        self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
+    ) -> tuple[WorkerExit, ...]:
+        """End all workers and everything they started; returns ``exits``, complete.
+
+        A worker that catches ``signum`` gets it and ``grace_seconds``; the others are ended at
+        once. Their output is complete, control files are gone. Calling it again changes nothing.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))
+        await asyncio.shield(self._stopping)
+        return self.exits
+
+    async def _begin(self) -> "Workers":
+        try:
+            await self._start_all()
+        except BaseException:
+            await self.stop(0)
+            raise
+        return self
+
+    async def _start_all(self) -> None:
+        if self._door is not None:
+            await self._door.open()
+        member = self._world.member(self._group_rank)
+        if not os.path.isdir(self._config.directory):
+            raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
+        lease_ns = int(self._world.lease_seconds * 1e9)
+        try:
+            for local_rank in range(member.processes):
+                worker = await self._making.make(local_rank)
+                worker.control.lease(time.monotonic_ns() + lease_ns if lease_ns else 0)
+                self._started.append(worker)
+                self._loop.add_reader(worker.pidfd, self._ended_one, worker)
+        finally:
+            self._starting = False
+            if not self.running:
+                self._ended.set()
+
+    def _elastic(self) -> dict[str, object] | None:
+        if self.sessions is None:
+            return None
+        return {"socket": str(self._directory / "line"), "joining": self.joining}
+
+    def _hear(self) -> None:
+        """Pass on what probes announced."""
+        while True:
+            try:
+                datagram = self._socket.recv(65536)
+            except BlockingIOError:
+                return
+            try:
+                event = msgspec.json.decode(datagram, type=ProbeEvent)
+            except msgspec.DecodeError:  # a guest in a foreign process: never worth a job
+                continue
+            if event.epoch == self._left and event.event in ("saved", "loaded"):
+                event = replace(event, epoch=self._world.epoch)
+            ours = self._nursery is not None and self._nursery.heard(event)
+            if event.epoch == self._world.epoch and not ours:
+                self._on_event(event)
+
+    def _ended_one(self, worker: process.Worker) -> None:
+        """A worker's pidfd became readable: it has ended."""
+        code = worker.process.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(worker.pidfd)
+        os.close(worker.pidfd)
+        self._hear()  # what it said before it ended comes first
+        asked = self._asked and (code == 0 or self._mode is not Park.RUN)
+        ended = worker.ended(code, stopped=asked or self._stopping is not None)
+        self._exits.append(ended)
+        if not (self._starting or self.running):
+            self._ended.set()
+        self._on_exit(ended)
+
+    async def _stop(self, grace_seconds: float, signum: signal.Signals) -> None:
+        made = [worker.process for worker in self._started]
+        channels = {each.channel for each in made if isinstance(each, Child)}
+        forked = channels if all(isinstance(each, Child) for each in made) else None
+        strays = stopping.Strays(self._started, self._making.marks, forked)
+        others, asked_at = stopping.ask(self._alive(), signum), self._loop.time()
+        if self.running:
+            await stopping.wait_at_most(self._ended, grace_seconds)
+        await stopping.wait_for(others, asked_at + grace_seconds - self._loop.time())
+        await strays.end(self._alive, self._ended, self._well)
+        streams = [stream for worker in self._started for stream in worker.streams]
+        if any(stream.flows for stream in streams):
+            await asyncio.to_thread(output.finish, streams, _OUTPUT_SECONDS)
+        self._close()
+
+    def _alive(self) -> list[process.Worker]:
+        ended = {exit.pid for exit in self._exits}
+        return [worker for worker in self._started if worker.process.pid not in ended]
+
+    def _well(self) -> list[process.Worker]:
+        well = {exit.pid for exit in self._exits if exit.code == 0}
+        return [worker for worker in self._started if worker.process.pid in well]
+
+    def _close(self) -> None:
+        self._closed = True
+        for worker in self._started:
+            for stream in worker.streams:
+                stream.close()
+            worker.close()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        if self._door is not None:
+            self._door.close()
+        if self.sessions is not None:
+            self.sessions.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._held and self._started:
+            shutil.rmtree(self._making.files, ignore_errors=True)
+        self._guard.done(self._directory)
+        if self._nursery is None:
+            self._guard.close()
+        else:
+            self._nursery.tidy()
+        self._ended.set()
