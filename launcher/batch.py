@@ -62,7 +62,13 @@ class Batch:
             share = -(-int(said["global_batch"]) // workers)
             accumulation = -(-share // int(said["local_most"]))
             return -(-share // accumulation), accumulation, float(said["learning_rate_scale"])
-        except (OSError, ValueError, KeyError, TypeError, ArithmeticError):  # not there, or no wish
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            ArithmeticError,
+        ):  # nothing is desired
             return None
 
 

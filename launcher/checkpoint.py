@@ -116,7 +116,7 @@ class _Memory:
             bell.sendto(json.dumps(event).encode(), self.agent)
 
     def ring(self) -> None:
-        """Tell the keeper that there is something new."""
+        """Tell the flusher that there is something new."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
             bell.setblocking(False)
             bell.sendto(b"!", str(self.root / "bell"))

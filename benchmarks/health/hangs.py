@@ -104,11 +104,11 @@ def _ranks(
     life_at: float | None,
     stopped_at: float | None,
     blamed: int,
-) -> list[rules.RankSeen]:
+) -> list[rules.RankObserved]:
     saving = visible and act.phase is rules.Phase.SAVING
     evaluating = visible and act.phase is rules.Phase.EVALUATING
     return [
-        rules.RankSeen(
+        rules.RankObserved(
             rank=rank,
             steps=steps,
             step_at=step_at,

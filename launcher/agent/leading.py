@@ -55,7 +55,7 @@ class Leading:
         else:
             self._running.cancel()
             await asyncio.wait([self._running])
-        self._search.seat.leave()
+        self._search.leadership.leave()
 
     async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:
         """While this agent coordinates, be found where new agents look: by listening there, else by
@@ -63,7 +63,7 @@ class Leading:
         what they are told; None while there is no world yet."""
         while True:
             await asyncio.sleep(_HOME_SECONDS)
-            if self.coordinator is None or not self._search.seat.home:
+            if self.coordinator is None or not self._search.leadership.home:
                 continue
             told = lead()
             if told is not None and not await self.listen_at_home():
@@ -71,10 +71,10 @@ class Leading:
 
     async def listen_at_home(self) -> bool:
         """Listen where new agents look, if that can be on this machine and nobody does."""
-        host, _, port = self._search.seat.home.rpartition(":")
+        host, _, port = self._search.leadership.home.rpartition(":")
         try:
             await self._listen(host.strip("[]") or None, int(port))
         except (OSError, ValueError):
             return False
-        self._search.seat.settle()
+        self._search.leadership.settle()
         return True

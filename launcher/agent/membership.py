@@ -1,6 +1,6 @@
 """The agent's side of a job's worlds: it finds or becomes the coordinator and runs workers.
 
-Everything is an event: frames, exits and datagrams on one loop; only the heartbeat has a clock.
+Everything is an event: messages, exits and datagrams on one loop; only the heartbeat has a clock.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from launcher.agent.ended import Ended
 from launcher.agent.leading import Leading
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
-from launcher.agent.worker_group.group import Crew
+from launcher.agent.worker_group.group import WorkerGroup
 from launcher.coordinator.coordinator import Coordinator
-from launcher.coordinator.leadership import Seat
+from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.witness_file import Witness
 from launcher.messages import Connection
 from launcher.messages.running import lasts
-from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.workers import Park, WorkerExit
 from launcher.workers.workers import free_port
@@ -33,7 +33,7 @@ from launcher.workers.workers import free_port
 _SEEK_SECONDS, _SEEK_LAST_SECONDS = 0.005, 0.05
 
 
-class Participant:
+class AgentMembership:
     """The agent's part in the worlds of its job. Make one and ``run`` it once."""
 
     def __init__(
@@ -44,14 +44,14 @@ class Participant:
         host: str,
         generation: int,
         rank: int | None,
-        seat: Callable[[str], Awaitable[Seat]],
-        coordinate: Callable[["Participant", Seat], Coordinator],
+        leadership: Callable[[str], Awaitable[Leadership]],
+        coordinate: Callable[["AgentMembership", Leadership], Coordinator],
         status: Callable[[str, str], None],
         say: Callable[[str], None],
         join_seconds: float = math.inf,
         lease_seconds: float = 3.0,
         port: int = 0,
-        crew: Callable[..., Crew] = Crew,
+        worker_group: Callable[..., WorkerGroup] = WorkerGroup,
     ) -> None:
         self.config, self.host, self.address = config, host, ""
         #: Where it answers; 0: where the kernel has room.
@@ -59,13 +59,13 @@ class Participant:
         #: The replica that it is from the beginning; -1 = whichever a coordinator gives.
         self._asked = config.replica
         self._token_sha256, self._generation, self._rank = token_sha256, generation, rank
-        self._seat_of, self._coordinate = seat, coordinate
+        self._leadership_of, self._coordinate = leadership, coordinate
         self._status, self.say = status, say
         #: How long to look for a first coordinator, and how long one may say nothing before it is
         #: taken to hang.
         self._join_seconds, self._lease_seconds = join_seconds, lease_seconds
-        self._memory = MemoryPart(token_sha256)
-        self._crew = crew(
+        self._memory = RamCheckpoint(token_sha256)
+        self._worker_group = worker_group(
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
         self._connection: Connection | None = None
@@ -88,20 +88,20 @@ class Participant:
     @property
     def last(self) -> WorldDocument | None:
         """The last world that it had a part in."""
-        return self._crew.last
+        return self._worker_group.last
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
         """How the workers of the last world ended."""
-        return self._crew.exits
+        return self._worker_group.exits
 
     async def run(self) -> Ended:
         """Take part in worlds until told to end."""
-        await self._crew.open()
+        await self._worker_group.open()
         port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self._search = Search(
-            await self._seat_of(self.address),
+            await self._leadership_of(self.address),
             self.address,
             lease_seconds=self._lease_seconds,
             hello=self._hello,
@@ -110,19 +110,21 @@ class Participant:
         )
         self._leading = Leading(
             self._search,
-            coordinate=lambda: self._coordinate(self, self._search.seat),
+            coordinate=lambda: self._coordinate(self, self._search.leadership),
             listen=self.listen,
         )
         self._begun.set()
         self._status(self.address, "starting")
         self._handle_signals()
         home = self._leading.keep_home(self._lead)
-        works = (self._crew.obey(), self._crew.warm(), self._beat(), home)
+        works = (self._worker_group.obey(), self._worker_group.warm(), self._beat(), home)
         tasks = [asyncio.create_task(work) for work in works]
         serving = asyncio.create_task(self._serve())
         try:
             ended = await self._until_ended(serving, tasks)
-            await self._crew.end()  # asked twice, too: what renews the leases goes on until then
+            await (
+                self._worker_group.end()
+            )  # asked twice, too: what renews the leases goes on until then
             connection = self._connection
             serving.cancel()
             await self._memory.drain(hurry=self._hurry.is_set())
@@ -137,7 +139,7 @@ class Participant:
                 server.close()
             if self._connection is not None:
                 await self._connection.close()
-            await self._crew.close()
+            await self._worker_group.close()
 
     async def listen(self, host: str | None, port: int) -> asyncio.Server:
         """Answer there, too, until the end.
@@ -153,7 +155,9 @@ class Participant:
         """Serve a connection to this agent: as coordinator, or by saying who is."""
         connection = Connection(reader, writer)
         try:
-            hello = await connection.receive(messages.Frame, seconds=messages.INTRODUCTION_SECONDS)
+            hello = await connection.receive(
+                messages.Message, seconds=messages.INTRODUCTION_SECONDS
+            )
             if hello is None:
                 return
             if isinstance(hello, messages.Fetch | messages.Offer):
@@ -198,22 +202,22 @@ class Participant:
                 return connection
             self._connected(connection)
             try:
-                while (frame := await connection.receive(messages.Frame)) is not None:
+                while (message := await connection.receive(messages.Message)) is not None:
                     self._heard_at = time.monotonic()
-                    if lasts(frame):
+                    if lasts(message):
                         self._followed_at = self._heard_at
-                    if isinstance(frame, messages.Bye):
-                        self._crew.let_go()
+                    if isinstance(message, messages.Bye):
+                        self._worker_group.let_go()
                         return Ended(
-                            exit=frame.exit,
-                            exit_code=frame.exit_code,
-                            detail=frame.detail,
-                            unfit=frame.unfit,
+                            exit=message.exit,
+                            exit_code=message.exit_code,
+                            detail=message.detail,
+                            unfit=message.unfit,
                         )
-                    self._hear(frame)
+                    self._hear(message)
             finally:
                 self._connection, self._search.following = None, ""
-                self._crew.order(messages.Discard(epoch=0))
+                self._worker_group.order(messages.Discard(epoch=0))
             connection.shut()  # else it stays open until it is collected
             self.say("the coordinator is gone")
 
@@ -222,9 +226,9 @@ class Participant:
         if self._leading.coordinator is None:
             self.say(f"waiting: a place in the world coordinated at {self._search.following}")
         self._search.arrived()
-        if self._crew.ready:  # it may have become so between hello and welcome
+        if self._worker_group.ready:  # it may have become so between hello and welcome
             connection.send(messages.Ready())
-        self._crew.tell_again()
+        self._worker_group.tell_again()
         if self.leaving is not None:
             connection.send(messages.Leave())
 
@@ -232,8 +236,10 @@ class Participant:
         """Connect to the coordinator, or become it."""
         began = time.monotonic()
         pause = _SEEK_SECONDS
-        if self._search.seat.home:
-            self.say(f"waiting: an agent of job {self.config.job} at {self._search.seat.home}")
+        if self._search.leadership.home:
+            self.say(
+                f"waiting: an agent of job {self.config.job} at {self._search.leadership.home}"
+            )
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
@@ -251,7 +257,7 @@ class Participant:
                 return self._welcomed(found)
             if isinstance(found, messages.Refused):
                 return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
-            if found is False and self.last is None and self._search.seat.home:
+            if found is False and self.last is None and self._search.leadership.home:
                 # Whoever coordinated died before our first world.
                 await self._leading.listen_at_home()
             await asyncio.sleep(pause)
@@ -278,73 +284,77 @@ class Participant:
             found.connection.send(messages.Known(world=self.last))
         if found.welcome.replica != self.config.replica:
             self.config = replace(self.config, replica=found.welcome.replica)
-        self.config = self._crew.config = self._memory.configured(self.config)
+        self.config = self._worker_group.config = self._memory.configured(self.config)
         return found.connection
 
     def _hello(self) -> messages.Hello:
-        crew = self._crew
+        worker_group = self._worker_group
         return messages.Hello(
             job=self.config.job,
             token_sha256=self._token_sha256,
             # A number counts with whoever gave it for a world, unless another agent has it by now.
-            replica=self._asked if not crew.last or self._search.taken else self.config.replica,
+            replica=self._asked
+            if not worker_group.last or self._search.taken
+            else self.config.replica,
             rank=self._rank,
             node=NodeName(self.config.node),
             address=self.address,
             processes=self.config.processes,
             generation=self._generation,
-            last_epoch=crew.heard_epoch,
-            world_epoch=0 if crew.last is None else crew.last.epoch,
+            last_epoch=worker_group.heard_epoch,
+            world_epoch=0 if worker_group.last is None else worker_group.last.epoch,
             unheard_seconds=time.monotonic() - self._followed_at if self._followed_at else 0.0,
             program=self.config.entrypoint.name,
-            epoch=crew.epoch,
-            exits=crew.running_exits,
-            elastic=crew.elastic,
+            epoch=worker_group.epoch,
+            exits=worker_group.running_exits,
+            elastic=worker_group.elastic,
             witness=self.witness.seen,
             held=self._memory.held,
-            ready=crew.ready,
+            ready=worker_group.ready,
             port=free_port(self.host),
             topology=self.config.topology,
         )
 
-    def _hear(self, frame: messages.Frame) -> None:
-        match frame:
+    def _hear(self, message: messages.Message) -> None:
+        match message:
             case messages.Run() | messages.Halt() | messages.Prepare() | messages.Discard():
-                if isinstance(frame, messages.Run):
-                    self.say(f"world {frame.world.epoch} begins")
-                    self.witness.begin(frame.world.epoch)
-                self._crew.order(frame)
+                if isinstance(message, messages.Run):
+                    self.say(f"world {message.world.epoch} begins")
+                    self.witness.begin(message.world.epoch)
+                self._worker_group.order(message)
             case messages.Parked(epoch=epoch, mode=mode):
-                self._crew.park(epoch, Park(mode))
+                self._worker_group.park(epoch, Park(mode))
             case messages.Answered() | messages.Shared():
-                self._crew.door.heard(frame)
+                self._worker_group.shard_socket.heard(message)
             case messages.Appoint() | messages.Agree() | messages.Post():
-                self._crew.asked(frame)
+                self._worker_group.asked(message)
             case messages.Check() | messages.Look() | messages.Witness():
-                task = asyncio.create_task(self._find_out(frame))
+                task = asyncio.create_task(self._find_out(message))
                 self._checks.add(task)
                 task.add_done_callback(self._checks.discard)
             case messages.Lease(epoch=epoch, at=at):
                 self._answered_at = at
-                self._crew.take_batch(frame.batch)
-                if frame.seconds:
-                    self._crew.extend_lease(epoch, frame.sent_ns + int(frame.seconds * 1e9))
+                self._worker_group.take_batch(message.batch)
+                if message.seconds:
+                    self._worker_group.extend_lease(
+                        epoch, message.sent_ns + int(message.seconds * 1e9)
+                    )
 
-    async def _find_out(self, frame: messages.Check | messages.Look | messages.Witness) -> None:
-        if isinstance(frame, messages.Check):
-            self._tell(await measure(self.config, frame))
-        elif isinstance(frame, messages.Look):
-            self._tell(await self._crew.look(frame))
+    async def _find_out(self, message: messages.Check | messages.Look | messages.Witness) -> None:
+        if isinstance(message, messages.Check):
+            self._tell(await measure(self.config, message))
+        elif isinstance(message, messages.Look):
+            self._tell(await self._worker_group.look(message))
         else:
-            self._tell(await self.witness.look(frame))
+            self._tell(await self.witness.look(message))
 
     def _enter(self, phase: str) -> None:
         self._status(self.address, phase)
 
     async def _beat(self) -> None:
         while True:
-            self._crew.beat()
-            self._crew.tell_progress(heard=self._answered_at)
+            self._worker_group.beat()
+            self._worker_group.tell_progress(heard=self._answered_at)
             due = time.monotonic() + messages.HEARTBEAT_SECONDS
             if self._connection is not None:
                 due = min(due, self._heard_at + self._lease_seconds)
@@ -362,9 +372,9 @@ class Participant:
         connection.send(messages.Turned())
         connection.shut()
 
-    def _tell(self, frame: messages.Frame) -> None:
+    def _tell(self, message: messages.Message) -> None:
         if self._connection is not None:
-            self._connection.send(frame)
+            self._connection.send(message)
 
     # --- signals ---------------------------------------------------------------------------
 
@@ -378,12 +388,12 @@ class Participant:
         """Leave with notice; asked again, end at once."""
         if self.leaving is not None:
             self._hurry.set()
-        self.leaving = self._crew.signum = signum
+        self.leaving = self._worker_group.signum = signum
         self._tell(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
         """Whether a worker has a handler for the signal, or has ended, maybe by it."""
-        return self._crew.handles(signum)
+        return self._worker_group.handles(signum)
 
     @property
     def coordinates(self) -> bool:

@@ -15,31 +15,36 @@ from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit
 from launcher.agent import addresses
 from launcher.agent.ended import Ended
-from launcher.agent.membership import Participant
+from launcher.agent.membership import AgentMembership
 from launcher.agent.terms import (
     FOUND_SECONDS,
     alone_seconds,
-    fixed_wish,
+    fixed_desired_world,
     join_seconds,
     lease_seconds,
     terms_of,
 )
-from launcher.agent.worker_group.group import Crew
+from launcher.agent.worker_group.group import WorkerGroup
 from launcher.command import slurm
 from launcher.command.entrypoint import parse_command
 from launcher.coordinator.brain import (
     Brain,
-    BrainWish,
-    FixedWish,
+    DesiredByBrain,
+    DesiredWorlds,
+    FixedDesiredWorld,
     Reports,
     SuspendWhenWarned,
-    WishSource,
     read_token,
     service_url,
 )
 from launcher.coordinator.coordinator import Coordinator
-from launcher.coordinator.leadership import EndpointSeat, LocalSeat, Seat, SoleSeat
-from launcher.coordinator.pod_leadership import PodSeat
+from launcher.coordinator.leadership import (
+    EndpointLeadership,
+    Leadership,
+    LocalLeadership,
+    SoleLeadership,
+)
+from launcher.coordinator.pod_leadership import PodLeadership
 from launcher.coordinator.topology.asked import path_of
 from launcher.messages import digest
 from launcher.options import launch_config
@@ -155,15 +160,21 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
     config = replica_config(intent, place)
     job = JobPlace(place.directory.parent)
     asked = _brain(intent)
-    wishes: WishSource = (
-        FixedWish(fixed_wish(config, 0.0)) if asked is None else BrainWish(asked, intent.job, job)
+    desired_worlds: DesiredWorlds = (
+        FixedDesiredWorld(fixed_desired_world(config, 0.0))
+        if asked is None
+        else DesiredByBrain(asked, intent.job, job)
     )
     token = digest(read_token(intent.token_file))
 
-    async def seat(mine: str) -> Seat:
-        return LocalSeat(job) if intent.place_file is None else PodSeat(intent.place_file, mine)
+    async def leadership(mine: str) -> Leadership:
+        return (
+            LocalLeadership(job)
+            if intent.place_file is None
+            else PodLeadership(intent.place_file, mine)
+        )
 
-    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+    def coordinate(agent: AgentMembership, leadership: Leadership) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
         rules = Rules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
@@ -171,8 +182,8 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         return Coordinator(
             terms,
             place=job,
-            seat=seat,
-            wishes=wishes,
+            leadership=leadership,
+            desired_worlds=desired_worlds,
             reports=reports,
             say=say,
             last=agent.last,
@@ -190,20 +201,20 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
         except OSError as full:
             say(f"state.json cannot be written: {full}")
 
-    participant = Participant(
+    membership = AgentMembership(
         config,
         token_sha256=token,
         host=intent.address or "127.0.0.1",
         port=intent.port,
         generation=intent.generation,
         rank=None,
-        seat=seat,
+        leadership=leadership,
         coordinate=coordinate,
         status=status,
         say=say,
         lease_seconds=lease_seconds(config),
     )
-    return await _with_collector(participant, config)
+    return await _with_collector(membership, config)
 
 
 def _brain(intent: ReplicaIntent) -> Brain | None:
@@ -227,39 +238,39 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         spares=True,
     )
     warned = asyncio.Event()
-    participant = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet(), warned=warned)
+    membership = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet(), warned=warned)
     if config.step is not None and slurm.WARNING.name not in config.signals:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(slurm.WARNING, _warn, participant, warned)
-    ended = await _with_collector(participant, config)
+        loop.add_signal_handler(slurm.WARNING, _warn, membership, warned)
+    ended = await _with_collector(membership, config)
     if config.step is not None and warned.is_set():
-        _requeue(config.step, ended, coordinates=participant.coordinates)
+        _requeue(config.step, ended, coordinates=membership.coordinates)
         if ended.exit is ReplicaExit.LEFT:
             return 128 + slurm.WARNING
     if ended.exit is ReplicaExit.FAILED:
-        report = failure_report(config.entrypoint.name, participant.exits)
+        report = failure_report(config.entrypoint.name, membership.exits)
         # The report is of this node's workers; who failed first may have been another's.
         write(f"{report}\n" if report else "")
         say(ended.detail)
         try:
-            hand_on_error(participant.exits, os.environ)
+            hand_on_error(membership.exits, os.environ)
         except OSError as cannot:  # who started us reads less, the exit code is the same
             say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
-    if ended.exit is ReplicaExit.LEFT and participant.leaving is not None:
-        return 128 + participant.leaving
+    if ended.exit is ReplicaExit.LEFT and membership.leaving is not None:
+        return 128 + membership.leaving
     return ended.exit_code
 
 
-def _warn(participant: Participant, warned: asyncio.Event) -> None:
+def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
     """Slurm's time limit comes near: a script that handles the signal has it already, for Slurm
     signals every process of a step; any other job is suspended at its next checkpoint."""
 
     def suspend() -> None:
-        if not participant.handles(slurm.WARNING) and not warned.is_set():
+        if not membership.handles(slurm.WARNING) and not warned.is_set():
             warned.set()
             say(f"{slurm.WARNING.name}: the job is suspended at its next checkpoint")
 
-    if participant.handles(slurm.WARNING):
+    if membership.handles(slurm.WARNING):
         say(f"{slurm.WARNING.name} is left to the script, which handles it")
     else:
         asyncio.get_running_loop().call_later(_HANDLED_SECONDS, suspend)
@@ -284,30 +295,30 @@ def by_hand(
     rules: Rules,
     say: Callable[[str], None],
     warned: asyncio.Event | None = None,
-    crew: Callable[..., Crew] = Crew,
-) -> Participant:
+    worker_group: Callable[..., WorkerGroup] = WorkerGroup,
+) -> AgentMembership:
     """Make the participant of an agent that no scaler started; the first one coordinates.
 
     ``scratch`` is a directory of its own; ``rank`` the GROUP_RANK asked for; ``warned`` has the job
-    suspended; ``crew`` is what runs the workers.
+    suspended; ``worker_group`` is what runs the workers.
 
     Raises:
         BadInput: the endpoint cannot be reached from this machine.
     """
     host = addresses.host(config.local_addr, config.rdzv_endpoint)
-    wish = fixed_wish(config, FOUND_SECONDS)
+    desired = fixed_desired_world(config, FOUND_SECONDS)
     config = replace(config, node=socket.gethostname(), replica=-1)
     token = digest(config.run_id)
     place = JobPlace(scratch)
     alone = config.nodes_max == 1 or not config.rdzv_endpoint
 
-    async def seat(mine: str) -> Seat:
+    async def leadership(mine: str) -> Leadership:
         if alone:
-            return SoleSeat()
-        bound = await _listen(config.rdzv_endpoint, participant)
-        return EndpointSeat(config.rdzv_endpoint, mine, bound=bound)
+            return SoleLeadership()
+        bound = await _listen(config.rdzv_endpoint, membership)
+        return EndpointLeadership(config.rdzv_endpoint, mine, bound=bound)
 
-    def coordinate(agent: Participant, seat: Seat) -> Coordinator:
+    def coordinate(agent: AgentMembership, leadership: Leadership) -> Coordinator:
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(
             terms,
@@ -319,46 +330,46 @@ def by_hand(
         return Coordinator(
             terms,
             place=place,
-            seat=seat,
-            wishes=SuspendWhenWarned(wish, warned or asyncio.Event()),
+            leadership=leadership,
+            desired_worlds=SuspendWhenWarned(desired, warned or asyncio.Event()),
             reports=Reports(scratch / "reports", None),
             say=say,
             last=agent.last,
             witness=agent.witness,
         )
 
-    participant = Participant(
+    membership = AgentMembership(
         config,
         token_sha256=token,
         host=host,
         generation=0,
         rank=rank,
-        seat=seat,
+        leadership=leadership,
         coordinate=coordinate,
         status=lambda address, phase: None,
         say=say,
         join_seconds=join_seconds(config),
         lease_seconds=lease_seconds(config),
-        crew=crew,
+        worker_group=worker_group,
     )
-    return participant
+    return membership
 
 
-async def _with_collector(participant: Participant, config: LaunchConfig) -> Ended:
+async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> Ended:
     if config.brain_url is None:  # nobody would be told
-        return await participant.run()
+        return await membership.run()
     collecting = asyncio.create_task(keep_collector(config.home, Discreet()))
     try:
-        return await participant.run()
+        return await membership.run()
     finally:
         collecting.cancel()
 
 
-async def _listen(endpoint: str, participant: Participant) -> bool:
+async def _listen(endpoint: str, membership: AgentMembership) -> bool:
     """Listen at the rendezvous endpoint; False where it is not ours to take."""
     host, _, port = endpoint.rpartition(":")
     try:
-        await participant.listen(host.strip("[]") or None, int(port))
+        await membership.listen(host.strip("[]") or None, int(port))
     except (OSError, ValueError):
         return False
     return True

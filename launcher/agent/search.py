@@ -1,4 +1,4 @@
-"""How an agent finds the coordinator of its job: it asks, in the order of the seats."""
+"""How an agent finds the coordinator of its job: it asks, in the order of succession."""
 
 import asyncio
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from brain.errors import BadInput, Unavailable
 from launcher import messages
-from launcher.coordinator.leadership import Seat
+from launcher.coordinator.leadership import Leadership
 from launcher.messages import Connection
 from launcher.values.config import WorldDocument
 
@@ -35,7 +35,7 @@ class Search:
 
     def __init__(
         self,
-        seat: Seat,
+        leadership: Leadership,
         address: str,
         *,
         lease_seconds: float,
@@ -43,7 +43,7 @@ class Search:
         last: Callable[[], WorldDocument | None],
         say: Callable[[str], None],
     ) -> None:
-        self.seat, self._address, self._lease_seconds = seat, address, lease_seconds
+        self.leadership, self._address, self._lease_seconds = leadership, address, lease_seconds
         self._hello, self._last, self._say = hello, last, say
         #: Where the coordinator is; empty: nobody is followed.
         self.following = ""
@@ -55,7 +55,7 @@ class Search:
         self._silent: dict[str, float] = {}
         #: Others may follow somebody whose turn it was not.
         self._strayed = False
-        #: Why the seat could not be taken.
+        #: Why the leadership could not be taken.
         self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
@@ -65,7 +65,7 @@ class Search:
         answer = await self._ask([a for a in self._candidates() if a not in self._silent])
         if answer is not False or not self._strayed:
             return answer
-        others = self.seat.others(self._last())
+        others = self.leadership.others(self._last())
         found = await self._ask(others)
         # Somebody there knew who else; or had not yet found out who is silent, and was just asked.
         if isinstance(found, bool) and self.leader not in ("", *others):
@@ -73,7 +73,7 @@ class Search:
         return False if isinstance(found, bool) else found
 
     async def look_again(self) -> Answer:
-        """Ask those that were silent, where their seat is not to be had."""
+        """Ask those that were silent, where their leadership is not to be had."""
         return await self._ask([a for a in self._candidates() if a in self._silent])
 
     def claim(self) -> bool:
@@ -83,7 +83,7 @@ class Search:
         hung = time.monotonic() - since >= 2 * self._lease_seconds
         epoch = 0 if last is None else last.epoch
         try:
-            return self.seat.claim(self._address, epoch, hung=hung)
+            return self.leadership.claim(self._address, epoch, hung=hung)
         except Unavailable as cannot:
             if self._unseated != str(cannot):  # it is tried again at every look
                 self._unseated = str(cannot)
@@ -104,20 +104,20 @@ class Search:
 
     def stood_down(self) -> None:
         """This agent coordinated, out of turn; anybody may do so now."""
-        self.seat.leave()
+        self.leadership.leave()
         self._silent.clear()
         self._strayed = True
 
     def _candidates(self) -> list[str]:
         """Who may coordinate, whom others named first."""
         named = [self.leader] if self.leader else []
-        return list(dict.fromkeys([*named, *self.seat.candidates(self._last())]))
+        return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
     async def tell_home(self, lead: messages.Lead) -> None:
         """Tell whoever listens where new agents look that we coordinate; nobody may be there."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                connection = await Connection.to(self.seat.home)
+                connection = await Connection.to(self.leadership.home)
         except (Unavailable, TimeoutError):
             return
         connection.send(lead)
@@ -149,7 +149,7 @@ class Search:
         connection.send(self._hello())
         try:
             async with asyncio.timeout(_SUSPECT_WELCOME_SECONDS if suspect else _WELCOME_SECONDS):
-                said = await connection.receive(messages.Frame)
+                said = await connection.receive(messages.Message)
         except (BadInput, TimeoutError):
             said = None
             self._silent.setdefault(address, asked_at)

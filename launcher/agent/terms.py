@@ -1,4 +1,4 @@
-"""What a configuration says to those who form worlds: terms, a wish, and how long to wait."""
+"""A launch configuration's terms for a coordinator, its desired world, and its patience."""
 
 import math
 from dataclasses import replace
@@ -49,9 +49,11 @@ def _declared(config: LaunchConfig) -> str | None:
     return None if path is None else str(Path(config.directory, path))
 
 
-def fixed_wish(config: LaunchConfig, patience_seconds: float) -> WorldWish:
-    """``--nnodes`` as a wish: as many as may be, no fewer than must be; ``--world`` likewise, as
-    replicas of one process."""
+def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> WorldWish:
+    """``--nnodes`` as a desired world: as many as may be, no fewer than must be.
+
+    ``--world`` likewise, as replicas of one process.
+    """
     shape = config.shape
     return WorldWish(
         job=JobId(config.job),

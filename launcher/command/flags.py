@@ -148,7 +148,7 @@ OURS = (
     ),
     _value(
         "--world",
-        "Processes wished for instead of --nnodes: WISHED[:MIN[:MAX]].",
+        "Processes desired instead of --nnodes: WISHED[:MIN[:MAX]].",
         environment="BRAIN_WORLD",
         default="",
     ),

@@ -1,6 +1,6 @@
-"""Words with Brain: the wished world comes in, what was observed goes out.
+"""Words with Brain: the desired world comes in, what was observed goes out.
 
-Both survive a Brain that is away: the last wish is on disk, reports wait there in order.
+Both survive a Brain that is away: the last desired world is on disk, reports wait there in order.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from launcher.values.replica import JobPlace
 
 T = TypeVar("T")
 
-#: Seconds that Brain may hold a question for the wish.
+#: Seconds that Brain may hold a question for the desired world.
 _POLL_SECONDS = 20.0
 #: Seconds between attempts, doubled from the first to the second while they fail.
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
@@ -36,23 +36,23 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 _LATER = (Unavailable, Overloaded, NotSignedIn, NotAllowed, UnknownVersion)
 
 
-class WishSource(Protocol):
-    """Where the coordinator learns what is wished."""
+class DesiredWorlds(Protocol):
+    """Where the coordinator learns what is desired."""
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
-        """Call ``tell`` with the wish, and again whenever it changes, until cancelled."""
+        """Call ``tell`` with the desired world, and again whenever it changes, until cancelled."""
         ...
 
 
-class FixedWish:
-    """A wish that never changes: ``--nnodes``."""
+class FixedDesiredWorld:
+    """A desired world that never changes: ``--nnodes``."""
 
-    def __init__(self, wish: WorldWish) -> None:
-        self._wish = wish
+    def __init__(self, desired: WorldWish) -> None:
+        self._desired = desired
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
         """Tell it once."""
-        tell(self._wish)
+        tell(self._desired)
         await asyncio.Event().wait()
 
 
@@ -60,14 +60,14 @@ class SuspendWhenWarned:
     """``--nnodes`` until a warning comes that this machine is soon to be left; then the job is to
     be suspended at its next safe point."""
 
-    def __init__(self, wish: WorldWish, warned: asyncio.Event) -> None:
-        self._wish, self._warned = wish, warned
+    def __init__(self, desired: WorldWish, warned: asyncio.Event) -> None:
+        self._desired, self._warned = desired, warned
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
         """Tell it, and once more when the warning comes."""
-        tell(self._wish)
+        tell(self._desired)
         await self._warned.wait()
-        tell(replace(self._wish, version=self._wish.version + 1, intent=Intent.SUSPEND))
+        tell(replace(self._desired, version=self._desired.version + 1, intent=Intent.SUSPEND))
         await asyncio.Event().wait()
 
 
@@ -112,57 +112,57 @@ class Brain:
             await client.close()
 
 
-class BrainWish:
-    """The wish as Brain says it, by long poll; on disk for the time it is away."""
+class DesiredByBrain:
+    """The desired world as Brain says it, by long poll; on disk for the time it is away."""
 
     def __init__(self, brain: Brain, job: str, place: JobPlace) -> None:
         self._brain, self._job, self._place = brain, job, place
 
     async def follow(self, tell: Callable[[WorldWish], None]) -> None:
-        """Tell what Brain says, for ever; the last known wish where it does not answer."""
+        """Tell what Brain says, for ever; the last known desired world where it does not answer."""
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over
             await self._brain.close()
 
     async def _follow(self, tell: Callable[[WorldWish], None]) -> None:
-        wish: WorldWish | None = None
+        desired: WorldWish | None = None
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
-                said = await self._ask(wish)
+                said = await self._ask(desired)
             except BrainError as silent:
                 if pause == _FIRST_RETRY_SECONDS:
-                    say(f"{silent}; the last wish stands")
-                    wish = wish or self._remembered(tell)
+                    say(f"{silent}; the last desired world stands")
+                    desired = desired or self._remembered(tell)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
                 continue
             pause = _FIRST_RETRY_SECONDS
-            if said is not None and said != wish:
-                wish = said
-                tell(wish)  # first: nobody waits for the disk
-                await asyncio.to_thread(self._keep, wish)
+            if said is not None and said != desired:
+                desired = said
+                tell(desired)  # first: nobody waits for the disk
+                await asyncio.to_thread(self._keep, desired)
             elif said is not None:  # the service does not know our ETag: never ask in a hurry
                 await asyncio.sleep(1.0)
 
-    def _keep(self, wish: WorldWish) -> None:
+    def _keep(self, desired: WorldWish) -> None:
         """A full disk costs what a successor would read while Brain is away, never this one."""
         try:
-            self._place.keep("wish", wish)
+            self._place.keep("wish", desired)
         except OSError as full:
             say(f"wish.json cannot be written, a successor would miss it: {full}")
 
     def _remembered(self, tell: Callable[[WorldWish], None]) -> WorldWish | None:
-        """The wish on disk, unless it was one to stop: an agent was started since."""
-        wish = self._place.find("wish", WorldWish)
-        if wish is None or wish.intent is not Intent.RUN:
+        """The desired world on disk, unless it was one to stop: an agent was started since."""
+        desired = self._place.find("wish", WorldWish)
+        if desired is None or desired.intent is not Intent.RUN:
             return None
-        tell(wish)
-        return wish
+        tell(desired)
+        return desired
 
-    async def _ask(self, wish: WorldWish | None) -> WorldWish | None:
-        etag = None if wish is None else f'"{wish.etag}"'
+    async def _ask(self, desired: WorldWish | None) -> WorldWish | None:
+        etag = None if desired is None else f'"{desired.etag}"'
         call = calls.world(self._job, etag=etag, wait_seconds=_POLL_SECONDS)
         return await self._brain.send(call)
 

@@ -11,19 +11,19 @@ from collections.abc import Callable
 
 from brain.types.world import ReplicaExit, WorldWish
 from launcher import messages
-from launcher.coordinator.brain import Reports, WishSource
+from launcher.coordinator.brain import DesiredWorlds, Reports
 from launcher.coordinator.hangs import Hanging
-from launcher.coordinator.leadership import Seat
+from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.membership import decide
 from launcher.coordinator.network_checks import Checking
 from launcher.coordinator.shards import Counter
 from launcher.coordinator.witness_file import Witness
 from launcher.coordinator.world import actions, in_process
 from launcher.coordinator.world.heartbeats import Heartbeats
-from launcher.coordinator.world.journal import Books
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.journal import Journal
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
-from launcher.coordinator.world.state import Standing, Terms
+from launcher.coordinator.world.state import CoordinatorState, Terms
 from launcher.coordinator.world.witness import Witnessing
 from launcher.messages import Connection
 from launcher.values import observation
@@ -42,16 +42,21 @@ class Coordinator:
         terms: Terms,
         *,
         place: JobPlace,
-        seat: Seat,
-        wishes: WishSource,
+        leadership: Leadership,
+        desired_worlds: DesiredWorlds,
         reports: Reports,
         say: Callable[[str], None],
         last: WorldDocument | None = None,
         clock: Callable[[], float] = time.monotonic,
         witness: Witness | None = None,
     ) -> None:
-        self._seat, self._wishes, self._reports, self._last = seat, wishes, reports, last
-        self._books = Books(terms.job, place, reports, say)
+        self._leadership, self._desired_worlds, self._reports, self._last = (
+            leadership,
+            desired_worlds,
+            reports,
+            last,
+        )
+        self._journal = Journal(terms.job, place, reports, say)
         self._peers = Peers(
             self,
             job=terms.job,
@@ -61,10 +66,10 @@ class Coordinator:
             say=say,
             clock=clock,
         )
-        self._it = Standing(terms, self._books, self._peers, say, clock, witness)
-        self._witnessing = Witnessing(self._it, seat.near)
+        self._it = CoordinatorState(terms, self._journal, self._peers, say, clock, witness)
+        self._witnessing = Witnessing(self._it, leadership.near)
         # An agent that is started anew looks at home, and would begin the job there.
-        self._heartbeats = Heartbeats(self._it, lambda: seat.holds() and not seat.home)
+        self._heartbeats = Heartbeats(self._it, lambda: leadership.holds() and not leadership.home)
         self._checking = Checking(terms.check, self._peers)
         self._counter = Counter(place, self._peers, say, clock)
         self._waiting = ""
@@ -81,28 +86,28 @@ class Coordinator:
     @property
     def over(self) -> bool:
         """Whether the job ends, so that this coordinator has no successor."""
-        return self._books.ledger.over is not None
+        return self._journal.ledger.over is not None
 
     async def run(self) -> None:
         """Form worlds until the job is over and everybody knows; or until somebody else does, or
         until cancelled."""
         self._it.recover(self._last)
         self._counter.begin()
-        if self._it.watch is not None:
+        if self._it.monitor is not None:
             self._checking.skip()
         self._ready.set()
         tasks = [
-            asyncio.create_task(self._wishes.follow(self._wished)),
+            asyncio.create_task(self._desired_worlds.follow(self._wished)),
             asyncio.create_task(self._reports.deliver()),
             asyncio.create_task(self._peers.watch_silence()),
-            asyncio.create_task(self._books.settle()),
-            asyncio.create_task(self._hanging.watch()),
+            asyncio.create_task(self._journal.settle()),
+            asyncio.create_task(self._hanging.monitor()),
         ]
         for task in tasks:
             task.add_done_callback(lambda _: self._changed.set())
         try:
             while not self.over:
-                if self._deposed or not self._seat.holds():
+                if self._deposed or not self._leadership.holds():
                     self._it.say("another agent coordinates; this one follows")
                     return
                 await self._turn()
@@ -125,8 +130,8 @@ class Coordinator:
         await self._ready.wait()
         if self._retired:  # whoever came in now would be answered for ever, and led by nobody
             return
-        taken = () if self._it.watch is None else self._it.watch.replicas
-        await self._peers.serve(hello, connection, epoch=self._books.ledger.epoch, taken=taken)
+        taken = () if self._it.monitor is None else self._it.monitor.replicas
+        await self._peers.serve(hello, connection, epoch=self._journal.ledger.epoch, taken=taken)
 
     def yields_to(self, lead: messages.Lead) -> bool:
         """Stand down for whoever coordinates a later world of the job; returns whether it does."""
@@ -149,26 +154,26 @@ class Coordinator:
             self._witnessing.came(peer)
 
     def _compare(self, peer: Peer) -> None:
-        hello, watch = peer.hello, self._it.watch
-        if watch is not None and hello.epoch == watch.document.epoch:
-            watch.started(hello.replica)
+        hello, monitor = peer.hello, self._it.monitor
+        if monitor is not None and hello.epoch == monitor.document.epoch:
+            monitor.started(hello.replica)
             if hello.elastic:
                 in_process.known(self._it, hello.replica)
             for exit in hello.exits:
-                watch.exited(hello.replica, exit, self._it.clock())
-            watch.again(hello.replica)
-            if watch.phase is observation.Phase.RUNNING:
+                monitor.exited(hello.replica, exit, self._it.clock())
+            monitor.again(hello.replica)
+            if monitor.phase is observation.Phase.RUNNING:
                 return
-        elif watch is not None and hello.replica in watch.still:
-            watch.without(hello.replica)
+        elif monitor is not None and hello.replica in monitor.still:
+            monitor.without(hello.replica)
         if hello.epoch:
             peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
 
-    def heard(self, peer: Peer, frame: messages.Frame) -> None:  # noqa: C901  one case each
+    def heard(self, peer: Peer, message: messages.Message) -> None:  # noqa: C901  one case each
         """Take what an agent says; only what may change a decision wakes who decides."""
-        match frame:
+        match message:
             case messages.Heartbeat():
-                peer.connection.send(self._heartbeats.answer(peer, frame))
+                peer.connection.send(self._heartbeats.answer(peer, message))
                 self._counter.beat(peer)
             case messages.Leave() if peer.leaving_since is None:
                 peer.leaving_since = self._it.clock()
@@ -182,27 +187,27 @@ class Coordinator:
                 peer.ready = True
                 self._stir(peer)
             case messages.Prepared():
-                self._answered(peer.replica, frame)
+                self._answered(peer.replica, message)
             case messages.Checked():
-                self._checking.heard(peer.replica, frame)
+                self._checking.heard(peer.replica, message)
             case messages.Witnessed():
-                self._witnessing.heard(peer, frame)
+                self._witnessing.heard(peer, message)
             case messages.Looked():
-                self._hanging.heard(peer.replica, frame)
+                self._hanging.heard(peer.replica, message)
             case messages.Asked() | messages.Shared():
-                self._counter.heard(peer, frame)
+                self._counter.heard(peer, message)
                 if not self._counter.settled:
                     self._changed.set()
             case messages.Appointed() | messages.Agreed():
-                in_process.heard(self._it, peer, frame)
+                in_process.heard(self._it, peer, message)
                 self._changed.set()
             case messages.Post():
-                in_process.post(self._it, peer, frame)
+                in_process.post(self._it, peer, message)
             case messages.Unusable(epoch=epoch, reason=reason) if epoch == self._epoch:
                 self._unusable = self._unusable or reason
                 self._changed.set()
             case _:
-                if self._it.watch is not None and self._noted(self._it.watch, peer, frame):
+                if self._it.monitor is not None and self._noted(self._it.monitor, peer, message):
                     self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
@@ -216,10 +221,10 @@ class Coordinator:
             self._counter.left(peer.replica)
         if peer.turned:
             self._it.turned_until = self._it.clock() + self._it.terms.lease_seconds
-        elif proved or self._seat.near(peer.hello.address):
+        elif proved or self._leadership.near(peer.hello.address):
             self._it.gone.add(peer.replica)
-        if self._it.watch is not None:
-            self._it.watch.stopped(peer.replica)
+        if self._it.monitor is not None:
+            self._it.monitor.stopped(peer.replica)
         self._it.behind.pop(peer.replica, None)
         preparation = self._it.preparation
         if preparation is not None and preparation.needs(peer.replica):
@@ -238,18 +243,18 @@ class Coordinator:
     def _turned(self, peer: Peer) -> None:
         """A member follows another coordinator. Without most of them there is nothing to do here:
         they have one who may have formed a world."""
-        watch = self._it.watch
-        if watch is None:
+        monitor = self._it.monitor
+        if monitor is None:
             return
         turned = {each.replica for each in self._peers if each.turned} | {peer.replica}
-        here = [m for m in watch.replicas if m in self._peers.replicas and m not in turned]
-        if 2 * len(here) <= len(watch.replicas):
+        here = [m for m in monitor.replicas if m in self._peers.replicas and m not in turned]
+        if 2 * len(here) <= len(monitor.replicas):
             self._deposed = True
             self._changed.set()
 
     @property
     def _epoch(self) -> int:
-        return 0 if self._it.watch is None else self._it.watch.document.epoch
+        return 0 if self._it.monitor is None else self._it.monitor.document.epoch
 
     def _stir(self, peer: Peer) -> None:
         """Who may be in a world has changed, unless it is not ready to be."""
@@ -257,33 +262,33 @@ class Coordinator:
             self._it.stirred_at = self._it.clock()
         self._changed.set()
 
-    def _noted(self, watch: Watch, peer: Peer, frame: messages.Frame) -> bool:
+    def _noted(self, monitor: WorldMonitor, peer: Peer, message: messages.Message) -> bool:
         """Keep a fact of the world; what is said of another world is old."""
-        epoch, replica, fallen = watch.document.epoch, peer.replica, self._it.fallen
-        match frame:
+        epoch, replica, fallen = monitor.document.epoch, peer.replica, self._it.fallen
+        match message:
             case messages.Started(epoch=at) if at == epoch:
-                return watch.started(replica)
+                return monitor.started(replica)
             case messages.Elastic(epoch=at) if at == epoch:
                 in_process.known(self._it, replica)
                 return True
             case messages.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
                 self._it.say(f"replica {replica} cannot reach its peers: {reason}")
-                watch.torn(reason, unbuilt=unbuilt, now=self._it.clock())
+                monitor.torn(reason, unbuilt=unbuilt, now=self._it.clock())
                 return True
             case messages.Failing(epoch=at) if at == epoch:
-                watch.fails(replica)
+                monitor.fails(replica)
                 return True
             case messages.Exited(epoch=at, exit=exit) if fallen and at == fallen.document.epoch:
                 return fallen.exited(replica, exit, self._it.clock())
             case messages.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
-                watch.port_taken |= taken and self._it.terms.master_port is None
-                return watch.exited(replica, exit, self._it.clock())
+                monitor.port_taken |= taken and self._it.terms.master_port is None
+                return monitor.exited(replica, exit, self._it.clock())
             case messages.Said(event=event) if event.epoch == epoch:
-                return watch.heard(event, self._it.clock())
+                return monitor.heard(event, self._it.clock())
             case messages.Stopped(epoch=at) if at == epoch:
-                peer.port, peer.held = frame.port, frame.held
-                watch.went(frame.progress, self._heartbeats.offset(peer, frame.now_ns))
-                return watch.stopped(replica)
+                peer.port, peer.held = message.port, message.held
+                monitor.went(message.progress, self._heartbeats.offset(peer, message.now_ns))
+                return monitor.stopped(replica)
         return False
 
     def _answered(self, replica: int, answer: messages.Prepared) -> None:
@@ -297,8 +302,8 @@ class Coordinator:
         if preparation.settled:
             self._changed.set()
 
-    def _wished(self, wish: WorldWish) -> None:
-        self._it.wished(wish)
+    def _wished(self, desired: WorldWish) -> None:
+        self._it.wished(desired)
         self._changed.set()
 
     async def _turn(self) -> None:
@@ -308,7 +313,7 @@ class Coordinator:
         if missing := it.missing:
             expired = it.clock() >= it.lease_until
             touch = it.in_touch
-            gone = await self._seat.gone(missing, lease_expired=expired, in_touch=touch)
+            gone = await self._leadership.gone(missing, lease_expired=expired, in_touch=touch)
             for replica in gone:
                 it.gone.add(replica)
                 it.running.stopped(replica)
@@ -316,9 +321,9 @@ class Coordinator:
             self._counter.settle()
         it.observe()
         self._witnessing.look()
-        if it.watch is not None and it.watch.formed and it.watch.parting:
-            in_process.part(it, it.watch.parting)
-        action = decide(it.sight(), it.clock())
+        if it.monitor is not None and it.monitor.formed and it.monitor.parting:
+            in_process.part(it, it.monitor.parting)
+        action = decide(it.observation(), it.clock())
         if self._unusable:
             action = observation.End(ReplicaExit.FAILED, 1, self._unusable)
         match action:
@@ -327,8 +332,8 @@ class Coordinator:
             case observation.Wait(reason=reason, until=until):
                 self._explain(reason)
                 await self._sleep(self._stranded(until))
-            case observation.Form() if self._checking.due and it.wish is not None:
-                unit, least = it.wish.unit, it.wish.minimum
+            case observation.Form() if self._checking.due and it.desired is not None:
+                unit, least = it.desired.unit, it.desired.minimum
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:
                 await in_process.carry_out(action, it)
@@ -337,7 +342,7 @@ class Coordinator:
     def _all_heard(self) -> bool:
         """Whether all who may know what the coordinator before knew are here, or are gone."""
         it = self._it
-        if it.watch is None or it.behind or not self._counter.complete:
+        if it.monitor is None or it.behind or not self._counter.complete:
             return False
         return not it.missing or it.clock() >= it.lease_until
 
@@ -384,6 +389,6 @@ class Coordinator:
             self._it.say("Brain is away; the next agent of this job will tell it the rest")
 
     def _bye(self) -> messages.Bye:
-        ledger = self._books.ledger
+        ledger = self._journal.ledger
         assert ledger.over is not None
         return messages.Bye(exit=ledger.over, exit_code=ledger.exit_code, detail=ledger.reason)

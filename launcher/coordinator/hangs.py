@@ -9,8 +9,8 @@ from brain.types.explanation import Evidence
 from brain.types.world import WorldEvent
 from launcher import messages
 from launcher.coordinator import slow_nodes
-from launcher.coordinator.world.monitor import Watch
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.diagnosis.first import hung
 from launcher.values.hang import inspection, rules
 from launcher.values.hang.terms import HangTerms
@@ -33,7 +33,7 @@ class Hanging:
     def __init__(
         self,
         terms: HangTerms | None,
-        it: Standing,
+        it: CoordinatorState,
         changed: Callable[[], None],
         *,
         apart_seconds: float = _APART_SECONDS,
@@ -49,7 +49,7 @@ class Hanging:
         self._looks: list[inspection.Look] = []
         self._answered = asyncio.Event()
 
-    async def watch(self) -> None:
+    async def monitor(self) -> None:
         """Look for ever; cancelled at the end."""
         if self._terms is None:
             await asyncio.Event().wait()
@@ -58,11 +58,11 @@ class Hanging:
             await asyncio.sleep(self._pause(self._terms))
             await self._look(self._terms)
 
-    def heard(self, replica: int, frame: "messages.Looked") -> None:
+    def heard(self, replica: int, message: "messages.Looked") -> None:
         """Take what an agent saw."""
-        if frame.epoch == self._epoch and replica in self._asked:
+        if message.epoch == self._epoch and replica in self._asked:
             self._asked.discard(replica)
-            self._looks.extend(frame.looks)
+            self._looks.extend(message.looks)
             self._answered.set()
 
     def left(self, replica: int) -> None:
@@ -71,47 +71,47 @@ class Hanging:
         self._answered.set()
 
     def _pause(self, terms: HangTerms) -> float:
-        watch = self._it.watch
-        processes = 0 if watch is None else watch.processes
+        monitor = self._it.monitor
+        processes = 0 if monitor is None else monitor.processes
         often = min(1.0, max(0.05, terms.patience.seconds / 10))
         return max(often, _SECONDS_PER_RANK * processes)
 
     async def _look(self, terms: HangTerms) -> None:
-        watch, now = self._it.watch, self._it.clock()
-        if watch is None or watch.phase is not Phase.RUNNING or not watch.formed:
+        monitor, now = self._it.monitor, self._it.clock()
+        if monitor is None or monitor.phase is not Phase.RUNNING or not monitor.formed:
             return
-        if watch.document.epoch != self._epoch:
-            self._epoch = watch.document.epoch
-            self._pace = rules.begin(now, self._it.books.ledger.shown, self._it.terms.program)
+        if monitor.document.epoch != self._epoch:
+            self._epoch = monitor.document.epoch
+            self._pace = rules.begin(now, self._it.journal.ledger.shown, self._it.terms.program)
             self._slowness, self._not_before = slow_nodes.Slowness(), 0.0
-        ranks = seen(watch)
+        ranks = seen(monitor)
         moved_at = self._pace.moved_at
         self._pace = rules.paced(self._pace, ranks, now)
         if self._pace.moved_at > moved_at:
-            watch.hung = None
+            monitor.hung = None
             self._remember()
         if terms.leave_slow:
-            self._leave_slow(terms, watch, now)
+            self._leave_slow(terms, monitor, now)
         quiet = rules.quiet(self._pace, ranks, now, terms.patience)
         # A rank that has ended well may be waited for by nobody: the others' end is at hand.
-        if quiet is None or not quiet.due or watch.hung is not None or now < self._not_before:
+        if quiet is None or not quiet.due or monitor.hung is not None or now < self._not_before:
             return
-        looks = await self._closer(watch)
-        if watch is not self._it.watch or watch.phase is not Phase.RUNNING:
+        looks = await self._closer(monitor)
+        if monitor is not self._it.monitor or monitor.phase is not Phase.RUNNING:
             return
-        busy = inspection.may_be_busy(looks, (each.rank for each in seen(watch)))
+        busy = inspection.may_be_busy(looks, (each.rank for each in seen(monitor)))
         if not quiet.too_long(busy=busy, waiting=inspection.some_wait(looks)):
             self._not_before = self._it.clock() + max(quiet.budget_seconds, quiet.seconds) / 2
             return
-        self._found(terms, watch, quiet, looks)
+        self._found(terms, monitor, quiet, looks)
 
     def _remember(self) -> None:
         """Keep what this script came back from for its next worlds, whoever coordinates them."""
         shown = rules.shows(self._pace, self._it.terms.program)
-        if rules.news(self._it.books.ledger.shown, shown):
-            self._it.books.note(durable=False, shown=shown)
+        if rules.news(self._it.journal.ledger.shown, shown):
+            self._it.journal.note(durable=False, shown=shown)
 
-    async def _closer(self, watch: Watch) -> Sequence[inspection.Look]:
+    async def _closer(self, monitor: WorldMonitor) -> Sequence[inspection.Look]:
         """Have all agents look; of who does not answer in time nothing is known."""
         self._looks, self._asked = [], {peer.replica for peer in self._it.members}
         order = messages.encoded(messages.Look(epoch=self._epoch, seconds=self._apart_seconds))
@@ -127,18 +127,22 @@ class Hanging:
         return sorted(self._looks, key=lambda look: look.rank)
 
     def _found(
-        self, terms: HangTerms, watch: Watch, quiet: rules.Quiet, looks: Sequence[inspection.Look]
+        self,
+        terms: HangTerms,
+        monitor: WorldMonitor,
+        quiet: rules.Quiet,
+        looks: Sequence[inspection.Look],
     ) -> None:
-        steps = watch.past.steps
-        step = self._it.books.ledger.begun + steps if steps else None
-        found = finding(quiet, looks, watch, step)
+        steps = monitor.past.steps
+        step = self._it.journal.ledger.begun + steps if steps else None
+        found = finding(quiet, looks, monitor, step)
         # Of a script that was never seen to step nobody knows whether it ever will.
         restart = terms.restart and self._pace.steps > 0
         what = "its world is ended and formed anew" if restart else "it is left as it is"
         found = replace(found, next_step=what)
-        watch.stands_still(found, HANG_EXIT if restart else None)
-        self._it.books.tell(
-            WorldEvent.HUNG, watch, detail=f"{found.sentence}; {what}", diagnosis=found
+        monitor.stands_still(found, HANG_EXIT if restart else None)
+        self._it.journal.tell(
+            WorldEvent.HUNG, monitor, detail=f"{found.sentence}; {what}", diagnosis=found
         )
         terms.tell(f"{found.sentence}; {what}")
         for waits in found.evidence:
@@ -147,18 +151,18 @@ class Hanging:
             terms.tell(f"{each.name}\n{each.text.rstrip()}")
         self._changed()
 
-    def _leave_slow(self, terms: HangTerms, watch: Watch, now: float) -> None:
+    def _leave_slow(self, terms: HangTerms, monitor: WorldMonitor, now: float) -> None:
         """Have a replica leave at the next safe point, where the others are quicker without it."""
-        nodes = {m.replica: m.node for m in watch.document.members}
+        nodes = {m.replica: m.node for m in monitor.document.members}
         progress = [
             (each, member.replica, nodes[member.replica])
-            for each, _ in watch.progress
-            if (member := watch.member_of(each.rank)) is not None
+            for each, _ in monitor.progress
+            if (member := monitor.member_of(each.rank)) is not None
         ]
         found = self._slowness.look(progress, now, terms.ratio)
-        if found is None or not watch.stepping:
+        if found is None or not monitor.stepping:
             return
-        why = slow_nodes.worth(found, self._it, watch, now)
+        why = slow_nodes.worth(found, self._it, monitor, now)
         peer = self._it.peers.get(found.replica)
         if why and peer is not None and peer.leaving_since is None:
             terms.tell(why)
@@ -166,20 +170,20 @@ class Hanging:
             self._changed()
 
 
-def seen(watch: Watch) -> list[rules.RankSeen]:
+def seen(monitor: WorldMonitor) -> list[rules.RankObserved]:
     """What heartbeats told of a world's workers that have not ended."""
-    ended = {exit.rank for exit in watch.exits}
-    return [_rank(each, offset) for each, offset in watch.progress if each.rank not in ended]
+    ended = {exit.rank for exit in monitor.exits}
+    return [_rank(each, offset) for each, offset in monitor.progress if each.rank not in ended]
 
 
 def finding(
-    quiet: rules.Quiet, looks: Sequence[inspection.Look], watch: Watch, step: int | None
+    quiet: rules.Quiet, looks: Sequence[inspection.Look], monitor: WorldMonitor, step: int | None
 ) -> Diagnosis:
     """What is told of a world that stands still."""
     by_rank: Mapping[int, inspection.Look] = {look.rank: look for look in looks}
     blamed = inspection.culprits(looks, quiet.suspects)
     rank = blamed[0] if blamed else None
-    member = None if rank is None else watch.member_of(rank)
+    member = None if rank is None else monitor.member_of(rank)
     where = "" if rank is None else inspection.place(by_rank.get(rank))
     who = "no rank stands out" if member is None else f"rank {rank} on {member.node} stopped first"
     sentence = (
@@ -228,8 +232,8 @@ def _attachments(looks: Sequence[inspection.Look], blamed: Sequence[int]) -> lis
     return found
 
 
-def _rank(each: Progress, offset: float) -> rules.RankSeen:
-    return rules.RankSeen(
+def _rank(each: Progress, offset: float) -> rules.RankObserved:
+    return rules.RankObserved(
         rank=each.rank,
         steps=each.steps,
         step_at=each.last_step_ns / 1e9 + offset if each.last_step_ns else None,

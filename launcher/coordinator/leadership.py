@@ -1,8 +1,8 @@
-"""Who coordinates: the agent that holds the seat.
+"""Leader election: the agent that holds the leadership coordinates.
 
-On one machine the seat is a lock that the kernel frees with its holder, and a file that says whose
-it is. Elsewhere it is the endpoint everybody was given, then the lowest surviving rank of the last
-world.
+On one machine the leadership is a lock that the kernel frees with its holder, and a file that names
+the holder. Elsewhere it is the endpoint that every agent was given, then the lowest surviving rank
+of the last world.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _TOLD_SECONDS = 3.0
 _ANSWER_SECONDS = 0.5
 
 
-class Seat(Protocol):
+class Leadership(Protocol):
     """How an agent finds the coordinator, or becomes it."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
@@ -46,12 +46,12 @@ class Seat(Protocol):
         ``hung``: whoever holds it has not answered for so long that nothing of it lives on.
 
         Raises:
-            Unavailable: nobody could learn of it; the seat is free for whoever can say so.
+            Unavailable: nobody could learn of it; the leadership is free for whoever can say so.
         """
         ...
 
     def holds(self) -> bool:
-        """Whether the seat is still that of this agent, who claimed it; asked before each act."""
+        """True while this agent, who claimed the leadership, holds it; asked before each act."""
         ...
 
     async def gone(
@@ -76,11 +76,11 @@ class Seat(Protocol):
         ...
 
     def leave(self) -> None:
-        """Give the seat up."""
+        """Give the leadership up."""
         ...
 
 
-class LocalSeat:
+class LocalLeadership:
     """``replicas/<job>/coordinator.lock``, and ``coordinator.json``, whose ``term`` rises.
 
     A holder that hangs keeps the lock. Who takes over from it then writes the next term; the
@@ -170,7 +170,7 @@ class LocalSeat:
         return self._place.find("coordinator", Coordinating)
 
 
-class SoleSeat:
+class SoleLeadership:
     """One agent alone."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
@@ -211,7 +211,7 @@ class SoleSeat:
         """Nothing is held."""
 
 
-class EndpointSeat:
+class EndpointLeadership:
     """``--rdzv-endpoint``: who can listen there coordinates, until a world exists.
 
     ``mine`` is this agent's own address; ``bound`` whether it is the endpoint itself.
@@ -240,7 +240,7 @@ class EndpointSeat:
         return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The first seat is the endpoint; later ones follow rank, and may be claimed."""
+        """The first leadership is the endpoint; later ones follow rank, and may be claimed."""
         return self._bound or epoch > 0
 
     def holds(self) -> bool:

@@ -48,10 +48,10 @@ class Checking:
         """A world has run already: its nodes are known, and busy."""
         self._passed = True
 
-    def heard(self, replica: int, frame: messages.Checked) -> None:
+    def heard(self, replica: int, message: messages.Checked) -> None:
         """Take what an agent measured."""
-        if frame.round == self._round and replica in self._asked:
-            self._measured[replica] = frame.measured
+        if message.round == self._round and replica in self._asked:
+            self._measured[replica] = message.measured
             self._heard.set()
 
     def left(self, replica: int) -> None:

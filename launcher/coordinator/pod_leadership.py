@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brain.types.world import Member
-from launcher.coordinator.leadership import EndpointSeat
+from launcher.coordinator.leadership import EndpointLeadership
 from launcher.coordinator.pod_place import read_place
 from launcher.values.config import WorldDocument
 
 
-class PodSeat(EndpointSeat):
+class PodLeadership(EndpointLeadership):
     """An endpoint that moves: the file names an agent that lives; it coordinates, or knows who.
 
     Nobody ever listens at another's address, so there is no ``home`` to keep.
@@ -31,7 +31,7 @@ class PodSeat(EndpointSeat):
         return [each for each in super().others(last) if each]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """The first seat is the eldest's; later ones follow rank."""
+        """The first leadership is the eldest's; later ones follow rank."""
         self._look()
         return super().claim(address, epoch, hung=hung)
 

@@ -1,4 +1,4 @@
-"""Where a coordinator serves shards: ``launcher.data.serving`` with a clock, frames and a file.
+"""Where a coordinator serves shards: ``launcher.data.serving`` with a clock, messages and a file.
 
 Its books are written down before anything is answered, so a successor on this machine finds them;
 agents hear of them with their heartbeats, so one on another machine finds them too.
@@ -72,16 +72,16 @@ class Counter:
         """All who may know something of the coordinator before were heard, or are gone."""
         self._send(self._serving.settle(self._clock()))
 
-    def heard(self, peer: Peer, frame: messages.Asked | messages.Shared) -> None:
+    def heard(self, peer: Peer, message: messages.Asked | messages.Shared) -> None:
         """Take what an agent says about shards."""
         now = self._clock()
-        if isinstance(frame, messages.Shared):
+        if isinstance(message, messages.Shared):
             self._heard.add(peer.replica)
-            self._serving.adopt(frame.version, json.loads(frame.books), now)
+            self._serving.adopt(message.version, json.loads(message.books), now)
             return
-        said: dict[str, Any] = json.loads(frame.body)
+        said: dict[str, Any] = json.loads(message.body)
         question = Question(
-            replica=peer.replica, holder=frame.holder, number=frame.number, body=said
+            replica=peer.replica, holder=message.holder, number=message.number, body=said
         )
         self._send(self._serving.asked(question, now))
 

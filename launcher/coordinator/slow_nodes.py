@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from brain.types.resources import NodeName
 from launcher.coordinator.topology import choose
-from launcher.coordinator.world.monitor import Watch
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.diagnosis import slowness
 from launcher.values.workers import Progress
 
@@ -63,21 +63,21 @@ def rank_time(
     )
 
 
-def worth(slow: slowness.Slow, it: Standing, watch: Watch, now: float) -> str:
+def worth(slow: slowness.Slow, it: CoordinatorState, monitor: WorldMonitor, now: float) -> str:
     """Why the world is better off without a replica; empty where it is not."""
-    wish = it.wish
-    if wish is None or not watch.seen().saves.known:  # without a safe point all work would go
+    desired = it.desired
+    if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""
     agents = [each.seen() for each in it.peers if each.replica != slow.replica]
     ready = [each for each in agents if each.ready and each.leaving_since is None]
-    need = max(wish.minimum, wish.unit)
+    need = max(desired.minimum, desired.unit)
     rest = choose(
-        watch.document.members, ready, wish.replicas, wish.unit, need, it.terms.rules.shape
+        monitor.document.members, ready, desired.replicas, desired.unit, need, it.terms.rules.shape
     )
-    lived = now - (watch.first_step_at or now)
+    lived = now - (monitor.first_step_at or now)
     pays = slowness.pays(
         slow,
-        replicas=len(watch.document.members),
+        replicas=len(monitor.document.members),
         left=len(rest),
         restart_seconds=_RESTART_SECONDS,
         horizon_seconds=min(lived, _HORIZON_SECONDS),
@@ -87,5 +87,5 @@ def worth(slow: slowness.Slow, it: Standing, watch: Watch, now: float) -> str:
     return (
         f"replica {slow.replica} on {slow.node} takes {slow.ratio:.2f} times as long for its own "
         f"share of a step as usual; {len(rest)} replicas without it are quicker than "
-        f"{len(watch.document.members)} with it, and it leaves at the next safe point"
+        f"{len(monitor.document.members)} with it, and it leaves at the next safe point"
     )

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from launcher import messages
 from launcher.coordinator import pins
-from launcher.values.witness import WitnessSeen
+from launcher.values.witness import WitnessObserved
 
 #: Seconds until a witness that could not be asked is asked again.
 _AGAIN_SECONDS = 1.0
@@ -36,7 +36,7 @@ class Witness:
 
     def __init__(self, rename: Callable[[str, str], None] = os.rename) -> None:
         self._rename = rename
-        self.seen = WitnessSeen()
+        self.seen = WitnessObserved()
         #: Files that this agent made, or gave another name.
         self._names: list[str] = []
         #: Called when more is known; whoever coordinates sets it.
@@ -46,7 +46,7 @@ class Witness:
 
     def begin(self, epoch: int) -> None:
         """A world begins: it has no witness yet."""
-        self.seen = WitnessSeen(epoch=epoch)
+        self.seen = WitnessObserved(epoch=epoch)
 
     async def offer(self, checkpoint: str, *, job: str, epoch: int) -> None:
         """Write a witness for the world ``epoch``.
@@ -58,33 +58,33 @@ class Witness:
         self._names.append(path)
         self.told(messages.Witness(epoch=epoch, path=path))
 
-    def told(self, frame: messages.Witness) -> bool:
+    def told(self, message: messages.Witness) -> bool:
         """Take what the coordinator says of the witness; returns whether it is heeded.
 
         A witness in force stays the one of its world: who coordinates promised that.
         """
         seen = self.seen
-        if frame.epoch != seen.epoch or (seen.in_force and frame.path != seen.path):
+        if message.epoch != seen.epoch or (seen.in_force and message.path != seen.path):
             return False
-        if frame.path != seen.path:
-            self.seen = WitnessSeen(epoch=frame.epoch, path=frame.path)
-        self._note(frame.path, in_force=self.seen.in_force or frame.in_force)
+        if message.path != seen.path:
+            self.seen = WitnessObserved(epoch=message.epoch, path=message.path)
+        self._note(message.path, in_force=self.seen.in_force or message.in_force)
         return True
 
     def refused(self, trouble: str) -> None:
         """A member does not see the file."""
         self._note(self.seen.path, trouble=trouble)
 
-    async def look(self, frame: messages.Witness) -> messages.Witnessed:
+    async def look(self, message: messages.Witness) -> messages.Witnessed:
         """Take it, and say whether this agent sees the file."""
-        there = self.told(frame)
-        if there and not frame.in_force:
-            there = await _in_thread(lambda: os.path.lexists(frame.path))
+        there = self.told(message)
+        if there and not message.in_force:
+            there = await _in_thread(lambda: os.path.lexists(message.path))
             if not there:
-                self._note(frame.path, trouble=f"this host does not see {frame.path}")
-        return messages.Witnessed(epoch=frame.epoch, path=frame.path, seen=there)
+                self._note(message.path, trouble=f"this host does not see {message.path}")
+        return messages.Witnessed(epoch=message.epoch, path=message.path, seen=there)
 
-    def take(self, known: WitnessSeen, replica: int) -> None:
+    def take(self, known: WitnessObserved, replica: int) -> None:
         """Ask for the witness for the half that ``replica`` is in; the answer is noted."""
         self.seen = replace(known, asked=True)
         self._asking = asyncio.create_task(self._take(known.path, replica))

@@ -100,11 +100,13 @@ def client() -> Client:
         gate.at_end()  # what is done is known once this world exists
     told = sys.modules.get("_brain_memory")
     if told is not None and told.config.get("agent"):
-        door = os.path.join(os.path.dirname(told.config["agent"]), "data")
+        shard_socket = os.path.join(os.path.dirname(told.config["agent"]), "data")
         try:
-            return Asking(door, int(told.config["epoch"]))
+            return Asking(shard_socket, int(told.config["epoch"]))
         except OSError as cannot:
-            raise Unavailable(f"the agent gives out no shards at {door}: {cannot}") from cannot
+            raise Unavailable(
+                f"the agent gives out no shards at {shard_socket}: {cannot}"
+            ) from cannot
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1:
         raise BadInput(

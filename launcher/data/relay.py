@@ -61,23 +61,23 @@ class Relay:
         if worker is not None and name in worker.opened:
             worker.opened[name].at = at
 
-    def answered(self, frame: messages.Answered) -> Mapping[str, Any] | None:
+    def answered(self, message: messages.Answered) -> Mapping[str, Any] | None:
         """The coordinator answers; None: nobody waits for it."""
-        worker = self._workers.get(frame.holder)
-        asked = None if worker is None else worker.asked.pop(frame.number, None)
+        worker = self._workers.get(message.holder)
+        asked = None if worker is None else worker.asked.pop(message.number, None)
         if worker is None or asked is None:
             return None
-        body: Mapping[str, Any] = json.loads(frame.body)
+        body: Mapping[str, Any] = json.loads(message.body)
         if "error" not in body:
-            _note(worker, asked, body, frame.version)
+            _note(worker, asked, body, message.version)
         return body
 
-    def shared(self, frame: messages.Shared) -> None:
+    def shared(self, message: messages.Shared) -> None:
         """The coordinator tells its books; what stands in them need not be remembered."""
-        self._books = frame
+        self._books = message
         for holder, worker in list(self._workers.items()):
             for name, opened in list(worker.opened.items()):
-                opened.done = [each for each in opened.done if each[0] > frame.version]
+                opened.done = [each for each in opened.done if each[0] > message.version]
                 if opened.gone and not opened.done:
                     del worker.opened[name]
             if not worker.opened and not worker.asked:
@@ -92,7 +92,7 @@ class Relay:
         at = {name: opened.at for name, opened in worker.opened.items() if opened.at is not None}
         return self.asks(holder, 0, {"do": "part", "at": at})
 
-    def again(self) -> Iterator[messages.Frame]:
+    def again(self) -> Iterator[messages.Message]:
         """What another coordinator has to know, and what was not answered."""
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():

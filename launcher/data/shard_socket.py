@@ -23,11 +23,11 @@ _ASKED = frozenset({"open", "ask", "cut", "close"})
 _NUMBERS = 1 << 62
 
 
-class Doorway:
+class ShardConnection:
     """The door of the workers of one world."""
 
-    def __init__(self, door: "Door", path: Path) -> None:
-        self._door, self._path = door, path
+    def __init__(self, shard_socket: "ShardSocket", path: Path) -> None:
+        self._shard_socket, self._path = shard_socket, path
         self._server: asyncio.Server | None = None
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
@@ -49,31 +49,31 @@ class Doorway:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         holder = uuid.uuid4().hex[:12]
         self._writers[holder] = writer
-        self._door.came(holder, writer)
+        self._shard_socket.came(holder, writer)
         try:
             # A line that is none comes from nobody of ours; a reset is the end of a worker.
             with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
                 while line := await reader.readline():
-                    self._door.said(holder, json.loads(line))
+                    self._shard_socket.said(holder, json.loads(line))
         finally:
             self._part(holder)
 
     def _part(self, holder: str) -> None:
         if writer := self._writers.pop(holder, None):
-            self._door.parted(holder)
+            self._shard_socket.parted(holder)
             writer.close()
 
 
-class Door:
+class ShardSocket:
     """All workers of one agent; what they ask goes to whoever coordinates."""
 
-    def __init__(self, tell: Callable[[messages.Frame], None]) -> None:
+    def __init__(self, tell: Callable[[messages.Message], None]) -> None:
         self._tell, self._relay = tell, Relay()
         self._writers: dict[str, asyncio.StreamWriter] = {}
 
-    def way(self, path: Path) -> Doorway:
+    def way(self, path: Path) -> ShardConnection:
         """A doorway at ``path``, to be opened."""
-        return Doorway(self, path)
+        return ShardConnection(self, path)
 
     def came(self, holder: str, writer: asyncio.StreamWriter) -> None:
         """A worker is at the door."""
@@ -96,20 +96,20 @@ class Door:
     def parted(self, holder: str) -> None:
         """A worker is gone."""
         del self._writers[holder]
-        if (frame := self._relay.parted(holder)) is not None:
-            self._tell(frame)
+        if (message := self._relay.parted(holder)) is not None:
+            self._tell(message)
 
-    def heard(self, frame: messages.Answered | messages.Shared) -> None:
+    def heard(self, message: messages.Answered | messages.Shared) -> None:
         """Take what the coordinator says."""
-        if isinstance(frame, messages.Shared):
-            self._relay.shared(frame)
+        if isinstance(message, messages.Shared):
+            self._relay.shared(message)
             return
-        body = self._relay.answered(frame)
-        writer = self._writers.get(frame.holder)
+        body = self._relay.answered(message)
+        writer = self._writers.get(message.holder)
         if body is not None and writer is not None:
-            writer.write(json.dumps({"n": frame.number, **body}).encode() + b"\n")
+            writer.write(json.dumps({"n": message.number, **body}).encode() + b"\n")
 
     def tell_again(self) -> None:
         """Say to another coordinator what it may not know."""
-        for frame in self._relay.again():
-            self._tell(frame)
+        for message in self._relay.again():
+            self._tell(message)

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from launcher.elastic.board import Board
+from launcher.elastic.store import RendezvousStore
 
 #: Nothing waits by time here: who waits for a peer that is gone is told so.
 _FOREVER = timedelta(hours=24)
@@ -230,32 +230,34 @@ class Group:
         return bool(self._cuda or self.group.open == 0)
 
 
-def build(board: Board, rank: int, size: int, *, host: str, device: torch.device) -> Group:
+def build(
+    store: RendezvousStore, rank: int, size: int, *, host: str, device: torch.device
+) -> Group:
     """Meet all members of the world that ``board`` is for, to exchange tensors of ``device``.
 
     Raises:
         RuntimeError: they do not meet.
     """
     cuda = device.type == "cuda"
-    made = _nccl(board, rank, size, device) if cuda else _gloo(board, rank, size, host)
+    made = _nccl(store, rank, size, device) if cuda else _gloo(store, rank, size, host)
     kind, backend, ends = made
-    nccl = dist.ProcessGroup(board, rank, size) if cuda else None
+    nccl = dist.ProcessGroup(store, rank, size) if cuda else None
     group = nccl or Exchanges(rank, size, backend)
     group._set_default_backend(kind)
     group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
     return Group(group, backend, ends, device)
 
 
-def _gloo(board: Board, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
+def _gloo(store: RendezvousStore, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
     for attempt in range(_ATTEMPTS):
-        backend, ends = _connect(board, rank, size, host, attempt)
+        backend, ends = _connect(store, rank, size, host, attempt)
         if backend is not None:
             return dist.ProcessGroup.BackendType.GLOO, backend, ends if size > 1 else set()
     raise RuntimeError(f"members could not be connected in {_ATTEMPTS} attempts")
 
 
 def _connect(
-    board: Board, rank: int, size: int, host: str, attempt: int
+    store: RendezvousStore, rank: int, size: int, host: str, attempt: int
 ) -> tuple[Any, set[Address]]:
     """Connect to all once all listen; no backend where one of them could not.
 
@@ -267,16 +269,16 @@ def _connect(
         before = {port for _, port in listening()}
         options._devices = devices(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
         mine = [end for end in listening() if end[1] not in before]
-    board.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
-    ends = {end for each in range(size) for end in _ends(board.get(f"{attempt}/ends/{each}"))}
+    store.set(f"{attempt}/ends/{rank}", " ".join(f"{at} {port}" for at, port in mine))
+    ends = {end for each in range(size) for end in _ends(store.get(f"{attempt}/ends/{each}"))}
     try:
         if not mine:  # then nobody could end what is connected to it
             raise RuntimeError("the device of gloo was not seen to listen")
-        backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", board), rank, size, options)
+        backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", store), rank, size, options)
     except (RuntimeError, TimeoutError):
         backend = None
-    board.set(f"{attempt}/met/{rank}", "no" if backend is None else "yes")
-    if any(board.get(f"{attempt}/met/{each}") != b"yes" for each in range(size)):
+    store.set(f"{attempt}/met/{rank}", "no" if backend is None else "yes")
+    if any(store.get(f"{attempt}/met/{each}") != b"yes" for each in range(size)):
         if backend is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))  # it may hang where it goes early
         return None, set()
@@ -297,13 +299,13 @@ def devices(host: str, interfaces: str) -> list[Any]:
 
 
 def _nccl(
-    board: Board, rank: int, size: int, device: torch.device
+    store: RendezvousStore, rank: int, size: int, device: torch.device
 ) -> tuple[Any, Any, set[Address]]:
     # An exchange that is aborted ends here; by torchrun's setting its process would.
     os.environ.update(_NCCL)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = _FOREVER
-    backend = dist.ProcessGroupNCCL(board, rank, size, options)
+    backend = dist.ProcessGroupNCCL(store, rank, size, options)
     # Now, while the old world trains: else the new world's first exchange would connect.
     backend.eager_connect_single_device(device)
     return dist.ProcessGroup.BackendType.NCCL, backend, set()

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from launcher.elastic.board import Board
 from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
 from launcher.elastic.groups import Group, Keeping, build
 from launcher.elastic.line import Line
+from launcher.elastic.store import RendezvousStore
 
 #: Seconds that members who train may take to meet in another world; then agents are told so.
 BUILD_SECONDS = 60.0
@@ -53,7 +53,7 @@ class Member:
         self.group: Group | None = None
         self._coming = Coming()
         self._next: Group | None = None
-        self._boards: dict[int, Board] = {}
+        self._boards: dict[int, RendezvousStore] = {}
         self._began = 0, 0.0
         #: How often a step was asked for since: each time some had made it before they were told.
         self._asked = 0
@@ -103,7 +103,7 @@ class Member:
             assert group is not None
             if self.group is not None:
                 self._keeping.keep(self.group)
-            self._boards = {e: board for e, board in self._boards.items() if e > plan.epoch}
+            self._boards = {e: store for e, store in self._boards.items() if e > plan.epoch}
             self.world, self.group, self._next = plan.epoch, group, None
             self._come(Coming())
             return plan, group
@@ -183,7 +183,7 @@ class Member:
                 self._come(coming)
 
     def _do_posted(self, epoch: int, key: str, value: str) -> None:
-        self._board(epoch).posted(key, base64.b64decode(value))
+        self._store(epoch).posted(key, base64.b64decode(value))
 
     def _do_go(self) -> None:
         with self._changed:
@@ -208,11 +208,11 @@ class Member:
     # --- for threads that build -------------------------------------------------------------
 
     def _build(self, plan: Plan) -> None:
-        board = self._board(plan.epoch)
+        store = self._store(plan.epoch)
         if plan.now and self.world:
-            board.patience_seconds = BUILD_SECONDS
+            store.patience_seconds = BUILD_SECONDS
         try:
-            group = build(board, plan.rank, plan.size, host=plan.host, device=self._device)
+            group = build(store, plan.rank, plan.size, host=plan.host, device=self._device)
         except Exception as failed:  # noqa: BLE001 - whatever it is, the agent has to know of it
             if self._coming.about(plan.epoch):
                 self._line.say("failed", epoch=plan.epoch, why=str(failed)[:500])
@@ -226,10 +226,10 @@ class Member:
             self._come(self._coming.ready(plan.epoch))
         self._line.say("ready", epoch=plan.epoch)
 
-    def _board(self, epoch: int) -> Board:
+    def _store(self, epoch: int) -> RendezvousStore:
         with self._changed:
             if epoch not in self._boards:
-                self._boards[epoch] = Board(
+                self._boards[epoch] = RendezvousStore(
                     lambda key, value: self._line.say(
                         "post", epoch=epoch, key=key, value=base64.b64encode(value).decode()
                     ),

@@ -1,4 +1,4 @@
-"""From a fork of the nursery to a worker as a fresh interpreter would be. CPython 3.8 on.
+"""From a fork of the fork server to a worker as a fresh interpreter would be. CPython 3.8 on.
 
 ``Worker(…)`` makes the process a worker in the eyes of the kernel, ``run()`` runs the script in the
 real ``__main__`` and comes back to the end of the program, so that the interpreter ends as always.

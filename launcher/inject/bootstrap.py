@@ -193,7 +193,7 @@ def close_gate(config: "dict[str, Any]") -> None:
 
 
 def start_probe(config: "dict[str, Any]") -> None:
-    """Start the probe; a nursery has loaded it already."""
+    """Start the probe; a fork server has loaded it already."""
     probe = sys.modules.get("_brain_probe") or load("_brain_probe", config["probe"])
     probe.start(config)
 

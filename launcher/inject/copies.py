@@ -1,7 +1,7 @@
 """Copies in memory of checkpoints that are on storage, to be read instead of them.
 
 Part of the shim, beside it and loaded by it as ``_brain_copies``: standard library, CPython 3.8 on.
-The keeper leaves the newest file of each row in its agent's memory once it is durable, and says
+The flusher leaves the newest file of each row in its agent's memory once it is durable, and says
 which durable file it is. Nobody writes into such a copy; it is removed as a whole.
 """
 

@@ -1,4 +1,4 @@
-"""The nursery: a process that has imported what workers need, and forks them.
+"""The fork server: a process that has imported what workers need, and forks them.
 
     python [options of the worker] fork_server.py <socket> <process id of the agent> <padding>
 

@@ -186,7 +186,7 @@ class Names:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
                 bell.setblocking(False)
                 bell.sendto(b"!", os.path.join(self.root, "bell"))
-        except OSError:  # the keeper looks by itself a little later
+        except OSError:  # the flusher looks by itself a little later
             pass
 
     def quietly(self) -> _Quiet:

@@ -1,5 +1,7 @@
-"""The loop of a nursery: it imports, forks when it is told to, and keeps what has ended until the
-agent knows. The messages stand in docs/reference/protocols.md. CPython 3.8 on.
+"""The loop of a fork server: it imports, and forks when it is told to.
+
+It keeps what has ended until the agent knows. Its messages stand in docs/reference/protocols.md.
+CPython 3.8 on.
 
 One thread, always: a fork copies the thread that calls it and the locks of all others.
 """
@@ -51,7 +53,7 @@ def main(names: "dict[str, Any]") -> "Any":
     for name in ("importlib", "os", "sys"):
         kept.pop(name, None)
     place = become.Place(names, dict(kept, __doc__=None), become.Shown(), names["_standing"])
-    place.shown.show("brain: nursery", {})
+    place.shown.show("brain: fork server", {})
     connection = socket.socket(fileno=int(fd))
     try:
         return Server(connection, place, become).serve()
@@ -78,7 +80,7 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
 
 
 class Server:
-    """What one nursery has to do and has done."""
+    """What one fork server has to do and has done."""
 
     def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
         self.connection, self.place, self.become = connection, place, become

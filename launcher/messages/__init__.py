@@ -46,7 +46,7 @@ from launcher.messages.joining import (
     Turned,
     Welcome,
 )
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 from launcher.messages.ram_checkpoint import Fetch, Offer, Piece, Taken
 from launcher.messages.running import (
     HEARTBEAT_SECONDS,
@@ -90,7 +90,6 @@ __all__ = [
     "F",
     "Failing",
     "Fetch",
-    "Frame",
     "Halt",
     "Heartbeat",
     "Hello",
@@ -100,6 +99,7 @@ __all__ = [
     "Leave",
     "Look",
     "Looked",
+    "Message",
     "Offer",
     "Parked",
     "Piece",

@@ -1,4 +1,4 @@
-"""A stream of frames, either side: a 4-byte big-endian length and msgpack by msgspec."""
+"""A stream of messages, either side: a 4-byte big-endian length and msgpack by msgspec."""
 
 import asyncio
 from typing import TypeVar
@@ -15,9 +15,9 @@ from launcher.messages import (
     shards,
     witness,
 )
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 
-#: A longer frame is not ours.
+#: A longer message is not ours.
 LIMIT_BYTES = 4 * 1024 * 1024
 #: Seconds that whoever connects may take to say who it is.
 INTRODUCTION_SECONDS = 10.0
@@ -33,20 +33,20 @@ ANY = (
     | shards.ANY
     | witness.ANY
 )
-F = TypeVar("F", bound=Frame)
+F = TypeVar("F", bound=Message)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ANY)
 
 
-def encoded(frame: Frame) -> bytes:
-    """A frame as it goes over the wire."""
-    body = _encoder.encode(frame)
+def encoded(message: Message) -> bytes:
+    """A message as it goes over the wire."""
+    body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 class Connection:
-    """One stream of frames, either side."""
+    """One stream of messages, either side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -64,33 +64,35 @@ class Connection:
         except (OSError, ValueError) as silent:
             raise Unavailable(f"no agent answers at {address}: {silent}") from silent
 
-    def send(self, frame: "Frame | bytes") -> None:
-        """Queue a frame; what goes to many is encoded once. A connection that is gone swallows it,
-        its reader learns of the end."""
+    def send(self, message: "Message | bytes") -> None:
+        """Queue a message; one that goes to many is encoded once.
+
+        A connection that is gone swallows it: its reader learns of the end.
+        """
         if not self._writer.is_closing():
-            self._writer.write(frame if isinstance(frame, bytes) else encoded(frame))
+            self._writer.write(message if isinstance(message, bytes) else encoded(message))
 
     async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
-        """Return the next frame, a ``kind``; None at the end, or where none comes in ``seconds``.
+        """Return the next message, a ``kind``; None at the end, or where none comes in ``seconds``.
 
         Raises:
-            BadInput: what came is no frame of ``kind``.
+            BadInput: what came is no message of ``kind``.
         """
         try:
             async with asyncio.timeout(seconds):
-                frame = _decoder.decode(await self._body())
+                message = _decoder.decode(await self._body())
         except (asyncio.IncompleteReadError, OSError):  # a time-out is one, too
             return None
         except msgspec.DecodeError as bad:
-            raise BadInput(f"not a frame: {bad}") from bad
-        if not isinstance(frame, kind):
-            raise BadInput(f"{type(frame).__name__} is not expected here")
-        return frame
+            raise BadInput(f"not a message: {bad}") from bad
+        if not isinstance(message, kind):
+            raise BadInput(f"{type(message).__name__} is not expected here")
+        return message
 
     async def _body(self) -> bytes:
         length = int.from_bytes(await self._reader.readexactly(4), "big")
         if length > LIMIT_BYTES:
-            raise BadInput(f"a frame of {length} bytes is no frame; at most {LIMIT_BYTES}")
+            raise BadInput(f"a message of {length} bytes is too long; at most {LIMIT_BYTES}")
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:

@@ -1,15 +1,15 @@
 """Workers go over from one world into another without being ended."""
 
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 
 
-class Elastic(Frame, frozen=True, kw_only=True):
+class Elastic(Message, tag="Elastic", frozen=True, kw_only=True):
     """All workers of ``epoch`` here can go over into another world without being ended."""
 
     epoch: int
 
 
-class Post(Frame, frozen=True, kw_only=True):
+class Post(Message, tag="Post", frozen=True, kw_only=True):
     """Something that a member of a world which is being built tells all others, either way."""
 
     epoch: int
@@ -17,27 +17,27 @@ class Post(Frame, frozen=True, kw_only=True):
     value: bytes
 
 
-class Appoint(Frame, frozen=True, kw_only=True):
+class Appoint(Message, tag="Appoint", frozen=True, kw_only=True):
     """Name a step after which all go over into the world of ``epoch``, which all have built."""
 
     epoch: int
 
 
-class Appointed(Frame, frozen=True, kw_only=True):
+class Appointed(Message, tag="Appointed", frozen=True, kw_only=True):
     """The answer to ``Appoint``."""
 
     epoch: int
     step: int
 
 
-class Agree(Frame, frozen=True, kw_only=True):
+class Agree(Message, tag="Agree", frozen=True, kw_only=True):
     """Go over after so many steps, if nobody here has made them; wait there for ``Run``."""
 
     epoch: int
     step: int
 
 
-class Agreed(Frame, frozen=True, kw_only=True):
+class Agreed(Message, tag="Agreed", frozen=True, kw_only=True):
     """The answer to ``Agree``."""
 
     epoch: int
@@ -45,13 +45,13 @@ class Agreed(Frame, frozen=True, kw_only=True):
     ok: bool
 
 
-class Failing(Frame, frozen=True, kw_only=True):
+class Failing(Message, tag="Failing", frozen=True, kw_only=True):
     """The script of a worker of ``epoch`` has failed; the process is about to end of it."""
 
     epoch: int
 
 
-class Torn(Frame, frozen=True, kw_only=True):
+class Torn(Message, tag="Torn", frozen=True, kw_only=True):
     """Workers of ``epoch`` cannot reach their peers."""
 
     epoch: int

@@ -1,11 +1,11 @@
 """The coordinator has nodes tried, and workers that nobody hears of looked at."""
 
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 from launcher.values.hang.inspection import Look as Seen
 from launcher.values.network_check import Measured, Work
 
 
-class Check(Frame, frozen=True, kw_only=True):
+class Check(Message, tag="Check", frozen=True, kw_only=True):
     """Measure this node's arithmetic, and exchanges with a few others."""
 
     round: int
@@ -19,14 +19,14 @@ class Check(Frame, frozen=True, kw_only=True):
     work: Work = Work()
 
 
-class Checked(Frame, frozen=True, kw_only=True):
+class Checked(Message, tag="Checked", frozen=True, kw_only=True):
     """The answer to ``Check``."""
 
     round: int
     measured: Measured
 
 
-class Look(Frame, frozen=True, kw_only=True):
+class Look(Message, tag="Look", frozen=True, kw_only=True):
     """Nobody has heard of the workers of ``epoch`` for long: look at them twice."""
 
     epoch: int
@@ -34,7 +34,7 @@ class Look(Frame, frozen=True, kw_only=True):
     seconds: float
 
 
-class Looked(Frame, frozen=True, kw_only=True):
+class Looked(Message, tag="Looked", frozen=True, kw_only=True):
     """The answer to ``Look``."""
 
     epoch: int

@@ -2,14 +2,14 @@
 
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 from launcher.values.config import VERSION, WorldDocument
 from launcher.values.ram_checkpoint.parts import Part
-from launcher.values.witness import NO_WITNESS, WitnessSeen
+from launcher.values.witness import NO_WITNESS, WitnessObserved
 from launcher.values.workers import WorkerExit
 
 
-class Hello(Frame, frozen=True, kw_only=True):
+class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     """An agent introduces itself, again after every loss of its coordinator."""
 
     v: int = VERSION
@@ -48,27 +48,27 @@ class Hello(Frame, frozen=True, kw_only=True):
     #: Name of what it runs; two jobs that meet by mistake differ in it.
     program: str = ""
     #: What it knows of the witness of its last world.
-    witness: WitnessSeen = NO_WITNESS
+    witness: WitnessObserved = NO_WITNESS
 
 
-class Ready(Frame, frozen=True):
+class Ready(Message, tag="Ready", frozen=True):
     """The agent can start workers quickly now; what was counted may be used."""
 
 
-class Known(Frame, frozen=True, kw_only=True):
+class Known(Message, tag="Known", frozen=True, kw_only=True):
     """A later world than the coordinator's; a successor may have missed it."""
 
     world: WorldDocument
 
 
-class Welcome(Frame, frozen=True, kw_only=True):
+class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
     """The agent is known as ``replica``; ``epoch`` is the latest world."""
 
     replica: int
     epoch: int
 
 
-class Lead(Frame, frozen=True, kw_only=True):
+class Lead(Message, tag="Lead", frozen=True, kw_only=True):
     """The first word of whoever coordinates a job to whoever listens at its endpoint: "follow"."""
 
     job: str
@@ -78,32 +78,32 @@ class Lead(Frame, frozen=True, kw_only=True):
     epoch: int
 
 
-class Elsewhere(Frame, frozen=True, kw_only=True):
+class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
     """Who was asked does not coordinate; ``coordinator`` does, as far as it knows ("" = nobody)."""
 
     coordinator: str
     epoch: int
 
 
-class Refused(Frame, frozen=True, kw_only=True):
+class Refused(Message, tag="Refused", frozen=True, kw_only=True):
     """The agent may not join; the reason names the remedy. Not ``final``: try again."""
 
     reason: str
     final: bool = True
 
 
-class Turned(Frame, frozen=True):
+class Turned(Message, tag="Turned", frozen=True):
     """The agent follows another coordinator from here on: this one was silent for too long.
 
     It says so before it lets go of the connection, whose end would prove that it is gone.
     """
 
 
-class Leave(Frame, frozen=True):
+class Leave(Message, tag="Leave", frozen=True):
     """The agent was asked to end and wants to be let go."""
 
 
-class Bye(Frame, frozen=True, kw_only=True):
+class Bye(Message, tag="Bye", frozen=True, kw_only=True):
     """The agent is to end."""
 
     exit: ReplicaExit

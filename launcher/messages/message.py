@@ -1,7 +1,10 @@
-"""What every frame is."""
+"""The base of every message."""
 
 import msgspec
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all frames; unknown fields are tolerated."""
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages; unknown fields are tolerated.
+
+    Each message names its ``tag``, which other releases read: it outlives the name of its class.
+    """

@@ -1,11 +1,11 @@
 """Agents hand each other the parts of steps that are in memory, without their coordinator."""
 
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 from launcher.values.config import VERSION
 
 
-class Fetch(Frame, frozen=True, kw_only=True):
-    """First frame of a connection: another agent wants a file of a step that is in memory here."""
+class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
+    """First message of a connection: another agent wants a file of a step in memory here."""
 
     v: int = VERSION
     job: str
@@ -15,8 +15,8 @@ class Fetch(Frame, frozen=True, kw_only=True):
     name: str
 
 
-class Offer(Frame, frozen=True, kw_only=True):
-    """First frame of a connection: another agent's part of a step, to be kept for it; the files
+class Offer(Message, tag="Offer", frozen=True, kw_only=True):
+    """First message of a connection: another agent's part of a step, to be kept for it; the files
     follow as pieces, one after the other."""
 
     v: int = VERSION
@@ -26,7 +26,7 @@ class Offer(Frame, frozen=True, kw_only=True):
     part: bytes
 
 
-class Piece(Frame, frozen=True, kw_only=True):
+class Piece(Message, tag="Piece", frozen=True, kw_only=True):
     """A piece of a file."""
 
     data: bytes = b""
@@ -35,7 +35,7 @@ class Piece(Frame, frozen=True, kw_only=True):
     missing: bool = False
 
 
-class Taken(Frame, frozen=True, kw_only=True):
+class Taken(Message, tag="Taken", frozen=True, kw_only=True):
     """The answer to ``Offer``, after its files."""
 
     ok: bool

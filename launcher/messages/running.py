@@ -2,7 +2,7 @@
 
 from brain.types.batch import BatchWish
 from brain.types.world import MemoryCheckpoint
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint.parts import Part
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
@@ -11,7 +11,7 @@ from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 HEARTBEAT_SECONDS = 0.5
 
 
-class Prepare(Frame, frozen=True, kw_only=True):
+class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
     """Start the workers of a world that is to come, and hold them at the gate.
 
     ``Run`` with the very same document lets them go; any other one ends them. In process, those
@@ -25,7 +25,7 @@ class Prepare(Frame, frozen=True, kw_only=True):
     staying: tuple[int, ...] = ()
 
 
-class Prepared(Frame, frozen=True, kw_only=True):
+class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
     """Whether the workers of a world that is to come wait at the gate here."""
 
     epoch: int
@@ -34,13 +34,13 @@ class Prepared(Frame, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Discard(Frame, frozen=True, kw_only=True):
+class Discard(Message, tag="Discard", frozen=True, kw_only=True):
     """End what was prepared as ``epoch``; 0: whatever was."""
 
     epoch: int
 
 
-class Run(Frame, frozen=True, kw_only=True):
+class Run(Message, tag="Run", frozen=True, kw_only=True):
     """Start the workers of a world; or, in process, have those that run go over into it."""
 
     world: WorldDocument
@@ -50,20 +50,20 @@ class Run(Frame, frozen=True, kw_only=True):
     memory: Part | None = None
 
 
-class Started(Frame, frozen=True, kw_only=True):
+class Started(Message, tag="Started", frozen=True, kw_only=True):
     """All workers of the agent in ``epoch`` were started."""
 
     epoch: int
 
 
-class Unusable(Frame, frozen=True, kw_only=True):
+class Unusable(Message, tag="Unusable", frozen=True, kw_only=True):
     """The agent cannot start workers at all, here or in any other world."""
 
     epoch: int
     reason: str
 
 
-class Heartbeat(Frame, frozen=True, kw_only=True):
+class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
     """The agent lives; how far its workers of ``epoch`` are."""
 
     epoch: int
@@ -76,7 +76,7 @@ class Heartbeat(Frame, frozen=True, kw_only=True):
     memory: MemoryCheckpoint | None = None
 
 
-class Lease(Frame, frozen=True, kw_only=True):
+class Lease(Message, tag="Lease", frozen=True, kw_only=True):
     """The answer to a heartbeat: its workers may live on for so long after it was sent."""
 
     epoch: int
@@ -90,13 +90,13 @@ class Lease(Frame, frozen=True, kw_only=True):
     batch: BatchWish | None = None
 
 
-class Said(Frame, frozen=True, kw_only=True):
+class Said(Message, tag="Said", frozen=True, kw_only=True):
     """A probe announced something."""
 
     event: ProbeEvent
 
 
-class Exited(Frame, frozen=True, kw_only=True):
+class Exited(Message, tag="Exited", frozen=True, kw_only=True):
     """A worker has ended."""
 
     epoch: int
@@ -105,14 +105,14 @@ class Exited(Frame, frozen=True, kw_only=True):
     port_taken: bool = False
 
 
-class Parked(Frame, frozen=True, kw_only=True):
+class Parked(Message, tag="Parked", frozen=True, kw_only=True):
     """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
 
     epoch: int
     mode: int
 
 
-class Halt(Frame, frozen=True, kw_only=True):
+class Halt(Message, tag="Halt", frozen=True, kw_only=True):
     """Stop the workers of ``epoch``."""
 
     epoch: int
@@ -121,7 +121,7 @@ class Halt(Frame, frozen=True, kw_only=True):
     lost: bool = False
 
 
-class Stopped(Frame, frozen=True, kw_only=True):
+class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
     """No worker of ``epoch`` runs here any more."""
 
     epoch: int
@@ -132,9 +132,9 @@ class Stopped(Frame, frozen=True, kw_only=True):
     held: tuple[Part, ...] = ()
 
 
-def lasts(frame: Frame) -> bool:
+def lasts(message: Message) -> bool:
     """Whether workers may live on by it."""
-    return isinstance(frame, Run) or (isinstance(frame, Lease) and frame.seconds > 0)
+    return isinstance(message, Run) or (isinstance(message, Lease) and message.seconds > 0)
 
 
 ANY = (

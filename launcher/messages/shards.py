@@ -1,9 +1,9 @@
 """Shards of data: workers ask through their agent, the coordinator answers and keeps books."""
 
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 
 
-class Asked(Frame, frozen=True, kw_only=True):
+class Asked(Message, tag="Asked", frozen=True, kw_only=True):
     """A worker of this agent asks something about shards of data: ``launcher.data.serving``."""
 
     #: The worker, by a name that it gave itself.
@@ -14,7 +14,7 @@ class Asked(Frame, frozen=True, kw_only=True):
     body: bytes
 
 
-class Answered(Frame, frozen=True, kw_only=True):
+class Answered(Message, tag="Answered", frozen=True, kw_only=True):
     """The answer to ``Asked``."""
 
     holder: str
@@ -25,7 +25,7 @@ class Answered(Frame, frozen=True, kw_only=True):
     body: bytes
 
 
-class Shared(Frame, frozen=True, kw_only=True):
+class Shared(Message, tag="Shared", frozen=True, kw_only=True):
     """The coordinator's books of shards, kept by agents for a successor: to whom each hands them on
     as the last of what it has to say about them."""
 

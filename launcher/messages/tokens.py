@@ -1,4 +1,4 @@
-"""The job's token as frames carry it: never itself."""
+"""The job's token as messages carry it: never itself."""
 
 import hashlib
 import hmac

@@ -1,9 +1,9 @@
 """The coordinator names the witness of a world; its members say whether they see it."""
 
-from launcher.messages.message import Frame
+from launcher.messages.message import Message
 
 
-class Witness(Frame, frozen=True, kw_only=True):
+class Witness(Message, tag="Witness", frozen=True, kw_only=True):
     """The witness of the world ``epoch`` is the file ``path``."""
 
     epoch: int
@@ -12,7 +12,7 @@ class Witness(Frame, frozen=True, kw_only=True):
     in_force: bool = False
 
 
-class Witnessed(Frame, frozen=True, kw_only=True):
+class Witnessed(Message, tag="Witnessed", frozen=True, kw_only=True):
     """The answer to ``Witness``."""
 
     epoch: int

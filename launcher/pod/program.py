@@ -55,7 +55,7 @@ class PodIntent:
     port: int
     #: Worlds of the job have reached this epoch.
     epoch: int = 0
-    #: Replicas beyond the wish are kept warm.
+    #: Replicas beyond the desired world are kept warm.
     spares: bool = False
 
 

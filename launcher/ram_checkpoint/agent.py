@@ -29,7 +29,7 @@ _BREAKPOINT_SECONDS = 30.0
 _COPY_SECONDS = 5.0
 
 
-class MemoryPart:
+class RamCheckpoint:
     """Nothing until the job or its script wants it."""
 
     def __init__(self, token_sha256: str) -> None:
@@ -152,7 +152,7 @@ class MemoryPart:
     async def drain(self, *, hurry: bool) -> None:
         """Before the agent leaves: everything on storage, memory given back.
 
-        In a ``hurry`` the keeper does that after us.
+        In a ``hurry`` the flusher does that after us.
         """
         self._over = True
         for visitor in tuple(self._visitors):
@@ -203,7 +203,7 @@ class MemoryPart:
             (directory / f"{name}.nobody").touch()
 
     def _news(self) -> None:
-        """The keeper has told something: what is new is copied to the buddy, one at a time."""
+        """The flusher has told something: what is new is copied to the buddy, one at a time."""
         if not self._over and (self._pushing is None or self._pushing.done()):
             self._pushing = asyncio.create_task(self._push())
 

@@ -8,7 +8,7 @@ python -m launcher.ram_checkpoint.flusher <directory>
     removes the directory and ends.
 
 What is in the directory stands in docs/reference/protocols.md. All of it is in the file system, so
-a keeper that was killed is followed by another one that goes on where it was.
+a flusher that was killed is followed by another one that goes on where it was.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ ORPHANS_SECONDS = 15.0
 _NICENESS = 10
 
 
-class Keeper:
+class Flusher:
     """The loop over one directory of shared memory."""
 
     def __init__(self, root: str) -> None:
@@ -48,7 +48,7 @@ class Keeper:
         self.storing, self.behind = Storing(Path(root)), False
         #: Numbers that the agent sent, and that were answered.
         self.asked = self.answered = 0
-        # Without it no keeper would ever finish what was left here.
+        # Without it no flusher would ever finish what was left here.
         with contextlib.suppress(FileExistsError):
             os.mkdir(os.path.join(root, "steps"))
         self.bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -212,7 +212,7 @@ def gone_name(root: str) -> str:
 
 
 def held(root: str) -> bool:
-    """Whether an agent or a keeper has the lock of a directory of shared memory."""
+    """Whether an agent or a flusher has the lock of a directory of shared memory."""
     try:
         descriptor = os.open(os.path.join(root, "lock"), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -239,7 +239,7 @@ def main(root: str) -> None:
         signal.signal(asked, signal.SIG_IGN)
     _step_back()
     try:
-        Keeper(root).run()
+        Flusher(root).run()
     except FileNotFoundError:
         if os.path.isdir(root):
             raise

@@ -1,7 +1,7 @@
-"""What an agent has of the memory checkpoint: its directory of shared memory, and the keeper.
+"""An agent's RAM checkpoint: its directory of shared memory, and the flusher.
 
-The directory outlives workers; the keeper (``flusher.py``) outlives a killed agent just long enough
-to bring to storage what was accepted.
+The directory outlives workers. The flusher (``flusher.py``) outlives a killed agent just long
+enough to bring to storage what was accepted.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from brain.errors import Unavailable
 from launcher.ram_checkpoint import flusher
 from launcher.values.ram_checkpoint.links import SHARED, mark, mine
 
-#: Names in it are this long at most, so that the keeper's socket has room in its path.
+#: Names in it are this long at most, so that the flusher's socket has room in its path.
 _NAME_CHARACTERS = 60
 _LOOK_SECONDS = 0.01
-#: A line of the keeper's; one that tells of many saves is long.
+#: A line of the flusher's; one that tells of many saves is long.
 _LINE_BYTES = 1 << 26
 #: One that ends sooner after its first word, or without any, failed at once; so many times, and
 #: this agent leaves without it.
 _AT_ONCE_SECONDS, _FAILURES = 1.0, 3
-_KEEPER = (sys.executable, "-E", "-P", "-m", "launcher.ram_checkpoint.flusher")
+_FLUSHER = (sys.executable, "-E", "-P", "-m", "launcher.ram_checkpoint.flusher")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Hold:
         #: Times that ``persist`` was called.
         self._asked = 0
         self._closing = False
-        self._keeper = self._start_keeper()
+        self._flusher = self._start_flusher()
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
@@ -92,7 +92,7 @@ class Hold:
         news: Callable[[], None] = lambda: None,
     ) -> "Hold":
         """Make the directory ``root``, finish what agents that are gone left of theirs, and repair
-        names that a crash of the machine left dangling; ``news`` is called when the keeper tells
+        names that a crash of the machine left dangling; ``news`` is called when the flusher tells
         something.
 
         Raises:
@@ -112,7 +112,7 @@ class Hold:
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
-        """What is ahead of storage now, as far as the keeper has told."""
+        """What is ahead of storage now, as far as the flusher has told."""
         return self._report.ahead
 
     @property
@@ -139,14 +139,14 @@ class Hold:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _ask(self) -> None:
-        assert self._keeper.stdin is not None
+        assert self._flusher.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._keeper.stdin.write(b"%d\n" % self._asked)
+            self._flusher.stdin.write(b"%d\n" % self._asked)
 
     @property
-    def keeper_pid(self) -> int:
+    def flusher_pid(self) -> int:
         """The process that writes to storage."""
-        return self._keeper.pid
+        return self._flusher.pid
 
     def holds(self, pid: int | None = None) -> bool:
         """Whether a save (of worker ``pid``) is not on storage yet."""
@@ -167,17 +167,17 @@ class Hold:
     async def close(self) -> None:
         """Bring everything to storage, then give the memory back."""
         self._closing = True
-        assert self._keeper.stdin is not None
+        assert self._flusher.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._keeper.stdin.close()
+            self._flusher.stdin.close()
         await self._watching
         os.close(self._lock)
-        if self._keeper.stdin is not None:
-            self._keeper.stdin.close()
+        if self._flusher.stdin is not None:
+            self._flusher.stdin.close()
 
-    def _start_keeper(self) -> "subprocess.Popen[bytes]":
+    def _start_flusher(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [*_KEEPER, str(self.root)],
+            [*_FLUSHER, str(self.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(self._lock,),
@@ -187,11 +187,11 @@ class Hold:
         )
 
     async def _watch(self) -> None:
-        """Read what the keeper tells; one that was killed is followed by another."""
+        """Read what the flusher tells; one that was killed is followed by another."""
         failures = 0
         while True:
             began = await self._listen()
-            code = await asyncio.to_thread(self._keeper.wait)
+            code = await asyncio.to_thread(self._flusher.wait)
             # Its code alone says nothing: it is done when it has given the memory back.
             if code == 0 and not self.root.is_dir():
                 if self._closing:
@@ -203,24 +203,24 @@ class Hold:
             if self._closing and failures >= _FAILURES:
                 self._say(f"{self.root} does not come to storage; the next start tries again")
                 return
-            self._say(f"the keeper of the memory checkpoint ended with {code}; another follows")
+            self._say(f"the flusher of the memory checkpoint ended with {code}; another follows")
             if failures:
                 await asyncio.sleep(_AT_ONCE_SECONDS)
-            if self._keeper.stdin is not None:
-                self._keeper.stdin.close()
-            self._keeper = self._start_keeper()
+            if self._flusher.stdin is not None:
+                self._flusher.stdin.close()
+            self._flusher = self._start_flusher()
             if self._asked:
                 self._ask()
             if self._closing:
-                assert self._keeper.stdin is not None
-                self._keeper.stdin.close()
+                assert self._flusher.stdin is not None
+                self._flusher.stdin.close()
 
     async def _listen(self) -> float | None:
-        """Hear the keeper to its end; when it began to speak (by ``time.monotonic``): how long it
+        """Hear the flusher to its end; when it began to speak (by ``time.monotonic``): how long it
         takes to start is the machine's affair."""
         began = None
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
-        loop, pipe = asyncio.get_running_loop(), self._keeper.stdout
+        loop, pipe = asyncio.get_running_loop(), self._flusher.stdout
         transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
@@ -243,7 +243,7 @@ def plain(job: str) -> str:
 
 
 def orphans() -> list[Path]:
-    """Directories of this user whose agent and keeper are gone."""
+    """Directories of this user whose agent and flusher are gone."""
     found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
     return [path for path in found if (path / "lock").exists() and not flusher.held(str(path))]
 
@@ -258,7 +258,7 @@ def adopt(root: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         finishing = subprocess.Popen(
-            [*_KEEPER, str(root)],
+            [*_FLUSHER, str(root)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=(lock,),

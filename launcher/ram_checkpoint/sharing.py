@@ -1,6 +1,6 @@
 """Parts of steps that travel between agents: asked for, or pushed to a buddy on another host.
 
-One connection a journey, over the agents' own port: the first frame names the job and its token,
+One connection a journey, over the agents' own port: the first message names the job and its token,
 the file follows in pieces. Nothing is ever unpickled.
 """
 

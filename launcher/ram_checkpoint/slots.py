@@ -112,7 +112,7 @@ class Slot:
 
     def land(self) -> bool:
         """Put the durable file where the link is; False where the link is not found."""
-        if points(self.temporary, self.memory):  # a keeper before us did
+        if points(self.temporary, self.memory):  # a flusher before us did
             return True
         self._undo()
         if self.name() is None:
@@ -129,7 +129,7 @@ class Slot:
         return False
 
     def _undo(self) -> None:
-        """A keeper before us ended between an exchange and its undoing."""
+        """A flusher before us ended between an exchange and its undoing."""
         try:
             here = os.lstat(self.temporary).st_ino
         except FileNotFoundError:

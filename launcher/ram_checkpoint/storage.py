@@ -1,4 +1,4 @@
-"""Brings steps that ``launcher.checkpoint`` keeps in memory to storage, for the keeper.
+"""Brings steps that ``launcher.checkpoint`` keeps in memory to storage, for the flusher.
 
 A state that is the same everywhere becomes one file, stored by the agent of rank 0. Pieces are
 stored by every agent into a directory whose name begins with a dot; the agent of rank 0 gives it
@@ -109,7 +109,7 @@ class Storing:
         final = parts.final(place, part.step, sharded=False)
         if part.rank != 0 and final.exists():
             return
-        for old in place.glob(f".step-*-{self._name}"):  # of a keeper that was killed
+        for old in place.glob(f".step-*-{self._name}"):  # of a flusher that was killed
             old.unlink()
         temporary = place / f".step-{part.step}-{self._name}"
         _copy(self._steps / str(part.key) / "state.pt", temporary)

@@ -25,8 +25,8 @@ from typing import Any
 from brain.types.world import ReplicaExit
 from launcher.agent import program
 from launcher.agent.ended import Ended
-from launcher.agent.membership import Participant
-from launcher.agent.worker_group.group import Crew
+from launcher.agent.membership import AgentMembership
+from launcher.agent.worker_group.group import WorkerGroup
 from launcher.rendezvous.settings import Settings
 from launcher.values.config import WorldDocument
 from launcher.values.observation import Rules
@@ -44,7 +44,7 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class Turn:
-    """One world as torchrun has it; what ``Crew`` knows as the workers of that world.
+    """One world as torchrun has it; what ``WorkerGroup`` knows as the workers of that world.
 
     ``halted`` and ``lease_until_ns`` are written on the loop and read by torchrun's thread.
     """
@@ -76,7 +76,7 @@ class Turn:
             self._ended(LEASE_EXIT if lapsed else code, message)
         self._back.set()
 
-    # --- what Crew asks of workers ---------------------------------------------------------
+    # --- what WorkerGroup asks of workers ----------------------------------------------------
 
     #: torchrun ends them at every change of the world.
     elastic = False
@@ -140,7 +140,7 @@ class Turn:
         self._on_exit(exit)
 
 
-class GuestCrew(Crew):
+class GuestWorkerGroup(WorkerGroup):
     """Workers that torchrun runs: one turn after the other, nothing is started ahead."""
 
     offer: Callable[[Turn], None]
@@ -171,7 +171,7 @@ class Guest:
         self._crash: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._participant: Participant | None = None
+        self._membership: AgentMembership | None = None
         self._signals: socket.socket | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -232,7 +232,7 @@ class Guest:
     @property
     def met(self) -> bool:
         """Whether a coordinator ever let this agent in."""
-        return self._participant is not None and self._participant.welcomed_epoch is not None
+        return self._membership is not None and self._membership.welcomed_epoch is not None
 
     @property
     def closed(self) -> bool:
@@ -241,8 +241,8 @@ class Guest:
 
     def close(self, reason: str) -> None:
         """End the job for all agents."""
-        if self._participant is not None:
-            self._call(self._participant.give_up, reason)
+        if self._membership is not None:
+            self._call(self._membership.give_up, reason)
 
     def finish(self, seconds: float) -> bool:
         """No worker runs here any more, and they ended well unless it was said otherwise.
@@ -265,7 +265,7 @@ class Guest:
     @property
     def _may_wait(self) -> bool:
         """A spare waits for as long as its job runs without it."""
-        part = self._participant
+        part = self._membership
         return part is not None and part.last is None and bool(part.welcomed_epoch)
 
     def _begin(self) -> None:
@@ -284,9 +284,9 @@ class Guest:
 
     def _go(self) -> None:
         """Take no part any more; asked twice, an agent ends at once."""
-        if self._participant is not None:
+        if self._membership is not None:
             for _ in range(2):
-                self._call(self._participant.leave, signal.SIGTERM)
+                self._call(self._membership.leave, signal.SIGTERM)
 
     def _check(self) -> None:
         if self._crash is not None:
@@ -330,13 +330,13 @@ class Guest:
 
     async def _take_part(self, scratch: Path) -> Ended:
         self._loop = asyncio.get_running_loop()
-        self._participant = part = program.by_hand(
+        self._membership = part = program.by_hand(
             self._asked.config,
             scratch,
             rank=self._asked.rank,
             rules=_RULES,
             say=self._say,
-            crew=self._crew,
+            worker_group=self._worker_group,
         )
         if self._signals is not None:
             self._loop.add_reader(self._signals.fileno(), self._signalled, part)
@@ -345,12 +345,12 @@ class Guest:
         self._loop.set_exception_handler(lambda loop, context: None)
         return ended
 
-    def _crew(self, *arguments: Any, **named: Any) -> Crew:
-        crew = GuestCrew(*arguments, **named)
-        crew.offer = self._offer
-        return crew
+    def _worker_group(self, *arguments: Any, **named: Any) -> WorkerGroup:
+        worker_group = GuestWorkerGroup(*arguments, **named)
+        worker_group.offer = self._offer
+        return worker_group
 
-    def _signalled(self, part: Participant) -> None:
+    def _signalled(self, part: AgentMembership) -> None:
         assert self._signals is not None
         heeded = [number for number in self._signals.recv(64) if number in self._heeded]
         if heeded and self._leaving is None:

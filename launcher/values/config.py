@@ -16,7 +16,7 @@ from launcher.command.entrypoint import Entrypoint
 from launcher.command.slurm import Step
 from launcher.values.observation import Shape
 
-#: Version of ``WorldDocument`` and of every frame between agents.
+#: Version of ``WorldDocument`` and of every message between agents.
 VERSION = 1
 
 
@@ -111,7 +111,7 @@ class LaunchConfig:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     #: Short name of the accelerator for telemetry, ``cpu`` where there is none.
     accelerator: str = "cpu"
-    #: Base URL of Brain; None: none, the wish is ``nodes_min`` to ``nodes_max``.
+    #: Base URL of Brain; None: none, the desired world is ``nodes_min`` to ``nodes_max``.
     brain_url: str | None = None
     token_file: str | None = None
     #: ``$BRAIN_HOME``; absolute.
@@ -164,7 +164,7 @@ class WorldDocument:
     job: str
     #: Rises with every world of the job, across take-overs too.
     epoch: int
-    #: Generation of the wish that this world answers.
+    #: Generation of the desired world that this world answers.
     generation: int
     cause: Cause
     #: Ordered by ``group_rank``, which counts from 0 without holes.

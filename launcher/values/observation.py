@@ -10,11 +10,11 @@ from enum import StrEnum
 from brain.types.grace import SAFE_POINT_SECONDS
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member, ReplicaExit, WorldWish
-from launcher.values.witness import NO_WITNESS, WitnessSeen
+from launcher.values.witness import NO_WITNESS, WitnessObserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSeen:
+class AgentObserved:
     """An agent that is connected to the coordinator."""
 
     replica: int
@@ -42,7 +42,7 @@ class Shape:
     Wishes then count processes, and agents of any sizes may serve that together have them.
     """
 
-    #: Processes wished for (WORLD_SIZE).
+    #: Processes desired (WORLD_SIZE).
     processes: int
     #: Fewer will do while no more can be had.
     least: int
@@ -110,12 +110,12 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldSeen:
+class WorldObserved:
     """The latest world of the job."""
 
     epoch: int
     generation: int
-    #: Replicas that were wished for by that generation.
+    #: Replicas that were desired by that generation.
     goal: int
     #: In order of rank.
     members: tuple[Member, ...]
@@ -179,7 +179,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Times that do not come with the wish."""
+    """Times that do not come with the desired world."""
 
     #: Seconds to wait for a safe point before an interval was seen.
     safe_point_seconds: float = 120.0
@@ -203,16 +203,16 @@ class Rules:
     join_seconds: float = math.inf
     #: Seconds that the workers of a planned world may take to its gate; 0: none are started early.
     prepare_seconds: float = 60.0
-    #: Seconds within which a wished change must find a world that steps.
+    #: Seconds within which a desired change must find a world that steps.
     first_step_seconds: float = 120.0
     #: So many failures with one code before any step end the job; None: only the limit does.
     barren_worlds: int | None = None
     #: Ranks of a tensor-parallel group, and pipeline stages; their product is one whole network.
     tensor: int = 1
     pipeline: int = 1
-    #: The job asked for processes, and wishes count those; None: they count replicas.
+    #: The job asked for processes, and desired worlds count those; None: they count replicas.
     shape: Shape | None = None
-    #: Agents beyond the wish wait as warm spares until the job ends; False: they are let go.
+    #: Agents beyond the desired world wait as warm spares until the job ends; else they are let go.
     spares: bool = False
 
     @property
@@ -222,14 +222,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Observation:
     """Everything a coordinator knows."""
 
-    wish: WorldWish | None
-    #: When the wish's generation was first seen.
-    wished_since: float = 0.0
-    agents: tuple[AgentSeen, ...] = ()
-    world: WorldSeen | None = None
+    desired: WorldWish | None
+    #: When the desired world's generation was first seen.
+    desired_since: float = 0.0
+    agents: tuple[AgentObserved, ...] = ()
+    world: WorldObserved | None = None
     #: Members of the latest world that are proved to be gone.
     gone: frozenset[int] = frozenset()
     #: When an agent last came, became ready or was lost.
@@ -237,7 +237,7 @@ class Sight:
     #: By when every worker that was not heard of has ended itself.
     lease_until: float = 0.0
     #: Of the latest world.
-    witness: WitnessSeen = NO_WITNESS
+    witness: WitnessObserved = NO_WITNESS
     #: An agent that is here knows of a later world; what is known of the last one may be old.
     behind: bool = False
     failures: int = 0
@@ -315,7 +315,7 @@ class Form:
     members: tuple[Member, ...]
     cause: Cause
     generation: int
-    #: Replicas wished for by that generation.
+    #: Replicas desired by that generation.
     goal: int
 
 
@@ -342,7 +342,7 @@ class Heal:
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """The world already is what this generation wishes; say so, restart nothing."""
+    """The world already is what this generation desires; say so, restart nothing."""
 
     generation: int
     goal: int

@@ -50,7 +50,7 @@ class ReplicaIntent:
     place_file: str | None = None
     #: Zone, spine, rack and switch of its node with ``/`` between them; empty: not known.
     topology: str = ""
-    #: Replicas beyond the wish are kept warm instead of being let go.
+    #: Replicas beyond the desired world are kept warm instead of being let go.
     spares: bool = False
 
 
@@ -89,7 +89,7 @@ class Coordinating:
     #: host:port.
     address: str
     epoch: int
-    #: Rises with every one that takes the seat; the highest one holds it.
+    #: Rises with every one that takes the leadership; the highest one holds it.
     term: int = 0
     #: Start time of the process, which names it together with ``pid``.
     ticks: int = 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WitnessSeen:
+class WitnessObserved:
     """A file that one half of a world can take, and only one."""
 
     #: The world that it is of.
@@ -23,4 +23,4 @@ class WitnessSeen:
     trouble: str = ""
 
 
-NO_WITNESS = WitnessSeen()
+NO_WITNESS = WitnessObserved()

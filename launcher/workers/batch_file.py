@@ -13,7 +13,7 @@ from launcher.values.replica import write
 
 
 class BatchFile:
-    """Written anew whenever the wish, or the world that it is split over, is another."""
+    """Written anew whenever the desired world, or the world that it is split over, is another."""
 
     def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
         self._path, self._say = None if path is None else Path(path), say
@@ -22,37 +22,37 @@ class BatchFile:
         #: Why it could not be written.
         self._full = ""
 
-    def tell(self, wish: BatchWish | None, processes: int) -> None:
+    def tell(self, desired: BatchWish | None, processes: int) -> None:
         """As ``keep``; why it cannot be is said, once: it is tried again at every lease."""
         try:
-            self.keep(wish, processes)
+            self.keep(desired, processes)
             self._full = ""
         except OSError as full:
             if self._full != str(full):
                 self._full = str(full)
                 self._say(f"the script is not told its batch: {full}")
 
-    def keep(self, wish: BatchWish | None, processes: int) -> None:
-        """Have the file say what is wished of a world of so many workers.
+    def keep(self, desired: BatchWish | None, processes: int) -> None:
+        """Have the file say what is desired of a world of so many workers.
 
         Raises:
             OSError: it cannot be written.
         """
-        if self._path is None or wish is None or self._written == (wish, processes):
+        if self._path is None or desired is None or self._written == (desired, processes):
             return
         self._version += 1
-        local, accumulation = wish.split(processes)
+        local, accumulation = desired.split(processes)
         said = {
             "v": 1,
             "batch": local,
             "accumulation": accumulation,
-            "learning_rate_scale": wish.learning_rate_scale,
-            "global_batch": wish.global_size,
-            "local_most": wish.local_most,
+            "learning_rate_scale": desired.learning_rate_scale,
+            "global_batch": desired.global_size,
+            "local_most": desired.local_most,
             "dataloader": {"version": self._version, "batch_size": local},
         }
         write(self._path, said, durable=False)
-        self._written = wish, processes
+        self._written = desired, processes
 
 
 def batch_environment(path: str | None, *, dlrover: bool) -> dict[str, str]:

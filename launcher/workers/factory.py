@@ -11,12 +11,12 @@ from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.workers import log_specs
 from launcher.workers.environment import Injection, worker_arguments, worker_environment
 from launcher.workers.fork_server import command as commands
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.processes import evidence, output, process
 from launcher.workers.processes.control import Control
 
 
-class Making:
+class WorkerFactory:
     """Makes the workers of one agent for one world, by rising local rank."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Making:
         group_rank: int,
         *,
         directory: Path,
-        nursery: Nursery | None,
+        fork_server: ForkServer | None,
         guard: process.Guard,
         held: bool,
         elastic: Mapping[str, object] | None,
@@ -34,7 +34,7 @@ class Making:
         """``directory`` is the workers' private one; ``held``: they wait at the gate; ``elastic``:
         what BRAIN_WORKER says of sessions."""
         self._config, self._world, self._group_rank = config, world, group_rank
-        self._directory, self._nursery, self._guard = directory, nursery, guard
+        self._directory, self._fork_server, self._guard = directory, fork_server, guard
         self._held, self._elastic = held, elastic
         self._before = evidence.baseline()
         #: Error files, by which stray children are found.
@@ -112,26 +112,26 @@ class Making:
         return commands.first_path(command, config.directory, config.environment)
 
     def _learn(self, local_rank: int) -> str | None:
-        if local_rank or self._nursery is None or not self._nursery.learns:
+        if local_rank or self._fork_server is None or not self._fork_server.learns:
             return None
         return str(self._directory / "imports")
 
     def _gate(self) -> dict[str, object]:
-        if not self._held or self._nursery is None:
+        if not self._held or self._fork_server is None:
             return {}
-        known = sorted(self._nursery.checkpoints)
-        return {"gate": True, "since": self._nursery.since, "checkpoints": known}
+        known = sorted(self._fork_server.checkpoints)
+        return {"gate": True, "since": self._fork_server.since, "checkpoints": known}
 
     async def _launch(
         self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
     ) -> process.Running:
         """A process that runs the command: a fork where there is one to be had."""
-        if self._nursery is not None:
+        if self._fork_server is not None:
             stdin = os.open(os.devnull, os.O_RDONLY) if self._config.replica_directory else 0
             fds = [stdin, *(n if s.fd is None else s.fd for n, s in enumerate(streams, 1))]
             try:
-                return await self._nursery.fork(arguments, environment, fds)
-            except Unavailable as cannot:  # the nursery has said so, too
+                return await self._fork_server.fork(arguments, environment, fds)
+            except Unavailable as cannot:  # the fork server has said so, too
                 if self._held:
                     raise BadInput(f"not prepared: {cannot}", field="entrypoint") from cannot
             finally:

@@ -48,7 +48,7 @@ async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
 
 class Strays:
     """Processes that workers started: those of their sessions, those with a worker's error file in
-    their environment, what descends from either, and orphans that came to the nursery.
+    their environment, what descends from either, and orphans that came to the fork server.
 
     A worker that ended with 0 may have left something in another session, an upload for example:
     that is let finish.

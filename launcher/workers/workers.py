@@ -17,17 +17,17 @@ from functools import partial
 import msgspec
 
 from brain.errors import BadInput
-from launcher.data.shard_socket import Door, Doorway
+from launcher.data.shard_socket import ShardConnection, ShardSocket
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import stopping
-from launcher.workers.factory import Making
+from launcher.workers.factory import WorkerFactory
 from launcher.workers.fork_server.channel import Child
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.processes import output, process
 from launcher.workers.processes.failures import failure_report, hand_on_error, root_cause
 from launcher.workers.processes.process import free_port
-from launcher.workers.processes.sessions import Message, Sessions
+from launcher.workers.processes.sessions import SessionMessage, Sessions
 from launcher.workers.stack_dumps import Target
 
 __all__ = [
@@ -58,11 +58,11 @@ class Workers:
         config: LaunchConfig,
         world: WorldDocument,
         group_rank: int,
-        nursery: Nursery | None,
+        fork_server: ForkServer | None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
-        door: Door | None = None,
-        on_session: Callable[["Workers", str, Message], None] | None = None,
+        shard_socket: ShardSocket | None = None,
+        on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
         *,
         held: bool = False,
         joining: bool = False,
@@ -71,16 +71,18 @@ class Workers:
         self._config = config
         self._world = world
         self._group_rank = group_rank
-        self._nursery = nursery
+        self._fork_server = fork_server
         #: Prepared, and not let go yet.
         self._held = held
         self._on_event = on_event
         self._on_exit = on_exit
-        self._guard = nursery.guard if nursery is not None else process.Guard()
+        self._guard = fork_server.guard if fork_server is not None else process.Guard()
         self._directory = process.private_directory()
         self._guard.watch(self._directory)  # at once: this agent may be killed at any moment
         #: Where they ask for shards of data.
-        self._door: Doorway | None = None if door is None else door.way(self._directory / "data")
+        self._shard_socket: ShardConnection | None = (
+            None if shard_socket is None else shard_socket.way(self._directory / "data")
+        )
         #: Epoch that they went over from last, and that they may still speak of; 0: none.
         self._left = 0
         #: They are started into a world that trains already, and that they join.
@@ -101,12 +103,12 @@ class Workers:
         self._mode, self._asked = Park.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._making = Making(
+        self._making = WorkerFactory(
             config,
             world,
             group_rank,
             directory=self._directory,
-            nursery=nursery,
+            fork_server=fork_server,
             guard=self._guard,
             held=held,
             elastic=self._elastic(),
@@ -121,16 +123,16 @@ class Workers:
         world: WorldDocument,
         group_rank: int,
         *,
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
-        door: Door | None = None,
-        on_session: Callable[["Workers", str, Message], None] | None = None,
+        shard_socket: ShardSocket | None = None,
+        on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
         joining: bool = False,
     ) -> "Workers":
         """Start ``world.member(group_rank).processes`` workers; returns once all were started.
 
-        They are forked from ``nursery`` where it can, else started as interpreters of their own.
+        They are forked from ``fork_server`` where it can, else they are interpreters of their own.
         ``on_event`` and ``on_exit`` are called on the loop, one at a time. A lease of
         ``world.lease_seconds`` begins now; ``extend_lease`` renews it. ``joining``: the world
         trains already, and they take its state.
@@ -138,8 +140,8 @@ class Workers:
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
         """
-        told = on_event, on_exit, door, on_session
-        return await cls(config, world, group_rank, nursery, *told, joining=joining)._begin()
+        told = on_event, on_exit, shard_socket, on_session
+        return await cls(config, world, group_rank, fork_server, *told, joining=joining)._begin()
 
     @classmethod
     async def prepare(
@@ -148,11 +150,11 @@ class Workers:
         world: WorldDocument,
         group_rank: int,
         *,
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
         on_event: Callable[[ProbeEvent], None],
         on_exit: Callable[[WorkerExit], None],
-        door: Door | None = None,
-        on_session: Callable[["Workers", str, Message], None] | None = None,
+        shard_socket: ShardSocket | None = None,
+        on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
     ) -> "Workers":
         """As ``start``, for a world that is to come: they wait at the gate until ``release``.
 
@@ -161,10 +163,10 @@ class Workers:
         Raises:
             BadInput: as ``start``; or the workers of this command cannot be held.
         """
-        if nursery is None or not nursery.holds:
+        if fork_server is None or not fork_server.holds:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
-        told = on_event, on_exit, door, on_session
-        return await cls(config, world, group_rank, nursery, *told, held=True)._begin()
+        told = on_event, on_exit, shard_socket, on_session
+        return await cls(config, world, group_rank, fork_server, *told, held=True)._begin()
 
     @property
     def gated(self) -> bool:
@@ -299,8 +301,8 @@ class Workers:
         return self
 
     async def _start_all(self) -> None:
-        if self._door is not None:
-            await self._door.open()
+        if self._shard_socket is not None:
+            await self._shard_socket.open()
         member = self._world.member(self._group_rank)
         if not os.path.isdir(self._config.directory):
             raise BadInput(f"directory {self._config.directory} does not exist", field="directory")
@@ -334,7 +336,7 @@ class Workers:
                 continue
             if event.epoch == self._left and event.event in ("saved", "loaded"):
                 event = replace(event, epoch=self._world.epoch)
-            ours = self._nursery is not None and self._nursery.heard(event)
+            ours = self._fork_server is not None and self._fork_server.heard(event)
             if event.epoch == self._world.epoch and not ours:
                 self._on_event(event)
 
@@ -384,16 +386,16 @@ class Workers:
             worker.close()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
-        if self._door is not None:
-            self._door.close()
+        if self._shard_socket is not None:
+            self._shard_socket.close()
         if self.sessions is not None:
             self.sessions.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._held and self._started:
             shutil.rmtree(self._making.files, ignore_errors=True)
         self._guard.done(self._directory)
-        if self._nursery is None:
+        if self._fork_server is None:
             self._guard.close()
         else:
-            self._nursery.tidy()
+            self._fork_server.tidy()
         self._ended.set()

@@ -74,11 +74,11 @@ def alone(device: str) -> Any:
     """A session's group of one member, and the seconds that it took."""
     import torch
 
-    from launcher.elastic.board import Board
     from launcher.elastic.groups import Keeping, build
+    from launcher.elastic.store import RendezvousStore
 
     where = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else "cpu"
-    board = Board(lambda key, value: None, 60.0)
+    board = RendezvousStore(lambda key, value: None, 60.0)
     began = time.monotonic()
     group = build(board, 0, 1, host="127.0.0.1", device=torch.device(where))
     Keeping.hold(group)

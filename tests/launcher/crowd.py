@@ -20,15 +20,15 @@ import msgspec
 from brain.types.resources import NodeName
 from brain.types.world import WorldWish
 from launcher import messages
-from launcher.coordinator.brain import FixedWish, Reports
+from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
-from launcher.coordinator.leadership import SoleSeat
+from launcher.coordinator.leadership import SoleLeadership
 from launcher.coordinator.world.state import Terms
 from launcher.messages import Connection, digest
 from launcher.values.observation import Rules
 from launcher.values.replica import JobPlace
 from launcher.values.workers import ProbeEvent
-from tests.launcher.elastic import JOB, wish
+from tests.launcher.elastic import JOB, desired
 
 #: Its agents say nothing unless something happens, however long a busy machine takes for it.
 _LEASE_SECONDS = 600.0
@@ -47,8 +47,8 @@ class Change:
     seconds: float
 
 
-class _Seat(SoleSeat):
-    """Counts turns: before each the coordinator asks whether the seat is still its own."""
+class _Seat(SoleLeadership):
+    """Counts turns: before each the coordinator asks whether the leadership is still its own."""
 
     turns = 0
 
@@ -62,15 +62,15 @@ class _Wire(Connection):
 
     def __init__(self, crowd: "Crowd", replica: int) -> None:
         self._crowd, self.replica = crowd, replica
-        self.said: asyncio.Queue[messages.Frame | None] = asyncio.Queue()
+        self.said: asyncio.Queue[messages.Message | None] = asyncio.Queue()
 
-    def send(self, frame: "messages.Frame | bytes") -> None:
-        self._crowd.told(self, frame)
+    def send(self, message: "messages.Message | bytes") -> None:
+        self._crowd.told(self, message)
 
     async def receive(self, kind: type[messages.F]) -> messages.F | None:
-        frame = await self.said.get()
-        assert frame is None or isinstance(frame, kind)
-        return frame
+        message = await self.said.get()
+        assert message is None or isinstance(message, kind)
+        return message
 
     async def close(self) -> None:
         return
@@ -83,7 +83,7 @@ class Crowd:
     """Make one with a coordinator that ``began``; ``join`` agents, then let things happen."""
 
     def __init__(self, place: Path, wanted: WorldWish) -> None:
-        self._seat = _Seat()
+        self._leadership = _Seat()
         self._coordinator = Coordinator(
             Terms(
                 job=JOB,
@@ -95,15 +95,15 @@ class Crowd:
                 rules=Rules(spares=True),
             ),
             place=JobPlace(place),
-            seat=self._seat,
-            wishes=FixedWish(wanted),
+            leadership=self._leadership,
+            desired_worlds=FixedDesiredWorld(wanted),
             reports=Reports(place / "reports", None),
             say=lambda text: None,
         )
         self._wires: dict[int, _Wire] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._sent, self._heard = Counter[str](), Counter[str]()
-        self._decoded: tuple[bytes, messages.Frame] = b"", messages.Ready()
+        self._decoded: tuple[bytes, messages.Message] = b"", messages.Ready()
         #: Of the newest world: its epoch, its agents that were told, those that there must be.
         self._epoch = self._running = self._size = 0
         self._whole = asyncio.Event()
@@ -123,7 +123,7 @@ class Crowd:
 
     async def beat(self) -> Change:
         """Let all agents live a little longer; nothing else happens."""
-        begun, turns = time.perf_counter(), self._seat.turns
+        begun, turns = time.perf_counter(), self._leadership.turns
         self._sent.clear(), self._heard.clear()
         for wire in self._wires.values():
             self._say(wire, messages.Heartbeat(epoch=self._epoch, now_ns=time.monotonic_ns()))
@@ -137,9 +137,9 @@ class Crowd:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def told(self, wire: _Wire, frame: "messages.Frame | bytes") -> None:
+    def told(self, wire: _Wire, message: "messages.Message | bytes") -> None:
         """An agent was told something: it does so, and says so."""
-        told = self._decode(frame) if isinstance(frame, bytes) else frame
+        told = self._decode(message) if isinstance(message, bytes) else message
         self._sent[type(told).__name__] += 1
         match told:
             case messages.Run(world=world):
@@ -164,7 +164,7 @@ class Crowd:
         self._size = size
         self._whole.clear()
         self._sent.clear(), self._heard.clear()
-        begun, turns = time.perf_counter(), self._seat.turns
+        begun, turns = time.perf_counter(), self._leadership.turns
         happen()
         await self._whole.wait()
         change = self._change(begun, turns)
@@ -175,7 +175,7 @@ class Crowd:
         return Change(
             sent=Counter(self._sent),
             heard=Counter(self._heard),
-            turns=self._seat.turns - turns,
+            turns=self._leadership.turns - turns,
             seconds=time.perf_counter() - begun,
         )
 
@@ -197,24 +197,24 @@ class Crowd:
     def _end(self, replica: int) -> None:
         self._wires.pop(replica).said.put_nowait(None)
 
-    def _say(self, wire: _Wire, frame: messages.Frame) -> None:
-        self._heard[type(frame).__name__] += 1
-        wire.said.put_nowait(frame)
+    def _say(self, wire: _Wire, message: messages.Message) -> None:
+        self._heard[type(message).__name__] += 1
+        wire.said.put_nowait(message)
 
     def _announce(self, wire: _Wire, epoch: int, event: str, **fields: object) -> None:
         said = ProbeEvent(rank=0, local_rank=0, epoch=epoch, event=event, **fields)  # type: ignore[arg-type]
         self._say(wire, messages.Said(event=said))
 
-    def _decode(self, frame: bytes) -> messages.Frame:
+    def _decode(self, message: bytes) -> messages.Message:
         """What goes to many is the same bytes, and is read once."""
-        if self._decoded[0] is not frame:
-            self._decoded = frame, msgspec.msgpack.decode(frame[4:], type=messages.ANY)
+        if self._decoded[0] is not message:
+            self._decoded = message, msgspec.msgpack.decode(message[4:], type=messages.ANY)
         return self._decoded[1]
 
 
 async def story(agents: int, place: Path) -> dict[str, Change]:
     """Form a world of ``agents``, kill one, let one join again; what each cost."""
-    crowd = Crowd(place, wish(agents, patience_seconds=0.0, restart_limit=100))
+    crowd = Crowd(place, desired(agents, patience_seconds=0.0, restart_limit=100))
     await crowd.began()
     try:
         formed = await crowd.join(range(agents), agents)

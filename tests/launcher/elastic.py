@@ -24,7 +24,9 @@ JOB = JobId("0197f000-0000-7000-8000-00000000000e")
 COUNTED = Path(__file__).parent.parent / "scripts" / "counted.py"
 
 
-def wish(replicas: int = 1, *, generation: int = 0, version: int = 1, **fields: Any) -> WorldWish:
+def desired(
+    replicas: int = 1, *, generation: int = 0, version: int = 1, **fields: Any
+) -> WorldWish:
     """A wish for a running world."""
     made = {
         "job": JOB,
@@ -42,7 +44,7 @@ class WishingBrain:
     """Answers the two questions of a coordinator over HTTP; ``away`` makes it refuse."""
 
     def __init__(self, first: WorldWish) -> None:
-        self._wish, self._reports = first, dict[tuple[int, str, int], WorldReport]()
+        self._desired, self._reports = first, dict[tuple[int, str, int], WorldReport]()
         self._changed = threading.Condition()
         self.away = False
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -58,8 +60,8 @@ class WishingBrain:
         """Change the wish; without a size only what ``fields`` say."""
         with self._changed:
             size = {} if replicas is None else {"replicas": replicas}
-            version = self._wish.version + 1
-            self._wish = replace(self._wish, version=version, **(size | fields))
+            version = self._desired.version + 1
+            self._desired = replace(self._desired, version=version, **(size | fields))
             self._changed.notify_all()
 
     def reports(self) -> list[WorldReport]:
@@ -90,8 +92,8 @@ class WishingBrain:
 
     def _poll(self, etag: str, seconds: float) -> WorldWish | None:
         with self._changed:
-            self._changed.wait_for(lambda: f'"{self._wish.etag}"' != etag or self.away, seconds)
-            return None if f'"{self._wish.etag}"' == etag else self._wish
+            self._changed.wait_for(lambda: f'"{self._desired.etag}"' != etag or self.away, seconds)
+            return None if f'"{self._desired.etag}"' == etag else self._desired
 
     def _keep(self, report: WorldReport) -> None:
         with self._changed:

@@ -16,7 +16,7 @@ from brain.errors import BadInput
 from brain.types.resources import NodeName
 from brain.types.world import Member
 from launcher import messages
-from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.ram_checkpoint.shared_memory import Hold, free_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
@@ -78,14 +78,14 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
         yield Held(hold, registry, said)
     finally:
         with contextlib.suppress(ProcessLookupError):  # a test may have killed it
-            os.kill(hold.keeper_pid, signal.SIGCONT)  # or failed while it was stopped
+            os.kill(hold.flusher_pid, signal.SIGCONT)  # or failed while it was stopped
         await hold.close()
 
 
 def stop_keeper(hold: Hold) -> Callable[[], None]:
     """Keep storage from being reached; what is returned lets it go on."""
-    os.kill(hold.keeper_pid, signal.SIGSTOP)
-    return lambda: os.kill(hold.keeper_pid, signal.SIGCONT)
+    os.kill(hold.flusher_pid, signal.SIGSTOP)
+    return lambda: os.kill(hold.flusher_pid, signal.SIGCONT)
 
 
 def lines_of(worker: "subprocess.Popen[str]") -> "asyncio.Queue[str]":
@@ -142,7 +142,7 @@ class Agent:
 
     def __init__(self, directory: Path, replica: int) -> None:
         self.replica, self.place = replica, directory / "checkpoint"
-        self.part = MemoryPart(TOKEN)
+        self.part = RamCheckpoint(TOKEN)
         name = f"api{os.getpid()}"
         self.config = self.part.configured(
             a_config(directory, ["true"], job=name, replica=replica, home=str(directory / "home"))
@@ -160,7 +160,7 @@ class Agent:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = messages.Connection(reader, writer)
         try:
-            first = await connection.receive(messages.Frame)
+            first = await connection.receive(messages.Message)
             assert isinstance(first, messages.Fetch | messages.Offer)
             with contextlib.suppress(BadInput):
                 await self.part.answer(first, connection)

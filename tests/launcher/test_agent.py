@@ -14,14 +14,14 @@ from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher.agent.program import BUSY
 from launcher.values.replica import ReplicaStatus, read, started_ticks
 from launcher.workers.workers import free_port
-from tests.launcher.elastic import JOB, eventually, job, wish
+from tests.launcher.elastic import JOB, desired, eventually, job
 
 SLEEPS = "import time; time.sleep(600)"
 ENDS = "import time; time.sleep(1)"
 
 
 def test_an_agent_says_who_it_is_and_ends_with_its_workers(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=ENDS) as it:
+    with job(tmp_path, first=desired(1), script=ENDS) as it:
         replica = it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
         status = read(it.directory / "0" / "state.json", ReplicaStatus)
@@ -32,7 +32,7 @@ def test_an_agent_says_who_it_is_and_ends_with_its_workers(tmp_path: Path) -> No
 
 
 def test_a_replica_has_one_agent(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
         command = [sys.executable, "-m", "launcher.agent", "--replica-dir"]
@@ -42,7 +42,7 @@ def test_a_replica_has_one_agent(tmp_path: Path) -> None:
 
 
 def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1)) as it:
+    with job(tmp_path, first=desired(1)) as it:
         it.command = (sys.executable, "missing.py")
         end = it.ended(it.start())
 
@@ -51,7 +51,7 @@ def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_a_job_that_fails_too_often_is_given_up_with_the_workers_code(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script="raise SystemExit(7)") as it:
+    with job(tmp_path, first=desired(1), script="raise SystemExit(7)") as it:
         end = it.ended(it.start())
         last = it.brain.told(WorldEvent.LOST, final=True)
 
@@ -60,7 +60,7 @@ def test_a_job_that_fails_too_often_is_given_up_with_the_workers_code(tmp_path: 
 
 
 def test_a_killed_agent_takes_its_workers_with_it_and_the_others_heal(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(2), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(2), script=SLEEPS) as it:
         it.start(), it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
         it.kill(1 - it.coordinator())
@@ -72,7 +72,7 @@ def test_a_killed_agent_takes_its_workers_with_it_and_the_others_heal(tmp_path: 
 
 def test_an_agent_that_hangs_is_lost_with_its_lease_and_the_others_go_on(tmp_path: Path) -> None:
     short = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4"
-    with job(tmp_path, first=wish(2), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(2), script=SLEEPS) as it:
         it.command = (sys.executable, "-m", "torch.distributed.run", short, it.command[1])
         it.start(), it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
@@ -88,7 +88,7 @@ def test_a_coordinator_that_hangs_is_succeeded_and_follows_when_it_goes_on(
     tmp_path: Path,
 ) -> None:
     short = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
-    with job(tmp_path, first=wish(2, patience_seconds=1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(2, patience_seconds=1), script=SLEEPS) as it:
         it.command = (sys.executable, "-m", "torch.distributed.run", short, it.command[1])
         it.start(), it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
@@ -107,7 +107,7 @@ def test_a_coordinator_that_hangs_is_succeeded_and_follows_when_it_goes_on(
 
 
 def test_a_single_replica_that_was_killed_is_replaced_by_the_next(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         it.kill(it.start_and_wait())
         it.start()
         healed = it.brain.told(WorldEvent.FORMED, epoch=2)
@@ -117,7 +117,7 @@ def test_a_single_replica_that_was_killed_is_replaced_by_the_next(tmp_path: Path
 
 
 def test_an_agent_that_is_asked_to_end_leaves_and_the_others_go_on(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(2), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(2), script=SLEEPS) as it:
         it.start(), it.start()
         it.brain.told(WorldEvent.FORMED, epoch=1)
         leaver = it.coordinator()
@@ -131,7 +131,7 @@ def test_an_agent_that_is_asked_to_end_leaves_and_the_others_go_on(tmp_path: Pat
 
 
 def test_a_cancelled_job_ends_at_once(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         replica = it.start_and_wait()
         it.brain.wishes(0, intent=Intent.CANCEL)
 
@@ -140,7 +140,7 @@ def test_a_cancelled_job_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_a_job_heals_while_brain_is_away_and_tells_it_later(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         before = it.workers_of(it.start_and_wait())
         it.brain.away = True
         os.kill(before[0], signal.SIGKILL)
@@ -153,7 +153,7 @@ def test_a_job_heals_while_brain_is_away_and_tells_it_later(tmp_path: Path) -> N
 
 
 def test_a_brain_that_comes_back_on_another_port_is_found(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         it.url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
         it.start()
         eventually(lambda: "cannot be reached" in it.logs(), "an agent that finds no Brain")
@@ -163,7 +163,7 @@ def test_a_brain_that_comes_back_on_another_port_is_found(tmp_path: Path) -> Non
 
 
 def test_reports_outlive_the_agent_that_could_not_deliver_them(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SLEEPS) as it:
+    with job(tmp_path, first=desired(1), script=SLEEPS) as it:
         replica = it.start_and_wait()
         it.brain.away = True
         os.kill(it.workers_of(replica)[0], signal.SIGKILL)

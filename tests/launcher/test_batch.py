@@ -9,7 +9,7 @@ from brain.types.batch import BatchWish
 from brain.types.world import WorldEvent
 from launcher.batch import Batch
 from launcher.workers.batch_file import BatchFile, batch_environment
-from tests.launcher.elastic import eventually, job, wish
+from tests.launcher.elastic import desired, eventually, job
 
 ASKS = """
 import time
@@ -28,9 +28,9 @@ def environment(path: Path, workers: int = 1) -> dict[str, str]:
     return {"BRAIN_BATCH_FILE": str(path / "batch.json"), "WORLD_SIZE": str(workers)}
 
 
-def told(path: Path, wish: BatchWish, *, processes: int = 1) -> dict[str, object]:
+def told(path: Path, desired: BatchWish, *, processes: int = 1) -> dict[str, object]:
     file = BatchFile(str(path / "batch.json"))
-    file.keep(wish, processes)
+    file.keep(desired, processes)
     said: dict[str, object] = json.loads((path / "batch.json").read_text())
     return said
 
@@ -81,7 +81,7 @@ def test_scripts_that_do_not_ask_see_nothing_of_dlrovers(tmp_path: Path):
 
 def test_a_running_script_is_told_another_batch_and_its_world_goes_on(tmp_path: Path):
     first = BatchWish(global_size=16, local_most=16)
-    with job(tmp_path, first=wish(1, batch=first), script=ASKS) as it:
+    with job(tmp_path, first=desired(1, batch=first), script=ASKS) as it:
         it.start_and_wait()
         file = it.work / "told.txt"
         eventually(lambda: file.exists() and "16 1 1.0" in file.read_text(), "the first batch")

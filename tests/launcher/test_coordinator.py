@@ -13,9 +13,9 @@ import pytest
 
 from brain.types.world import Cause, ReplicaExit, WorldWish
 from launcher import messages
-from launcher.coordinator.brain import FixedWish, Reports
+from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
-from launcher.coordinator.leadership import SoleSeat
+from launcher.coordinator.leadership import SoleLeadership
 from launcher.coordinator.world.state import Terms
 from launcher.messages import Connection, digest
 from launcher.values.config import WorldDocument
@@ -23,10 +23,10 @@ from launcher.values.diagnosis.signs import Signs
 from launcher.values.observation import Rules
 from launcher.values.replica import JobPlace, read
 from launcher.values.workers import ProbeEvent, WorkerExit
-from tests.launcher.elastic import JOB, wish
-from tests.launcher.sights import ORDINARY
+from tests.launcher.elastic import JOB, desired
+from tests.launcher.observations import ORDINARY
 
-T = TypeVar("T", bound=messages.Frame)
+T = TypeVar("T", bound=messages.Message)
 SECRET = "brn_secret"
 
 
@@ -39,10 +39,10 @@ class Mute:
     async def hear(self, kind: type[T]) -> T:
         """The next frame of ``kind``; others are passed over."""
         while True:
-            frame = await asyncio.wait_for(self.connection.receive(messages.Frame), 30)
-            assert frame is not None, f"the connection ended before a {kind.__name__}"
-            if isinstance(frame, kind):
-                return frame
+            message = await asyncio.wait_for(self.connection.receive(messages.Message), 30)
+            assert message is not None, f"the connection ended before a {kind.__name__}"
+            if isinstance(message, kind):
+                return message
 
     def says(self, event: str, epoch: int = 1, **fields: Any) -> None:
         """A probe of its rank announced something."""
@@ -94,8 +94,8 @@ async def coordinating(
             program=program,
         ),
         place=JobPlace(place),
-        seat=SoleSeat(),
-        wishes=FixedWish(wanted),
+        leadership=SoleLeadership(),
+        desired_worlds=FixedDesiredWorld(wanted),
         reports=Reports(place / "reports", None),
         say=lambda text: None,
     )
@@ -160,7 +160,7 @@ def run(test: Awaitable[None]) -> None:
 
 def test_a_world_forms_when_all_have_said_hello(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             first, second = await connect(hello(0)), await connect(hello(1))
             world = (await first.hear(messages.Run)).world
 
@@ -184,7 +184,7 @@ def test_strangers_are_refused_with_the_reason(
     tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             stranger = await connect(hello(0, **fields))
             refused = await stranger.hear(messages.Refused)
 
@@ -196,7 +196,7 @@ def test_strangers_are_refused_with_the_reason(
 
 def test_one_identity_has_one_connection(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             await (await connect(hello(0))).hear(messages.Welcome)
             refused = await (await connect(hello(0))).hear(messages.Refused)
 
@@ -207,7 +207,7 @@ def test_one_identity_has_one_connection(tmp_path: Path) -> None:
 
 def test_an_agent_without_an_id_is_given_one(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             welcomes = [await (await connect(hello(-1))).hear(messages.Welcome) for _ in range(2)]
 
             assert [welcome.replica for welcome in welcomes] == [0, 1]
@@ -217,12 +217,12 @@ def test_an_agent_without_an_id_is_given_one(tmp_path: Path) -> None:
 
 def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             first = await connect(hello(0))
             await first.hear(messages.Welcome)
             first.connection.send(_Unknown())
 
-            assert await asyncio.wait_for(first.connection.receive(messages.Frame), 30) is None
+            assert await asyncio.wait_for(first.connection.receive(messages.Message), 30) is None
             await (await connect(hello(0))).hear(messages.Welcome)
 
     run(story())
@@ -230,7 +230,7 @@ def test_what_is_no_frame_ends_the_connection_and_nothing_else(tmp_path: Path) -
 
 def test_an_agent_whose_node_is_sick_is_let_go_with_the_reason(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(3, minimum=1)) as connect:
+        async with coordinating(tmp_path, desired(3, minimum=1)) as connect:
             agents = [await connect(hello(each, node=f"n{each}")) for each in range(3)]
             for agent in agents:
                 world = await agent.steps()
@@ -253,7 +253,7 @@ def test_an_agent_whose_node_is_sick_is_let_go_with_the_reason(tmp_path: Path) -
 
 def test_epochs_go_on_from_the_highest_that_an_agent_heard_of(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             agent = await connect(hello(0, last_epoch=7))
 
             assert (await agent.hear(messages.Run)).world.epoch == 8
@@ -263,7 +263,7 @@ def test_epochs_go_on_from_the_highest_that_an_agent_heard_of(tmp_path: Path) ->
 
 def test_a_heartbeat_is_answered_with_a_lease(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             agent = await connect(hello(0))
             world = (await agent.hear(messages.Run)).world
             agent.connection.send(messages.Heartbeat(epoch=world.epoch, now_ns=77))
@@ -277,7 +277,7 @@ def test_a_heartbeat_is_answered_with_a_lease(tmp_path: Path) -> None:
 
 def test_a_lease_counts_from_what_this_very_heartbeat_brought(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             agents = [await connect(hello(0)), await connect(hello(1))]
             world = (await agents[0].hear(messages.Run)).world
 
@@ -303,7 +303,7 @@ def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
     checkpoint.write_text("step 10")
 
     async def story() -> None:
-        async with coordinating(tmp_path / "job", wish(2, patience_seconds=0)) as connect:
+        async with coordinating(tmp_path / "job", desired(2, patience_seconds=0)) as connect:
             first = await connect(hello(0))
             await first.steps()
             first.says("saved", path=str(checkpoint), step=10, replaced=True)
@@ -324,7 +324,7 @@ def test_a_replacement_waits_for_the_safe_point_and_the_checkpoint_is_pinned(
 
 def test_a_world_that_loaded_a_checkpoint_waits_for_its_first_save(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2, patience_seconds=0)) as connect:
+        async with coordinating(tmp_path, desired(2, patience_seconds=0)) as connect:
             first = await connect(hello(0))
             world = (await first.hear(messages.Run)).world
             first.connection.send(messages.Started(epoch=world.epoch))
@@ -339,17 +339,17 @@ def test_a_world_that_loaded_a_checkpoint_waits_for_its_first_save(tmp_path: Pat
 
 def test_a_successor_adopts_a_world_that_still_runs(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             await (await connect(hello(0))).hear(messages.Welcome)
             await (await connect(hello(1))).hear(messages.Run)
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             both = [await connect(hello(replica, epoch=1, last_epoch=1)) for replica in (0, 1)]
             for agent in both:
                 await agent.hear(messages.Welcome)
                 agent.connection.send(messages.Heartbeat(epoch=1, now_ns=5))
 
             # A lease and no order to stop: the world goes on as it is.
-            said = await asyncio.wait_for(both[0].connection.receive(messages.Frame), 30)
+            said = await asyncio.wait_for(both[0].connection.receive(messages.Message), 30)
             assert isinstance(said, messages.Lease)
 
     run(story())
@@ -359,7 +359,7 @@ def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        wanted = wish(4, minimum=3, patience_seconds=0.3)
+        wanted = desired(4, minimum=3, patience_seconds=0.3)
         async with coordinating(tmp_path, wanted, rules=Rules()) as connect:
             members = [await connect(hello(replica)) for replica in range(3)]
             for member in members:
@@ -371,7 +371,7 @@ def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
             members[2].connection.shut()
             back = hello(2, epoch=epoch, world_epoch=epoch, last_epoch=epoch, elastic=True)
             while isinstance(
-                await (await connect(back)).connection.receive(messages.Frame), messages.Refused
+                await (await connect(back)).connection.receive(messages.Message), messages.Refused
             ):
                 await asyncio.sleep(0.01)  # its first connection has not ended there yet
 
@@ -383,7 +383,7 @@ def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
 
 def test_workers_of_a_world_that_is_no_more_are_stopped(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             stale = await connect(hello(0, epoch=5, last_epoch=5))
 
             assert (await stale.hear(messages.Halt)).epoch == 5
@@ -405,7 +405,7 @@ async def _grows(
 
 def test_a_prepared_world_is_run_with_the_very_document(tmp_path: Path) -> None:
     async def story() -> None:
-        wanted = wish(2, patience_seconds=0)
+        wanted = desired(2, patience_seconds=0)
         async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
             agents = await _grows(connect, tmp_path)
             prepared = [(await agent.hear(messages.Prepare)).world for agent in agents]
@@ -427,7 +427,7 @@ def test_what_cannot_be_prepared_is_ended_and_formed_as_ever_with_a_higher_epoch
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        wanted = wish(2, patience_seconds=0)
+        wanted = desired(2, patience_seconds=0)
         async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
             first, second = await _grows(connect, tmp_path)
             await second.hear(messages.Prepare)
@@ -446,7 +446,7 @@ def test_what_cannot_be_prepared_is_ended_and_formed_as_ever_with_a_higher_epoch
 
 def test_an_agent_that_is_not_ready_is_known_but_not_used(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             cold = await connect(hello(0, ready=False))
             await cold.hear(messages.Welcome)
             warm = await connect(hello(1))
@@ -458,10 +458,10 @@ def test_an_agent_that_is_not_ready_is_known_but_not_used(tmp_path: Path) -> Non
 
 def test_a_world_that_the_coordinator_before_formed_unheard_is_learnt_of(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path / "one", wish(2)) as connect:
+        async with coordinating(tmp_path / "one", desired(2)) as connect:
             first, second = await connect(hello(0)), await connect(hello(1))
             world = (await first.hear(messages.Run)).world
-        async with coordinating(tmp_path / "other", wish(2)) as connect:
+        async with coordinating(tmp_path / "other", desired(2)) as connect:
             knows = {"world_epoch": 1, "last_epoch": 1, "epoch": 1}
             first = await connect(hello(0, **knows))
             await first.hear(messages.Welcome)
@@ -483,7 +483,7 @@ def test_two_jobs_that_meet_at_one_endpoint_are_told_apart_by_what_they_run(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2), program="train.py") as connect:
+        async with coordinating(tmp_path, desired(2), program="train.py") as connect:
             await (await connect(hello(0, program="train.py"))).hear(messages.Welcome)
             refused = await (await connect(hello(1, program="other.py"))).hear(messages.Refused)
 
@@ -495,7 +495,7 @@ def test_two_jobs_that_meet_at_one_endpoint_are_told_apart_by_what_they_run(
 
 def test_a_port_that_another_program_took_is_replaced_and_no_failure(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1, restart_limit=0)) as connect:
+        async with coordinating(tmp_path, desired(1, restart_limit=0)) as connect:
             agent = await connect(hello(0))
             await agent.hear(messages.Run)
             exited = messages.Exited(epoch=1, exit=an_exit(1), port_taken=True)
@@ -509,7 +509,7 @@ def test_a_port_that_another_program_took_is_replaced_and_no_failure(tmp_path: P
     run(story())
 
 
-class _Unknown(messages.Frame, frozen=True, tag="Unknown"):
+class _Unknown(messages.Message, frozen=True, tag="Unknown"):
     """A frame that nobody knows."""
 
 

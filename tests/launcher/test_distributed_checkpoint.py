@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.world import WorldEvent
-from tests.launcher.elastic import eventually, job, wish
+from tests.launcher.elastic import desired, eventually, job
 
 pytest.importorskip("torch")
 
@@ -14,7 +14,7 @@ RECIPE = Path(__file__).parent.parent / "scripts" / "official_recipe.py"
 
 @pytest.mark.parametrize("how", ["save", "async_save"])
 def test_a_planned_change_of_the_official_recipe_loses_no_step(tmp_path: Path, how: str) -> None:
-    with job(tmp_path, how, first=wish(1), script=RECIPE.read_text()) as it:
+    with job(tmp_path, how, first=desired(1), script=RECIPE.read_text()) as it:
         it.start()
         eventually(lambda: list(it.work.glob("checkpoints/*/.metadata")), "a first checkpoint", 100)
         it.brain.wishes(2, generation=1)

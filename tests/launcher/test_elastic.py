@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brain.types.job import Checkpoint, Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
-from tests.launcher.elastic import ElasticJob, job, steps_of, wish
+from tests.launcher.elastic import ElasticJob, desired, job, steps_of
 
 SAVE = 5
 PACE = (f"--save-every={SAVE}", "--shared=0.06", "--alone=0.01")
@@ -40,7 +40,7 @@ def exits(it: ElasticJob, *replicas: int) -> list[tuple[ReplicaExit, int]]:
 
 
 def test_a_job_grows_at_a_safe_point_and_redoes_no_step(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(1, patience_seconds=90.0)) as it:
+    with job(tmp_path, *LONG, first=desired(1, patience_seconds=90.0)) as it:
         it.begin(1)
         it.brain.wishes(2, generation=1)
         it.start(generation=1)
@@ -58,7 +58,7 @@ def test_a_job_grows_at_a_safe_point_and_redoes_no_step(tmp_path: Path) -> None:
 
 
 def test_a_job_shrinks_by_letting_go_of_the_highest_replica(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(2, patience_seconds=90.0)) as it:
+    with job(tmp_path, *LONG, first=desired(2, patience_seconds=90.0)) as it:
         it.begin(2)
         it.brain.wishes(1, generation=1)
         shrunk = it.brain.told(WorldEvent.STEPPING, epoch=2)
@@ -72,7 +72,7 @@ def test_a_job_shrinks_by_letting_go_of_the_highest_replica(tmp_path: Path) -> N
 
 
 def test_an_agent_that_leaves_with_notice_costs_no_step(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(2)) as it:
+    with job(tmp_path, *LONG, first=desired(2)) as it:
         it.begin(2)
         it.agents[1].send_signal(signal.SIGTERM)
         after = it.brain.told(WorldEvent.STEPPING, epoch=2)
@@ -86,7 +86,7 @@ def test_an_agent_that_leaves_with_notice_costs_no_step(tmp_path: Path) -> None:
 
 
 def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(2)) as it:
+    with job(tmp_path, *LONG, first=desired(2)) as it:
         it.begin(2)
         first = it.coordinator()
         it.kill(first)
@@ -105,7 +105,7 @@ def test_a_killed_coordinator_is_succeeded_and_the_world_heals(tmp_path: Path) -
 
 
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint(tmp_path: Path) -> None:
-    with job(tmp_path, *RUN, first=wish(1)) as it:
+    with job(tmp_path, *RUN, first=desired(1)) as it:
         it.begin(1)
         os.kill(it.workers()[0], signal.SIGKILL)
         healed = it.brain.told(WorldEvent.STEPPING, epoch=2)
@@ -120,7 +120,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(tmp_path: Path) ->
 
 
 def test_a_world_that_does_not_load_its_checkpoint_is_undone(tmp_path: Path) -> None:
-    with job(tmp_path, "--no-load", *LONG, first=wish(1)) as it:
+    with job(tmp_path, "--no-load", *LONG, first=desired(1)) as it:
         it.begin(1)
         it.brain.wishes(2, generation=1)
         it.start(generation=1)
@@ -132,7 +132,7 @@ def test_a_world_that_does_not_load_its_checkpoint_is_undone(tmp_path: Path) -> 
 
 
 def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
-    with job(tmp_path, "--no-save", *LONG, first=wish(1)) as it:
+    with job(tmp_path, "--no-save", *LONG, first=desired(1)) as it:
         it.start()
         it.brain.told(WorldEvent.STEPPING, epoch=1)
         before = it.workers()
@@ -145,7 +145,7 @@ def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_the_same_size_restarts_nothing(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(1)) as it:
+    with job(tmp_path, *LONG, first=desired(1)) as it:
         it.start()
         it.brain.told(WorldEvent.STEPPING, epoch=1)
         before = it.workers()
@@ -157,7 +157,7 @@ def test_a_plan_of_the_same_size_restarts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_suspended_job_stops_at_a_safe_point_and_goes_on_from_it(tmp_path: Path) -> None:
-    with job(tmp_path, *LONG, first=wish(1)) as it:
+    with job(tmp_path, *LONG, first=desired(1)) as it:
         it.begin(1)
         it.brain.wishes(0, intent=Intent.SUSPEND)
 
@@ -201,7 +201,7 @@ SAVES_ON_SIGNAL = SAVES_WHEN_ASKED.replace("SIGTERM", "SIGUSR1").replace(
 
 
 def test_a_job_makes_its_own_safe_point_by_the_signal_that_it_declared(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(1), script=SAVES_ON_SIGNAL) as it:
+    with job(tmp_path, first=desired(1), script=SAVES_ON_SIGNAL) as it:
         it.declares = Checkpoint(signal="SIGUSR1")
         it.start()
         it.brain.told(WorldEvent.STEPPING, epoch=1)
@@ -220,7 +220,7 @@ def test_a_job_makes_its_own_safe_point_by_the_signal_that_it_declared(tmp_path:
 def test_what_a_script_saves_when_it_is_asked_to_end_is_what_the_next_world_loads(
     tmp_path: Path,
 ) -> None:
-    with job(tmp_path, first=wish(1), script=SAVES_WHEN_ASKED) as it:
+    with job(tmp_path, first=desired(1), script=SAVES_WHEN_ASKED) as it:
         it.begin(1)
         it.brain.wishes(2, generation=1)
         it.start(generation=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launcher.values.workers import WorkerExit
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
@@ -30,14 +30,14 @@ def ended(tmp_path: Path, end: str) -> tuple[WorkerExit, str]:
 
     async def story() -> WorkerExit:
         config = a_config(tmp_path, ["python3", "-u", str(script)])
-        nursery = await Nursery.open(config, print)
+        fork_server = await ForkServer.open(config, print)
         watched = Watched()
         try:
             watched.workers = await Workers.start(
                 config,
                 a_world(1),
                 0,
-                nursery=nursery,
+                fork_server=fork_server,
                 on_event=watched.heard,
                 on_exit=watched.ended,
             )
@@ -45,7 +45,7 @@ def ended(tmp_path: Path, end: str) -> tuple[WorkerExit, str]:
             await soon(watched.workers.stop(0))
             return exit
         finally:
-            await nursery.close()
+            await fork_server.close()
 
     return asyncio.run(story()), (tmp_path / "log").read_text()
 

@@ -11,7 +11,7 @@ from brain.errors import BadInput
 from launcher.values.config import LogConfig, Std
 from launcher.workers.workers import Workers
 from tests.launcher.building import a_config, a_world, soon
-from tests.launcher.nurturing import a_command, a_nursery, a_script, forked, printed
+from tests.launcher.fork_servers import a_command, a_fork_server, a_script, forked, printed
 
 #: Tells a file that ``before`` was reached, and later that ``beyond`` was.
 TOLD = """
@@ -75,9 +75,9 @@ async def reached_while_held(directory: Path, act: str, preload: str = "learned"
     environment = {"environment": dict(os.environ) | {"TOLD": told.name}}
     config = a_script(directory, TOLD % act, preload=preload, **environment)
     try:
-        async with a_nursery(config) as (nursery, _):
-            nursery.checkpoints.add(str(directory / "old/model.pt"))
-            async with forked(config, nursery, held=True) as watched:
+        async with a_fork_server(config) as (fork_server, _):
+            fork_server.checkpoints.add(str(directory / "old/model.pt"))
+            async with forked(config, fork_server, held=True) as watched:
                 await watched.until(lambda: any(e.event == "gated" for e in watched.events))
                 assert watched.workers.gated
                 reached = told.read_text()
@@ -133,8 +133,8 @@ def test_it_makes_no_step_and_no_group_before_its_world_exists(act: str, tmp_pat
 
     async def story() -> None:
         async with (
-            a_nursery(config) as (nursery, _),
-            forked(config, nursery, 2, held=True) as watched,
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server, 2, held=True) as watched,
         ):
             await watched.until(lambda: watched.workers.gated)
             assert "before" not in printed(tmp_path), "what it prints is not read yet"
@@ -152,8 +152,8 @@ def test_what_never_came_to_be_leaves_nothing(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            a_nursery(config) as (nursery, _),
-            forked(config, nursery, held=True) as watched,
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server, held=True) as watched,
         ):
             await watched.until(lambda: watched.workers.gated)
         assert list((tmp_path / "run").iterdir()) == []
@@ -166,8 +166,8 @@ def test_who_fails_before_the_gate_does_not_wait_there(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            a_nursery(config) as (nursery, _),
-            forked(config, nursery, held=True) as watched,
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server, held=True) as watched,
         ):
             (exit,) = await watched.all()
             assert (exit.code, watched.workers.gated) == (3, False)
@@ -187,8 +187,8 @@ def test_a_script_that_runs_on_has_what_it_had(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            a_nursery(config) as (nursery, _),
-            forked(config, nursery, held=True) as watched,
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server, held=True) as watched,
         ):
             await watched.until(lambda: watched.workers.gated)
             watched.workers.release()
@@ -209,8 +209,8 @@ def test_children_of_a_held_worker_do_not_wait(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            a_nursery(config) as (nursery, _),
-            forked(config, nursery, held=True) as watched,
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server, held=True) as watched,
         ):
             await watched.until(lambda: watched.workers.gated)
 

@@ -44,11 +44,11 @@ Thread 7 (idle): "MainThread"
 """
 
 
-def a_rank(rank: int, steps: int, at: float, **changes: object) -> rules.RankSeen:
-    return rules.RankSeen(rank=rank, steps=steps, step_at=at, **changes)  # type: ignore[arg-type]
+def a_rank(rank: int, steps: int, at: float, **changes: object) -> rules.RankObserved:
+    return rules.RankObserved(rank=rank, steps=steps, step_at=at, **changes)  # type: ignore[arg-type]
 
 
-def after(*looks: tuple[float, list[rules.RankSeen]]) -> rules.Pace:
+def after(*looks: tuple[float, list[rules.RankObserved]]) -> rules.Pace:
     """The pace of a world that was looked at then."""
     pace = rules.begin(0.0)
     for now, ranks in looks:

@@ -8,7 +8,7 @@ import pytest
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Intent
 from brain.types.world import ReplicaExit, WorldEvent
-from tests.launcher.elastic import ElasticJob, job, wish
+from tests.launcher.elastic import ElasticJob, desired, job
 
 pytest.importorskip("torch")
 
@@ -76,7 +76,7 @@ def test_a_world_that_stands_still_is_found_with_stacks_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRAIN_HANG_SECONDS", "10")
-    with job(tmp_path, first=wish(2)) as it:
+    with job(tmp_path, first=desired(2)) as it:
         begin(it, ONCE)
         why = found(it, WorldEvent.HUNG, 1)
         lost = found(it, WorldEvent.LOST, 1)
@@ -93,7 +93,7 @@ def test_a_world_that_stands_still_is_found_with_stacks_and_goes_on(
 
 
 def test_a_bug_that_comes_back_at_its_step_ends_the_job(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(2)) as it:
+    with job(tmp_path, first=desired(2)) as it:
         begin(it, "raise ValueError('a banana')")
         first = found(it, WorldEvent.LOST, 1)
         end = it.ended(0, 60)

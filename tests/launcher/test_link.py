@@ -5,10 +5,10 @@ from pathlib import Path
 
 from brain.client import Call
 from brain.types.world import WorldWish
-from launcher.coordinator.brain import Brain, BrainWish, Reports
+from launcher.coordinator.brain import Brain, DesiredByBrain, Reports
 from launcher.values.replica import JobPlace
 from tests.disks import full_disk
-from tests.launcher.elastic import JOB, wish
+from tests.launcher.elastic import JOB, desired
 
 
 class Wishing(Brain):
@@ -20,7 +20,7 @@ class Wishing(Brain):
 
     async def send(self, call: Call[WorldWish | None]) -> WorldWish | None:
         self.asked += 1
-        return wish(replicas=self.asked)
+        return desired(replicas=self.asked)
 
     async def close(self) -> None:
         self.closed = True
@@ -39,7 +39,7 @@ def test_a_wish_that_a_full_disk_does_not_keep_is_followed_and_so_is_the_next(
             if len(heard) == 2:
                 enough.set()
 
-        wishes = BrainWish(Wishing(), JOB, JobPlace(tmp_path))
+        wishes = DesiredByBrain(Wishing(), JOB, JobPlace(tmp_path))
         tasks = [asyncio.create_task(wishes.follow(tell)), asyncio.create_task(enough.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         tasks[0].cancel()
@@ -55,7 +55,7 @@ def test_who_coordinates_no_more_leaves_no_connection_open(tmp_path: Path) -> No
 
     async def stand_down() -> None:
         heard = asyncio.Event()
-        wishes = BrainWish(wishing, JOB, JobPlace(tmp_path))
+        wishes = DesiredByBrain(wishing, JOB, JobPlace(tmp_path))
         reports = Reports(tmp_path / "reports", reporting)
         works = (wishes.follow(lambda said: heard.set()), reports.deliver())
         tasks = [asyncio.create_task(work) for work in works]

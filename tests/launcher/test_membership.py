@@ -26,16 +26,16 @@ from launcher.values.observation import (
     Unpark,
     Wait,
 )
-from tests.launcher.elastic import wish
-from tests.launcher.sights import (
+from tests.launcher.elastic import desired
+from tests.launcher.observations import (
     ORDINARY,
     agent,
     agents,
     ended,
     members,
+    observation,
     parked,
     planned,
-    sight,
     world,
 )
 
@@ -47,15 +47,15 @@ LATE = 1e6
 
 
 def test_nothing_forms_before_the_wish_is_known() -> None:
-    assert isinstance(decide(sight(None, 0), NOW), Wait)
+    assert isinstance(decide(observation(None, 0), NOW), Wait)
 
 
 def test_a_first_world_forms_as_soon_as_all_are_here() -> None:
-    assert decide(sight(2, 0, 1), 0.0) == Form(members([0, 1]), Cause.START, 0, 2)
+    assert decide(observation(2, 0, 1), 0.0) == Form(members([0, 1]), Cause.START, 0, 2)
 
 
 def test_a_first_world_waits_for_the_rest_as_long_as_patience_lasts() -> None:
-    seen = sight(2, 0, wished_since=NOW)
+    seen = observation(2, 0, desired_since=NOW)
 
     assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 30)
     assert decide(seen, NOW + 30) == Form(members([0]), Cause.START, 0, 2)
@@ -63,23 +63,25 @@ def test_a_first_world_waits_for_the_rest_as_long_as_patience_lasts() -> None:
 
 def test_a_first_world_of_fewer_waits_for_an_earlier_one_to_find_it() -> None:
     rules = replace(ORDINARY, alone_seconds=40.0)
-    seen = sight(2, 0, wished_since=NOW, rules=rules)
+    seen = observation(2, 0, desired_since=NOW, rules=rules)
 
     assert decide(seen, NOW + 30) == Wait("1 of 2 replicas are here", NOW + 40)
-    assert decide(sight(2, 0, 1, wished_since=NOW, rules=rules), NOW) == Form(
+    assert decide(observation(2, 0, 1, desired_since=NOW, rules=rules), NOW) == Form(
         members([0, 1]), Cause.START, 0, 2
     )
 
 
 def test_fewer_than_the_minimum_never_form() -> None:
-    seen = sight(None, 0)
+    seen = observation(None, 0)
 
-    assert isinstance(decide(replace(seen, wish=wish(4, minimum=2)), LATE), Wait)
+    assert isinstance(decide(replace(seen, desired=desired(4, minimum=2)), LATE), Wait)
 
 
 def test_a_first_world_that_cannot_be_formed_is_given_up_in_time() -> None:
     rules = replace(ORDINARY, join_seconds=600.0)
-    seen = replace(sight(None, 0, wished_since=NOW, rules=rules), wish=wish(4, minimum=2))
+    seen = replace(
+        observation(None, 0, desired_since=NOW, rules=rules), desired=desired(4, minimum=2)
+    )
 
     assert decide(seen, NOW + 599) == Wait("1 of at least 2 replicas are here", NOW + 600)
     assert decide(seen, NOW + 600) == End(
@@ -90,60 +92,62 @@ def test_a_first_world_that_cannot_be_formed_is_given_up_in_time() -> None:
 
 
 def test_31_replicas_of_unit_4_run_28_and_keep_3_spares() -> None:
-    seen = sight(None, *range(31))
-    action = decide(replace(seen, wish=wish(32, unit=4, minimum=4)), LATE)
+    seen = observation(None, *range(31))
+    action = decide(replace(seen, desired=desired(32, unit=4, minimum=4)), LATE)
 
     assert isinstance(action, Form)
     assert action.members == members(range(28))
     running = world(*range(28), goal=32)
-    assert decide(replace(seen, wish=wish(32, unit=4, minimum=4), world=running), LATE) == STAY
+    assert (
+        decide(replace(seen, desired=desired(32, unit=4, minimum=4), world=running), LATE) == STAY
+    )
 
 
 def test_32_replicas_of_unit_4_grow_from_28_only_together() -> None:
-    wanted, running = wish(32, unit=4, minimum=4), world(*range(28), goal=32)
-    short = sight(None, *range(31), wished_since=NOW, world=running)
+    wanted, running = desired(32, unit=4, minimum=4), world(*range(28), goal=32)
+    short = observation(None, *range(31), desired_since=NOW, world=running)
 
-    assert isinstance(decide(replace(short, wish=wanted), NOW), Wait)
-    assert decide(replace(short, wish=wanted, agents=agents(*range(32))), NOW) == Park()
+    assert isinstance(decide(replace(short, desired=wanted), NOW), Wait)
+    assert decide(replace(short, desired=wanted, agents=agents(*range(32))), NOW) == Park()
 
 
 # --- planned changes ---------------------------------------------------------------------------
 
 
 def test_a_planned_growth_parks_only_when_the_joiners_are_here() -> None:
-    waiting = planned(2, sight(1, 0, world=world(0), wished_since=NOW))
+    waiting = planned(2, observation(1, 0, world=world(0), desired_since=NOW))
 
     assert decide(waiting, NOW) == Wait("1 of 2 replicas are here", NOW + 30)
     assert decide(replace(waiting, agents=agents(0, 1)), NOW) == Park()
 
 
 def test_a_planned_change_swaps_at_the_safe_point() -> None:
-    seen = planned(2, sight(1, 0, 1, world=parked(0)))
+    seen = planned(2, observation(1, 0, 1, world=parked(0)))
 
     assert decide(seen, NOW) == Swap(planned=True)
 
 
 def test_a_planned_world_forms_in_the_wished_size() -> None:
-    seen = planned(2, sight(1, 0, 1, world=ended(0, by=Cause.PLAN)))
+    seen = planned(2, observation(1, 0, 1, world=ended(0, by=Cause.PLAN)))
 
     assert decide(seen, NOW) == Form(members([0, 1]), Cause.PLAN, 1, 2)
 
 
 def test_after_patience_a_planned_growth_takes_what_there_is() -> None:
-    seen = planned(4, sight(1, 0, 1, world=world(0), wished_since=NOW))
+    seen = planned(4, observation(1, 0, 1, world=world(0), desired_since=NOW))
 
     assert isinstance(decide(seen, NOW + 29), Wait)
     assert decide(seen, NOW + 31) == Park()
 
 
 def test_a_planned_growth_for_which_nobody_came_is_held() -> None:
-    seen = planned(2, sight(1, 0, world=world(0)))
+    seen = planned(2, observation(1, 0, world=world(0)))
 
     assert decide(seen, LATE) == Hold("only 1 of 2 replicas came, which is no larger world")
 
 
 def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
-    seen = planned(2, sight(1, 0, 1, world=world(0, saves=Saves(), since=NOW)))
+    seen = planned(2, observation(1, 0, 1, world=world(0, saves=Saves(), since=NOW)))
     action = decide(seen, NOW + 600)
 
     assert isinstance(action, Hold)
@@ -151,13 +155,13 @@ def test_without_a_checkpoint_the_hold_says_what_it_would_lose() -> None:
 
 
 def test_a_declared_checkpoint_is_waited_for() -> None:
-    seen = planned(2, sight(1, 0, 1, world=world(0, saves=Saves(declared=True))))
+    seen = planned(2, observation(1, 0, 1, world=world(0, saves=Saves(declared=True))))
 
     assert decide(seen, NOW) == Park()
 
 
 def test_a_safe_point_is_waited_for_twice_the_interval() -> None:
-    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False)))
+    seen = planned(2, observation(1, 0, 1, world=parked(0, since=NOW, reached=False)))
 
     assert decide(seen, NOW + 1) == Wait("a safe point", NOW + 20)
     assert decide(seen, NOW + 20) == Hold(
@@ -167,7 +171,7 @@ def test_a_safe_point_is_waited_for_twice_the_interval() -> None:
 
 def test_a_machine_that_hesitates_does_not_cost_a_script_that_saves_often_its_change() -> None:
     often = Saves(count=5, interval_seconds=0.3)
-    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False, saves=often)))
+    seen = planned(2, observation(1, 0, 1, world=parked(0, since=NOW, reached=False, saves=often)))
 
     assert decide(seen, NOW + 9) == Wait("a safe point", NOW + 10)
     assert isinstance(decide(seen, NOW + 10), Hold)
@@ -176,41 +180,43 @@ def test_a_machine_that_hesitates_does_not_cost_a_script_that_saves_often_its_ch
 def test_before_an_interval_was_seen_the_safe_point_is_waited_for_two_minutes() -> None:
     young = parked(0, since=NOW, reached=False, saves=Saves(count=1))
 
-    assert decide(planned(2, sight(1, 0, 1, world=young)), NOW) == Wait("a safe point", NOW + 120)
+    assert decide(planned(2, observation(1, 0, 1, world=young)), NOW) == Wait(
+        "a safe point", NOW + 120
+    )
 
 
 def test_a_script_that_was_signalled_to_save_has_the_time_of_the_rules() -> None:
     rules = Rules(signal_seconds=30)
-    seen = planned(2, sight(1, 0, 1, world=parked(0, since=NOW, reached=False), rules=rules))
+    seen = planned(2, observation(1, 0, 1, world=parked(0, since=NOW, reached=False), rules=rules))
 
     assert decide(seen, NOW + 29) == Wait("a safe point", NOW + 30)
     assert isinstance(decide(seen, NOW + 30), Hold)
 
 
 def test_a_held_generation_is_not_tried_again() -> None:
-    seen = planned(2, sight(1, 0, 1, world=world(0), held=Held(generation=1, saves=2)))
+    seen = planned(2, observation(1, 0, 1, world=world(0), held=Held(generation=1, saves=2)))
 
     assert decide(seen, LATE) == STAY
 
 
 def test_a_plan_of_the_same_size_only_changes_the_label() -> None:
-    assert decide(planned(1, sight(1, 0, world=world(0))), NOW) == Relabel(1, 1)
+    assert decide(planned(1, observation(1, 0, world=world(0))), NOW) == Relabel(1, 1)
 
 
 def test_a_plan_that_is_withdrawn_lets_the_workers_run_on() -> None:
-    assert decide(sight(1, 0, 1, world=parked(0, reached=False)), NOW) == Unpark()
+    assert decide(observation(1, 0, 1, world=parked(0, reached=False)), NOW) == Unpark()
 
 
 def test_a_world_that_never_steps_is_not_resized() -> None:
     idle = world(0, stepping=False, since=NOW)
-    seen = planned(2, sight(1, 0, 1, world=idle, wished_since=NOW))
+    seen = planned(2, observation(1, 0, 1, world=idle, desired_since=NOW))
 
     assert decide(seen, NOW) == Wait("the world has not stepped yet", NOW + 120)
     assert isinstance(decide(seen, NOW + 120), Hold)
 
 
 def test_a_freeze_stops_plans_but_not_healing() -> None:
-    frozen = planned(2, sight(1, 0, 1, world=world(0)), frozen=True)
+    frozen = planned(2, observation(1, 0, 1, world=world(0)), frozen=True)
     broken = replace(frozen, world=ended(0, by=Cause.FAILURE))
 
     assert decide(frozen, LATE) == STAY
@@ -221,7 +227,7 @@ def test_a_freeze_stops_plans_but_not_healing() -> None:
 
 
 def test_agents_beyond_the_wish_are_released_once_the_world_steps() -> None:
-    seen = sight(1, 0, 1, world=world(0))
+    seen = observation(1, 0, 1, world=world(0))
 
     assert decide(seen, NOW) == Release((1,))
     assert decide(replace(seen, world=world(0, stepping=False)), NOW) == STAY
@@ -229,7 +235,7 @@ def test_agents_beyond_the_wish_are_released_once_the_world_steps() -> None:
 
 def test_those_let_go_are_kept_until_the_smaller_world_has_proved_itself() -> None:
     change = Change(from_goal=2, from_generation=0, to_generation=1)
-    seen = planned(1, sight(2, 0, 1, world=world(0, generation=1, change=change)))
+    seen = planned(1, observation(2, 0, 1, world=world(0, generation=1, change=change)))
 
     assert decide(seen, NOW) == STAY
 
@@ -237,18 +243,18 @@ def test_those_let_go_are_kept_until_the_smaller_world_has_proved_itself() -> No
 def test_a_joiner_of_a_later_generation_is_not_sent_away() -> None:
     early = (agent(0), agent(1, generation=3))
 
-    assert decide(sight(1, world=world(0), agents=early), NOW) == STAY
+    assert decide(observation(1, world=world(0), agents=early), NOW) == STAY
 
 
 def test_a_leaving_member_is_kept_for_a_safe_point_but_not_for_long() -> None:
-    seen = sight(2, world=world(0, 1), agents=(agent(0), agent(1, leaving_since=NOW)))
+    seen = observation(2, world=world(0, 1), agents=(agent(0), agent(1, leaving_since=NOW)))
 
     assert decide(seen, NOW) == Park()
     assert decide(seen, NOW + 20) == Stop(Cause.MEMBERSHIP)
 
 
 def test_a_member_that_left_is_released_when_the_others_have_formed() -> None:
-    seen = sight(2, world=world(0), agents=(agent(0), agent(1, leaving_since=NOW)))
+    seen = observation(2, world=world(0), agents=(agent(0), agent(1, leaving_since=NOW)))
 
     assert decide(seen, NOW) == Release((1,))
 
@@ -257,24 +263,26 @@ def test_a_member_that_left_is_released_when_the_others_have_formed() -> None:
 
 
 def test_a_failed_worker_ends_the_world() -> None:
-    assert decide(sight(1, 0, world=world(0, failed=1)), NOW) == Stop(Cause.FAILURE)
+    assert decide(observation(1, 0, world=world(0, failed=1)), NOW) == Stop(Cause.FAILURE)
 
 
 def test_a_port_that_was_taken_is_no_failure_of_the_script() -> None:
-    seen = sight(1, 0, world=world(0, failed=1, port_taken=True), failures=4)
+    seen = observation(1, 0, world=world(0, failed=1, port_taken=True), failures=4)
 
     assert decide(seen, NOW) == Stop(Cause.MEMBERSHIP)
 
 
 def test_more_failures_than_the_limit_end_the_job_with_the_workers_code() -> None:
-    action = decide(sight(1, 0, world=world(0, failed=7), failures=4), NOW)
+    action = decide(observation(1, 0, world=world(0, failed=7), failures=4), NOW)
 
     assert isinstance(action, End)
     assert (action.exit, action.exit_code) == (ReplicaExit.FAILED, 7)
 
 
 def test_a_script_that_fails_alike_before_any_step_is_given_up_sooner() -> None:
-    failed = sight(1, 0, world=world(0, failed=7, stepping=False), rules=Rules(barren_worlds=3))
+    failed = observation(
+        1, 0, world=world(0, failed=7, stepping=False), rules=Rules(barren_worlds=3)
+    )
     assert decide(replace(failed, barren=(7, 7)), 5) == Stop(Cause.FAILURE)
     assert decide(replace(failed, barren=(7, 1, 7)), 5) == Stop(Cause.FAILURE)
     reason = "3 worlds failed alike, and none has ever made a step"
@@ -282,7 +290,7 @@ def test_a_script_that_fails_alike_before_any_step_is_given_up_sooner() -> None:
 
 
 def test_a_lost_agent_ends_the_world_and_the_rest_form_at_once() -> None:
-    lost = sight(2, 0, world=world(0, 1), gone=frozenset({1}), wished_since=NOW)
+    lost = observation(2, 0, world=world(0, 1), gone=frozenset({1}), desired_since=NOW)
     after = replace(lost, world=ended(0, 1, by=Cause.MEMBERSHIP))
 
     assert decide(lost, NOW) == Stop(Cause.MEMBERSHIP)
@@ -290,14 +298,14 @@ def test_a_lost_agent_ends_the_world_and_the_rest_form_at_once() -> None:
 
 
 def test_a_replacement_joins_at_a_safe_point_like_any_growth() -> None:
-    seen = sight(2, 0, 2, world=world(0, goal=2))
+    seen = observation(2, 0, 2, world=world(0, goal=2))
 
     assert decide(seen, NOW) == Park()
     assert decide(replace(seen, world=parked(0, goal=2)), NOW) == Swap(planned=False)
 
 
 def test_a_failed_growth_back_is_tried_again_after_the_next_save() -> None:
-    seen = sight(2, 0, 2, world=world(0, goal=2), held=Held(generation=0, saves=2))
+    seen = observation(2, 0, 2, world=world(0, goal=2), held=Held(generation=0, saves=2))
     saved = replace(seen, world=world(0, goal=2, saves=Saves(count=3, interval_seconds=10)))
 
     assert decide(seen, NOW) == STAY
@@ -309,8 +317,8 @@ def test_a_planned_world_that_fails_before_its_first_step_is_undone() -> None:
     new = world(0, 1, generation=1, failed=1, stepping=False, change=change)
     after = ended(0, 1, by=Cause.REVERT, generation=1, change=change)
 
-    assert isinstance(decide(planned(2, sight(1, 0, 1, world=new)), NOW), Revert)
-    assert decide(planned(2, sight(1, 0, 1, world=after)), NOW) == Form(
+    assert isinstance(decide(planned(2, observation(1, 0, 1, world=new)), NOW), Revert)
+    assert decide(planned(2, observation(1, 0, 1, world=after)), NOW) == Form(
         members([0]), Cause.REVERT, 0, 1
     )
 
@@ -319,11 +327,11 @@ def test_a_world_that_steps_without_loading_is_undone() -> None:
     change = Change(from_goal=1, from_generation=0, to_generation=1)
     new = world(0, 1, generation=1, unloaded=True, change=change)
 
-    assert isinstance(decide(planned(2, sight(1, 0, 1, world=new)), NOW), Revert)
+    assert isinstance(decide(planned(2, observation(1, 0, 1, world=new)), NOW), Revert)
 
 
 def test_a_finished_world_ends_the_job() -> None:
-    action = decide(sight(1, 0, world=world(0, finished=True)), NOW)
+    action = decide(observation(1, 0, world=world(0, finished=True)), NOW)
 
     assert isinstance(action, End)
     assert action.exit is ReplicaExit.SUCCEEDED
@@ -332,14 +340,14 @@ def test_a_finished_world_ends_the_job() -> None:
 def test_nothing_is_decided_while_workers_stop() -> None:
     stopping = world(0, phase=Phase.STOPPING, failed=1)
 
-    assert decide(sight(1, 0, world=stopping), NOW) == STAY
+    assert decide(observation(1, 0, world=stopping), NOW) == STAY
 
 
 # --- what its owner wants ----------------------------------------------------------------------
 
 
 def test_a_suspended_job_stops_at_a_safe_point() -> None:
-    suspended = replace(sight(), wish=wish(0, intent=Intent.SUSPEND), agents=agents(0))
+    suspended = replace(observation(), desired=desired(0, intent=Intent.SUSPEND), agents=agents(0))
 
     assert decide(replace(suspended, world=world(0)), NOW) == Park()
     assert decide(replace(suspended, world=parked(0)), NOW) == Stop(None)
@@ -349,19 +357,19 @@ def test_a_suspended_job_stops_at_a_safe_point() -> None:
 
 
 def test_a_cancelled_job_stops_at_once() -> None:
-    cancelled = replace(sight(), wish=wish(0, intent=Intent.CANCEL), agents=agents(0))
+    cancelled = replace(observation(), desired=desired(0, intent=Intent.CANCEL), agents=agents(0))
 
     assert decide(replace(cancelled, world=world(0, saves=Saves())), NOW) == Stop(None)
 
 
 def test_a_suspended_job_without_checkpoints_is_held() -> None:
-    suspended = replace(sight(), wish=wish(0, intent=Intent.SUSPEND), agents=agents(0))
+    suspended = replace(observation(), desired=desired(0, intent=Intent.SUSPEND), agents=agents(0))
 
     assert isinstance(decide(replace(suspended, world=world(0, saves=Saves())), NOW), Hold)
 
 
 def test_a_resumed_job_starts_anew() -> None:
-    resumed = sight(1, 5, world=ended(0, by=None), gone=frozenset({0}))
+    resumed = observation(1, 5, world=ended(0, by=None), gone=frozenset({0}))
 
     assert decide(resumed, LATE) == Form(members([5]), Cause.START, 0, 1)
 
@@ -387,7 +395,7 @@ def test_who_may_form_a_world(
 
 
 def test_a_successor_waits_for_members_that_may_come_back() -> None:
-    seen = sight(2, 1, world=world(0, 1), lease_until=NOW + 10)
+    seen = observation(2, 1, world=world(0, 1), lease_until=NOW + 10)
 
     assert decide(seen, NOW) == Wait("replicas 0 have not come back", NOW + 10)
     assert decide(replace(seen, gone=frozenset({0})), NOW) == Stop(Cause.MEMBERSHIP)
@@ -395,7 +403,7 @@ def test_a_successor_waits_for_members_that_may_come_back() -> None:
 
 
 def test_a_successor_adopts_a_world_whose_members_all_came_back() -> None:
-    assert decide(sight(2, 0, 1, world=world(0, 1)), NOW) == STAY
+    assert decide(observation(2, 0, 1, world=world(0, 1)), NOW) == STAY
 
 
 def test_epochs_rise_over_all_that_anybody_heard_of() -> None:

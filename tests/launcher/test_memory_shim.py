@@ -93,7 +93,7 @@ def test_what_storage_refuses_is_raised_by_the_next_save_and_tried_again(tmp_pat
     async def story() -> None:
         async with holding(tmp_path) as held:
             none = resource.RLIM_INFINITY
-            resource.prlimit(held.hold.keeper_pid, resource.RLIMIT_FSIZE, (1 << 20, none))
+            resource.prlimit(held.hold.flusher_pid, resource.RLIMIT_FSIZE, (1 << 20, none))
             script = """
 torch.save(state(1), 'model.pt')
 try:
@@ -106,7 +106,7 @@ input()
             worker = held.start(script, tmp_path)
             lines = lines_of(worker)
             said = await soon(lines.get())
-            resource.prlimit(held.hold.keeper_pid, resource.RLIMIT_FSIZE, (none, none))
+            resource.prlimit(held.hold.flusher_pid, resource.RLIMIT_FSIZE, (none, none))
             await soon(held.hold.settled())
             worker.kill()
             while await soon(lines.get()):
@@ -281,7 +281,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("victim", ["worker", "keeper"])
+@pytest.mark.parametrize("victim", ["worker", "flusher"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_accepted_is_torn_or_lost_by_a_kill(victim: str, seed: int, tmp_path: Path) -> None:
     async def story() -> None:
@@ -303,7 +303,7 @@ def test_an_agent_leaves_though_its_keeper_fails_again_and_again(tmp_path: Path)
         go_on = stop_keeper(hold)
         (root / "bell").unlink(missing_ok=True)
         (root / "bell").mkdir()
-        os.kill(hold.keeper_pid, 9)
+        os.kill(hold.flusher_pid, 9)
         go_on()
         await soon(hold.close())
         shutil.rmtree(root)
@@ -321,7 +321,7 @@ def test_a_keeper_that_misses_a_file_as_the_agent_leaves_is_followed_by_another(
                 await asyncio.sleep(0.01)
             go_on = stop_keeper(held.hold)
             await held.run(SAVE, tmp_path)
-            (held.hold.root / "steps").rmdir()  # as if it went while the keeper looks
+            (held.hold.root / "steps").rmdir()  # as if it went while the flusher looks
             go_on()
         return held.said[0]
 
@@ -410,8 +410,8 @@ async def killed_at_random(held: Held, victim: str, seed: int, directory: Path) 
         for _ in range(moment.randrange(1, 4)):
             accepted = int(await soon(lines.get()))
         await asyncio.sleep(moment.random() * 0.05)
-        if victim == "keeper":
-            os.kill(held.hold.keeper_pid, 9)
+        if victim == "flusher":
+            os.kill(held.hold.flusher_pid, 9)
             for _ in range(3):
                 accepted = int(await soon(lines.get()))
         worker.kill()
@@ -469,11 +469,11 @@ def test_what_a_killed_keeper_and_agent_left_is_finished_by_the_next_start(tmp_p
             await held.run(SAVE, tmp_path)
             root, hidden = held.hold.root, held.hold.root.with_name("." + held.hold.root.name)
             # As if both were gone: the same memory under a lock that nobody holds, found by
-            # nobody, a keeper that follows on this one neither, until the agent is gone.
+            # nobody, a flusher that follows on this one neither, until the agent is gone.
             os.rename(root, hidden)
             shutil.copyfile(hidden / "lock", hidden / "lock2")
             os.replace(hidden / "lock2", hidden / "lock")
-            os.kill(held.hold.keeper_pid, 9)
+            os.kill(held.hold.flusher_pid, 9)
         os.rename(hidden, root)
         again = Hold.open(free_root(f"other{os.getpid()}", 0), held.registry, held.said.append)
 

@@ -17,7 +17,7 @@ import pytest
 from brain.errors import BadInput
 from launcher import messages
 from launcher.messages import Connection
-from launcher.ram_checkpoint.flusher import Keeper
+from launcher.ram_checkpoint.flusher import Flusher
 from launcher.ram_checkpoint.shared_memory import orphans
 from launcher.ram_checkpoint.sharing import Sharing
 from launcher.values.ram_checkpoint.links import SHARED, mine
@@ -175,7 +175,7 @@ def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
 
 async def _hang(connection: Connection) -> None:
     with contextlib.suppress(BadInput):
-        while await connection.receive(messages.Frame) is not None:
+        while await connection.receive(messages.Message) is not None:
             pass
 
 
@@ -185,17 +185,17 @@ def test_a_state_that_its_worker_did_not_live_to_write_is_removed(tmp_path: Path
     halves = [tmp_path / "steps" / f".writing-7-1-0-{pid}" for pid in (gone.pid, os.getpid())]
     for half in halves:
         half.mkdir(parents=True)
-    keeper = Keeper(str(tmp_path))
-    keeper.turn()
-    keeper.bell.close()
+    flusher = Flusher(str(tmp_path))
+    flusher.turn()
+    flusher.bell.close()
     assert list((tmp_path / "steps").iterdir()) == halves[1:]
 
 
 def test_who_says_nothing_is_not_listened_to_for_ever() -> None:
-    async def story() -> messages.Frame | None:
+    async def story() -> messages.Message | None:
         async with an_agent(_hang) as address:
             connection = await Connection.to(address)
-            said = await soon(connection.receive(messages.Frame, seconds=0.05))
+            said = await soon(connection.receive(messages.Message, seconds=0.05))
             await connection.close()
             return said
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from brain.types.job import Checkpoint, Intent
 from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher.values.ram_checkpoint.links import SHARED
-from tests.launcher.elastic import job, wish
+from tests.launcher.elastic import desired, job
 
 #: Saves at step 5, fails once at step 7, saves at step 10.
 UNMODIFIED = """
@@ -85,7 +85,7 @@ def test_what_was_to_stay_in_memory_is_on_storage_before_a_failed_world_starts_a
 
 
 def test_a_coordinator_tells_brain_how_far_memory_is_ahead_of_storage(tmp_path: Path) -> None:
-    with job(tmp_path, "--steps=100000", "--save-every=5", first=wish(1)) as it:
+    with job(tmp_path, "--steps=100000", "--save-every=5", first=desired(1)) as it:
         it.declares = Checkpoint(memory=True)
         it.begin(1)
         told = it.brain.told(WorldEvent.MEMORY, epoch=1)

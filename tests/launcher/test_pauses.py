@@ -134,7 +134,7 @@ def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path
 def test_under_a_scaler_a_paused_world_goes_on_that_nobody_succeeded(
     replicas: int, seconds: float, tmp_path: Path
 ) -> None:
-    first = elastic.wish(replicas)
+    first = elastic.desired(replicas)
     with elastic.job(tmp_path, "--steps", "100000", first=first) as it:
         it.begin(replicas)
         before = sorted(it.workers())

@@ -21,9 +21,9 @@ class Wire(Connection):
     """A connection without a socket: a test says what the other end says."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[messages.Frame | None] = asyncio.Queue()
+        self.said: asyncio.Queue[messages.Message | None] = asyncio.Queue()
 
-    def send(self, frame: "messages.Frame | bytes") -> None:
+    def send(self, message: "messages.Message | bytes") -> None:
         """Nobody listens."""
 
     async def receive(self, kind: type[Any], *, seconds: float | None = None) -> Any:
@@ -44,7 +44,7 @@ class Left:
     def came(self, peer: Peer) -> None:
         """Nothing is done with it."""
 
-    def heard(self, peer: Peer, frame: messages.Frame) -> None:
+    def heard(self, peer: Peer, message: messages.Message) -> None:
         """Nothing is done with it."""
 
     def left(self, peer: Peer, proved: bool) -> None:

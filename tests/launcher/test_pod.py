@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from brain import wire
-from launcher.coordinator.pod_leadership import PodSeat
+from launcher.coordinator.pod_leadership import PodLeadership
 from launcher.coordinator.pod_place import Place, read_place
 from launcher.pod.program import RUN, PodIntent, intent
 from launcher.values.replica import ReplicaIntent
-from tests.launcher.sights import members
+from tests.launcher.observations import members
 
 MINE, OTHER = "10.0.0.2:29399", "10.0.0.1:29399"
 
@@ -21,24 +21,24 @@ def told(file: Path, **said: object) -> Path:
     return file
 
 
-def seat(file: Path) -> PodSeat:
-    return PodSeat(str(file), MINE)
+def leadership(file: Path) -> PodLeadership:
+    return PodLeadership(str(file), MINE)
 
 
 def test_an_agent_asks_whom_the_scaler_names(tmp_path: Path):
-    assert seat(told(tmp_path / "place", endpoint=OTHER)).candidates(None) == [OTHER]
+    assert leadership(told(tmp_path / "place", endpoint=OTHER)).candidates(None) == [OTHER]
 
 
 def test_who_is_named_coordinates_and_nobody_else(tmp_path: Path):
     file = told(tmp_path / "place", endpoint=MINE)
 
-    assert seat(file).claim(MINE, 0, hung=False)
-    assert not seat(told(file, endpoint=OTHER)).claim(MINE, 0, hung=False)
+    assert leadership(file).claim(MINE, 0, hung=False)
+    assert not leadership(told(file, endpoint=OTHER)).claim(MINE, 0, hung=False)
 
 
 def test_another_is_asked_once_another_is_named(tmp_path: Path):
     file = told(tmp_path / "place", endpoint="10.0.0.9:29399")
-    mine = seat(file)
+    mine = leadership(file)
     told(file, endpoint=OTHER)
 
     assert mine.candidates(None) == [OTHER]
@@ -48,7 +48,7 @@ def test_the_cluster_knows_who_is_gone(tmp_path: Path):
     file = told(tmp_path / "place", endpoint=MINE, gone=(0, 1))
 
     gone = asyncio.run(
-        seat(file).gone(members([0, 1], node="n1"), lease_expired=False, in_touch=False)
+        leadership(file).gone(members([0, 1], node="n1"), lease_expired=False, in_touch=False)
     )
 
     assert gone == {0, 1}

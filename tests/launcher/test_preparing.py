@@ -8,28 +8,28 @@ from launcher.values.observation import (
     STAY,
     Discard,
     Form,
+    Observation,
     Park,
     Prepare,
     Preparing,
     Rules,
     Saves,
-    Sight,
     Stop,
     Swap,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
-from tests.launcher.elastic import wish
-from tests.launcher.sights import agent, ended, members, parked, planned, sight, world
+from tests.launcher.elastic import desired
+from tests.launcher.observations import agent, ended, members, observation, parked, planned, world
 
 NOW = 1000.0
 RULES = Rules()
 TWO = Form(members([0, 1]), Cause.PLAN, 1, 2)
 
 
-def growing(now: WorldSeen, *here: int) -> Sight:
+def growing(now: WorldObserved, *here: int) -> Observation:
     """A plan of two replicas for a world of one."""
-    return planned(2, sight(1, *here, world=now, rules=RULES))
+    return planned(2, observation(1, *here, world=now, rules=RULES))
 
 
 def preparing(form: Form = TWO, **fields: object) -> Preparing:
@@ -70,22 +70,22 @@ def test_workers_that_do_not_come_to_the_gate_are_given_up() -> None:
 
 
 def test_what_is_not_wanted_any_more_is_discarded() -> None:
-    seen = sight(1, 0, 1, world=world(0, preparing=preparing(ready=True)), rules=RULES)
+    seen = observation(1, 0, 1, world=world(0, preparing=preparing(ready=True)), rules=RULES)
 
     assert decide(seen, NOW) == Discard(None)
 
 
 def test_a_member_that_went_ends_what_was_prepared_with_it() -> None:
     three = Form(members([0, 1, 2]), Cause.PLAN, 1, 3)
-    seen = sight(1, 0, 1, world=world(0, preparing=preparing(three, ready=True)), rules=RULES)
-    without = replace(planned(3, seen), wished_since=-1e6)
+    seen = observation(1, 0, 1, world=world(0, preparing=preparing(three, ready=True)), rules=RULES)
+    without = replace(planned(3, seen), desired_since=-1e6)
 
     assert decide(without, NOW) == Discard(None)
 
 
 def test_a_later_joiner_waits_for_the_next_change_once_all_is_ready() -> None:
     two = Form(members([0, 1]), Cause.MEMBERSHIP, 0, 3)
-    seen = sight(3, 0, 1, 2, world=world(0, goal=3), rules=RULES)
+    seen = observation(3, 0, 1, 2, world=world(0, goal=3), rules=RULES)
     waiting = replace(seen, world=world(0, goal=3, preparing=preparing(two)))
     ready = replace(seen, world=world(0, goal=3, preparing=preparing(two, ready=True)))
 
@@ -104,7 +104,7 @@ def test_a_failure_meanwhile_makes_what_was_prepared_another_world() -> None:
 def test_a_leave_with_notice_is_prepared_and_waits_for_a_save() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
     one = Form(members([0]), Cause.MEMBERSHIP, 0, 2)
-    seen = sight(2, world=world(0, 1), agents=going, rules=RULES)
+    seen = observation(2, world=world(0, 1), agents=going, rules=RULES)
     ready = preparing(one, ready=True)
 
     assert decide(seen, NOW) == Prepare(one)
@@ -116,7 +116,7 @@ def test_half_of_the_notice_is_kept_for_the_save() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
     one = Form(members([0]), Cause.MEMBERSHIP, 0, 2)
     slow = world(0, 1, preparing=preparing(one))
-    seen = sight(2, world=slow, agents=going, rules=RULES)
+    seen = observation(2, world=slow, agents=going, rules=RULES)
 
     assert decide(seen, NOW) == Wait("workers of a world of 1 replicas get ready", NOW + 10)
     assert decide(seen, NOW + 10) == Park()
@@ -126,7 +126,7 @@ def test_a_leave_waits_no_longer_for_a_save_than_twice_the_interval() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
     often = Saves(count=5, interval_seconds=6.0)
     waiting = parked(0, 1, since=NOW + 1, reached=False, saves=often)
-    seen = sight(2, world=waiting, agents=going, rules=RULES)
+    seen = observation(2, world=waiting, agents=going, rules=RULES)
 
     assert decide(seen, NOW + 2) == Wait("a member leaves at the next safe point", NOW + 13)
     assert decide(seen, NOW + 13) == Stop(Cause.MEMBERSHIP)
@@ -134,14 +134,14 @@ def test_a_leave_waits_no_longer_for_a_save_than_twice_the_interval() -> None:
 
 def test_a_leave_without_saves_is_at_once() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
-    seen = sight(2, world=world(0, 1, saves=Saves()), agents=going, rules=RULES)
+    seen = observation(2, world=world(0, 1, saves=Saves()), agents=going, rules=RULES)
 
     assert decide(seen, NOW) == Stop(Cause.MEMBERSHIP)
 
 
 def test_whoever_ends_the_last_agent_by_hand_ends_the_job_at_once() -> None:
     alone = (agent(0, leaving_since=NOW),)
-    seen = sight(1, world=world(0), agents=alone, rules=RULES)
+    seen = observation(1, world=world(0), agents=alone, rules=RULES)
 
     assert decide(seen, NOW) == Park()
     assert decide(replace(seen, rules=Rules(last_waits=False)), NOW) == Stop(Cause.MEMBERSHIP)
@@ -151,8 +151,8 @@ def test_whoever_ends_the_last_agent_by_hand_ends_the_job_at_once() -> None:
 
 
 def test_thirty_joiners_at_once_are_one_change() -> None:
-    seen = sight(64, *range(31), world=world(0, goal=64), stirred_at=NOW, rules=RULES)
-    seen = replace(seen, wish=wish(64, patience_seconds=0.1))
+    seen = observation(64, *range(31), world=world(0, goal=64), stirred_at=NOW, rules=RULES)
+    seen = replace(seen, desired=desired(64, patience_seconds=0.1))
     action = decide(seen, NOW + 0.05)
 
     assert decide(seen, NOW + 0.04) == Wait("others may come or go as well", NOW + 0.05)
@@ -167,7 +167,7 @@ def test_a_wished_size_is_not_waited_beyond() -> None:
 
 
 def test_agents_that_die_together_make_one_change() -> None:
-    seen = sight(4, 0, 1, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP), rules=RULES)
+    seen = observation(4, 0, 1, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP), rules=RULES)
     seen = replace(seen, gone=frozenset({2, 3}), stirred_at=NOW)
 
     assert decide(seen, NOW + 0.01) == Wait("others may come or go as well", NOW + 0.05)
@@ -176,8 +176,8 @@ def test_agents_that_die_together_make_one_change() -> None:
 
 def test_a_joiner_that_is_not_ready_is_no_reason_to_change() -> None:
     cold = (agent(0), agent(1, ready=False, since=NOW))
-    seen = sight(2, world=world(0, goal=2), agents=cold, rules=RULES)
-    seen = replace(seen, wish=wish(2, patience_seconds=0))
+    seen = observation(2, world=world(0, goal=2), agents=cold, rules=RULES)
+    seen = replace(seen, desired=desired(2, patience_seconds=0))
 
     assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 10)
     assert decide(seen, NOW + 10) == STAY
@@ -185,8 +185,8 @@ def test_a_joiner_that_is_not_ready_is_no_reason_to_change() -> None:
 
 def test_a_joiner_that_is_ready_waits_a_moment_for_one_that_is_about_to_be() -> None:
     warm = (agent(0), agent(1), agent(2, ready=False, since=NOW))
-    seen = sight(4, world=world(0, goal=4), agents=warm, stirred_at=NOW, rules=RULES)
-    seen = replace(seen, wish=wish(4, patience_seconds=0))
+    seen = observation(4, world=world(0, goal=4), agents=warm, stirred_at=NOW, rules=RULES)
+    seen = replace(seen, desired=desired(4, patience_seconds=0))
 
     assert decide(seen, NOW + 0.5) == Wait("others may come or go as well", NOW + 1)
     assert isinstance(decide(seen, NOW + 1), Prepare)
@@ -194,7 +194,7 @@ def test_a_joiner_that_is_ready_waits_a_moment_for_one_that_is_about_to_be() -> 
 
 def test_a_first_world_waits_for_those_that_get_ready_but_not_for_long() -> None:
     cold = (agent(0), agent(1, ready=False, since=NOW))
-    seen = replace(sight(2, agents=cold, rules=RULES), wish=wish(2, patience_seconds=0))
+    seen = replace(observation(2, agents=cold, rules=RULES), desired=desired(2, patience_seconds=0))
 
     assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 10)
     assert decide(seen, NOW + 10) == Form(members([0]), Cause.START, 0, 2)
@@ -202,7 +202,7 @@ def test_a_first_world_waits_for_those_that_get_ready_but_not_for_long() -> None
 
 def test_healing_waits_for_nobody_who_is_not_ready() -> None:
     cold = (agent(0), agent(2, ready=False, since=NOW))
-    seen = sight(2, world=ended(0, 1, by=Cause.MEMBERSHIP), agents=cold, gone=frozenset({1}))
+    seen = observation(2, world=ended(0, 1, by=Cause.MEMBERSHIP), agents=cold, gone=frozenset({1}))
 
     assert decide(replace(seen, stirred_at=NOW), NOW + 1) == Form(
         members([0]), Cause.MEMBERSHIP, 0, 2

@@ -245,9 +245,11 @@ def test_the_agent_that_coordinates_may_go_like_any_other() -> None:
     with job() as agents:
         handlers = [agents.add() for _ in range(3)]
         agents.meet(*handlers)
-        seat = next(h for h in handlers if h._guest._participant._leading.coordinator is not None)
-        rest = [each for each in handlers if each is not seat]
-        lost(seat)
+        leadership = next(
+            h for h in handlers if h._guest._membership._leading.coordinator is not None
+        )
+        rest = [each for each in handlers if each is not leadership]
+        lost(leadership)
         for each in rest:
             changed(each)
 
@@ -347,7 +349,7 @@ def test_an_agent_that_was_let_go_ends_gracefully() -> None:
         handlers = [agents.add(), agents.add()]
         agents.meet(*handlers)
         leaver = handlers[1]
-        leaver._guest._call(leaver._guest._participant.leave, 15)
+        leaver._guest._call(leaver._guest._membership.leave, 15)
         changed(handlers[0])
         staying = agents.asks(handlers[0])
 

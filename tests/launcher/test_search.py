@@ -9,12 +9,12 @@ from brain.types.resources import NodeName
 from brain.types.world import Cause
 from launcher import messages
 from launcher.agent.search import Answer, Found, Search
-from launcher.coordinator.leadership import EndpointSeat, LocalSeat
+from launcher.coordinator.leadership import EndpointLeadership, LocalLeadership
 from launcher.messages import Connection
 from launcher.values.config import WorldDocument
 from launcher.values.replica import JobPlace
 from tests.disks import full_disk
-from tests.launcher.sights import members
+from tests.launcher.observations import members
 
 US = "127.0.0.1:9"
 #: A world that we coordinated, and of which nobody else is left.
@@ -54,7 +54,7 @@ class Full:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
-        said = await connection.receive(messages.Frame)
+        said = await connection.receive(messages.Message)
         assert isinstance(said, messages.Hello)
         self.heard.append(said.replica)
         if said.replica < 0:
@@ -68,7 +68,7 @@ async def _looked(full: Full) -> Answer:
     server = await asyncio.start_server(full.answer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     search = Search(
-        EndpointSeat(f"{host}:{port}", US, bound=False),
+        EndpointLeadership(f"{host}:{port}", US, bound=False),
         US,
         lease_seconds=3.0,
         hello=lambda: hello(-1 if search.taken else 83),
@@ -109,7 +109,7 @@ class Hung:
 async def _named(follows: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A member that has not yet found out that whom it follows is silent."""
     connection = Connection(reader, writer)
-    await connection.receive(messages.Frame)
+    await connection.receive(messages.Message)
     connection.send(messages.Elsewhere(coordinator=follows, epoch=1))
     await connection.close()
 
@@ -123,7 +123,7 @@ async def _turned_away(hung: Hung) -> Answer:
     there = (replace(first, address=endpoint), replace(ours, address=US))
     world = replace(LAST, coordinator=endpoint, members=(*there, replace(last, address=theirs)))
     search = Search(
-        EndpointSeat(endpoint, US, bound=False),
+        EndpointLeadership(endpoint, US, bound=False),
         US,
         lease_seconds=3.0,
         hello=lambda: hello(1),
@@ -146,7 +146,7 @@ def test_who_is_silent_is_asked_once_more_though_others_still_follow_it() -> Non
 def test_who_cannot_take_the_seat_because_the_disk_is_full_looks_again(tmp_path: Path) -> None:
     said: list[str] = []
     search = Search(
-        LocalSeat(JobPlace(tmp_path)),
+        LocalLeadership(JobPlace(tmp_path)),
         US,
         lease_seconds=3.0,
         hello=lambda: hello(0),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.values.config import LaunchConfig
-from tests.launcher.nurturing import a_script, printed, run_to_end
+from tests.launcher.fork_servers import a_script, printed, run_to_end
 
 #: Says how many threads torch has, and whether the worker was forked with torch in it.
 SAYS = "import torch\nprint(torch.get_num_threads(), '_brain_settings' in sys.modules)\n"

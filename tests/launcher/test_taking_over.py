@@ -1,4 +1,4 @@
-"""Who goes on while others are silent: by rule, and by the seat on one machine."""
+"""Who goes on while others are silent: by rule, and by the leadership on one machine."""
 
 import asyncio
 import itertools
@@ -17,17 +17,17 @@ import pytest
 
 from brain.errors import Unavailable
 from brain.types.world import Cause
-from launcher.coordinator.leadership import EndpointSeat, LocalSeat
+from launcher.coordinator.leadership import EndpointLeadership, LocalLeadership
 from launcher.coordinator.membership import decide, may_form, quorum_at
 from launcher.coordinator.world.heartbeats import Heartbeats
-from launcher.coordinator.world.monitor import Watch
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.observation import Form, Stop, Take, Wait
 from launcher.values.replica import Coordinating, JobPlace, read, started_ticks
-from launcher.values.witness import WitnessSeen
+from launcher.values.witness import WitnessObserved
 from tests.disks import full_disk
 from tests.launcher.building import a_world
-from tests.launcher.sights import ended, members, sight, world
+from tests.launcher.observations import ended, members, observation, world
 
 NOW = 1000.0
 
@@ -53,8 +53,8 @@ def a_lease(*, now: float, heard: float, holds: bool = True, lost: int = 0) -> f
         recovered_at=10.0,
     )
     document = replace(a_world(1, 1), coordinator="there:1", holds=True)
-    heartbeats = Heartbeats(cast(Standing, it), lambda: holds)
-    return heartbeats._lease(cast(Watch, SimpleNamespace(document=document)), now)
+    heartbeats = Heartbeats(cast(CoordinatorState, it), lambda: holds)
+    return heartbeats._lease(cast(WorldMonitor, SimpleNamespace(document=document)), now)
 
 
 def test_who_takes_over_gives_leases_while_the_old_ones_last() -> None:
@@ -112,8 +112,8 @@ def test_half_of_a_world_goes_on_with_proof_that_the_rest_is_gone() -> None:
 # --- a witness ---------------------------------------------------------------------------------
 
 PATH = "/storage/.brain-witness-job-1-ab"
-IN_FORCE = WitnessSeen(epoch=1, path=PATH, in_force=True)
-OFFERED = WitnessSeen(epoch=1, path=PATH)
+IN_FORCE = WitnessObserved(epoch=1, path=PATH, in_force=True)
+OFFERED = WitnessObserved(epoch=1, path=PATH)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
@@ -163,7 +163,7 @@ def test_a_witness_that_not_all_have_seen_leaves_the_decision_to_who_coordinated
 
 def test_a_half_asks_for_the_witness_once_its_lease_is_over_and_goes_on_with_it() -> None:
     lost = ended(0, 1, by=Cause.MEMBERSHIP, coordinated=0)
-    seen = sight(2, 1, world=lost, lease_until=NOW, witness=IN_FORCE)
+    seen = observation(2, 1, world=lost, lease_until=NOW, witness=IN_FORCE)
     mine = replace(seen, witness=replace(IN_FORCE, asked=True, holder=1))
 
     assert isinstance(decide(seen, NOW - 1), Wait)
@@ -174,16 +174,16 @@ def test_a_half_asks_for_the_witness_once_its_lease_is_over_and_goes_on_with_it(
 @pytest.mark.parametrize(
     ("witness", "says"),
     [
-        (WitnessSeen(), "no checkpoint was seen"),
+        (WitnessObserved(), "no checkpoint was seen"),
         (OFFERED, "not all members said that they see one"),
         (replace(OFFERED, trouble="this host does not see it"), "this host does not see it"),
         (replace(IN_FORCE, asked=True), "has not answered yet"),
         (replace(IN_FORCE, asked=True, lost=True, trouble="the other half"), "the other half"),
     ],
 )
-def test_a_half_that_waits_says_why(witness: WitnessSeen, says: str) -> None:
+def test_a_half_that_waits_says_why(witness: WitnessObserved, says: str) -> None:
     lost = ended(0, 1, by=Cause.MEMBERSHIP, coordinated=0)
-    action = decide(sight(2, 1, world=lost, lease_until=NOW, witness=witness), NOW)
+    action = decide(observation(2, 1, world=lost, lease_until=NOW, witness=witness), NOW)
 
     assert isinstance(action, Wait)
     assert says in action.reason
@@ -191,7 +191,7 @@ def test_a_half_that_waits_says_why(witness: WitnessSeen, says: str) -> None:
 
 def test_before_another_world_begins_the_witness_of_the_last_one_is_taken() -> None:
     lost = ended(0, 1, by=Cause.FAILURE, coordinated=0)
-    seen = sight(2, 0, 1, world=lost, witness=IN_FORCE)
+    seen = observation(2, 0, 1, world=lost, witness=IN_FORCE)
     asked = replace(IN_FORCE, asked=True)
 
     assert decide(seen, NOW) == Take(0)
@@ -231,40 +231,40 @@ def test_no_lease_outlasts_what_a_successor_waits_for(size: int) -> None:
 
 
 def test_a_successor_without_most_members_waits_for_the_lease_and_then_for_ever() -> None:
-    seen = sight(4, 2, 3, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP, coordinated=0))
+    seen = observation(4, 2, 3, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP, coordinated=0))
 
     assert isinstance(decide(seen, NOW), Wait)
 
 
 def test_a_successor_with_half_of_them_and_the_old_coordinator_waits_for_the_lease() -> None:
     fields = {"coordinated": 0, "by": Cause.MEMBERSHIP}
-    seen = sight(4, 0, 1, world=ended(0, 1, 2, 3, **fields), lease_until=NOW)
+    seen = observation(4, 0, 1, world=ended(0, 1, 2, 3, **fields), lease_until=NOW)
 
     assert isinstance(decide(seen, NOW - 1), Wait)
     assert decide(seen, NOW) == Form(members([0, 1]), Cause.MEMBERSHIP, 0, 4)
 
 
 def test_nothing_is_decided_while_an_agent_has_to_tell_of_a_later_world() -> None:
-    seen = sight(2, 0, world=world(0, 1, failed=1), behind=True)
+    seen = observation(2, 0, world=world(0, 1, failed=1), behind=True)
 
     assert decide(seen, NOW) == Wait("an agent has still to tell of a later world")
 
 
 def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:
-    assert decide(sight(2, 0, world=world(0, 1)), NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(observation(2, 0, world=world(0, 1)), NOW) == Stop(Cause.MEMBERSHIP)
 
 
-# --- the seat on one machine -------------------------------------------------------------------
+# --- the leadership on one machine -------------------------------------------------------------
 
 
 @contextmanager
 def holder(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Another process that holds the seat, and does nothing else."""
+    """Another process that holds the leadership, and does nothing else."""
     lines = (
         "import sys, pathlib, time; from launcher.values.replica import JobPlace; "
-        "from launcher.coordinator.leadership import LocalSeat; "
-        "seat = LocalSeat(JobPlace(pathlib.Path(sys.argv[1]))); "
-        "print(seat.claim('127.0.0.1:1', 1, hung=False), flush=True); time.sleep(600)"
+        "from launcher.coordinator.leadership import LocalLeadership; "
+        "held = LocalLeadership(JobPlace(pathlib.Path(sys.argv[1]))); "
+        "print(held.claim('127.0.0.1:1', 1, hung=False), flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", lines, str(place)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -276,7 +276,7 @@ def holder(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 def test_a_seat_that_is_held_is_not_to_be_had(tmp_path: Path) -> None:
     with holder(tmp_path):
-        assert not LocalSeat(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
+        assert not LocalLeadership(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
 
 
 def test_the_seat_of_a_killed_holder_is_free(tmp_path: Path) -> None:
@@ -284,22 +284,22 @@ def test_the_seat_of_a_killed_holder_is_free(tmp_path: Path) -> None:
         process.kill()
         process.wait()
 
-        assert LocalSeat(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
+        assert LocalLeadership(JobPlace(tmp_path)).claim("127.0.0.1:2", 1, hung=False)
 
 
 def test_from_a_holder_that_hangs_the_seat_is_taken_by_the_next_term(tmp_path: Path) -> None:
     with holder(tmp_path):
-        seat = LocalSeat(JobPlace(tmp_path))
+        leadership = LocalLeadership(JobPlace(tmp_path))
 
-        assert seat.claim("127.0.0.1:2", 1, hung=True)
-        assert seat.holds()
+        assert leadership.claim("127.0.0.1:2", 1, hung=True)
+        assert leadership.holds()
         found = read(tmp_path / "coordinator.json", Coordinating)
         assert found is not None
         assert (found.term, found.pid, found.ticks) == (2, os.getpid(), started_ticks(os.getpid()))
 
 
 def test_who_was_succeeded_sees_it_before_the_next_act(tmp_path: Path) -> None:
-    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    first, second = LocalLeadership(JobPlace(tmp_path)), LocalLeadership(JobPlace(tmp_path))
     first.claim("127.0.0.1:1", 1, hung=False)
     second.claim("127.0.0.1:2", 1, hung=True)
 
@@ -308,7 +308,7 @@ def test_who_was_succeeded_sees_it_before_the_next_act(tmp_path: Path) -> None:
 
 
 def test_a_seat_that_was_given_up_is_free_while_its_holder_lives_on(tmp_path: Path) -> None:
-    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    first, second = LocalLeadership(JobPlace(tmp_path)), LocalLeadership(JobPlace(tmp_path))
     first.claim("127.0.0.1:1", 1, hung=False)
     first.leave()
 
@@ -318,17 +318,17 @@ def test_a_seat_that_was_given_up_is_free_while_its_holder_lives_on(tmp_path: Pa
 
 def test_a_lock_that_a_hung_holder_let_go_of_goes_to_who_took_over(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
-        seat = LocalSeat(JobPlace(tmp_path))
-        seat.claim("127.0.0.1:2", 1, hung=True)
+        leadership = LocalLeadership(JobPlace(tmp_path))
+        leadership.claim("127.0.0.1:2", 1, hung=True)
         process.kill()
         process.wait()
-        seat.holds()
+        leadership.holds()
 
         assert not JobPlace(tmp_path).lock.take()
 
 
 def test_a_seat_that_a_full_disk_keeps_from_being_told_stays_free(tmp_path: Path) -> None:
-    first, second = LocalSeat(JobPlace(tmp_path)), LocalSeat(JobPlace(tmp_path))
+    first, second = LocalLeadership(JobPlace(tmp_path)), LocalLeadership(JobPlace(tmp_path))
     with full_disk(), pytest.raises(Unavailable, match=r"coordinator\.json"):
         first.claim("127.0.0.1:1", 1, hung=False)
 
@@ -336,19 +336,21 @@ def test_a_seat_that_a_full_disk_keeps_from_being_told_stays_free(tmp_path: Path
 
 
 def test_a_seat_can_be_given_up_on_a_full_disk(tmp_path: Path) -> None:
-    seat = LocalSeat(JobPlace(tmp_path))
-    seat.claim("127.0.0.1:1", 1, hung=False)
+    leadership = LocalLeadership(JobPlace(tmp_path))
+    leadership.claim("127.0.0.1:1", 1, hung=False)
     with full_disk():
-        seat.leave()
+        leadership.leave()
 
     assert JobPlace(tmp_path).lock.take()
 
 
 def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> None:
     async def ask() -> frozenset[int]:
-        seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
+        leadership = EndpointLeadership("127.0.0.1:29400", "127.0.0.1:1", bound=True)
         while not (
-            gone := await seat.gone(members([2], node="far"), lease_expired=False, in_touch=True)
+            gone := await leadership.gone(
+                members([2], node="far"), lease_expired=False, in_touch=True
+            )
         ):
             await asyncio.sleep(0.01)
         return gone
@@ -357,10 +359,10 @@ def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> 
 
 
 def test_on_loopback_nothing_comes_between_but_a_network_may(tmp_path: Path) -> None:
-    seat = EndpointSeat("127.0.0.1:29400", "127.0.0.1:1", bound=True)
+    leadership = EndpointLeadership("127.0.0.1:29400", "127.0.0.1:1", bound=True)
     far, near = members([1])[0], members([2])[0]
     far = type(far)(replica=1, group_rank=0, processes=1, node=far.node, address="10.0.0.7:29400")
 
-    gone = asyncio.run(seat.gone([far, near], lease_expired=True, in_touch=False))
+    gone = asyncio.run(leadership.gone([far, near], lease_expired=True, in_touch=False))
 
     assert gone == {2}

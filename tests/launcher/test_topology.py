@@ -17,28 +17,28 @@ from launcher.coordinator.topology.parallel import crossings, groups, unit_of
 from launcher.values.config import WorldDocument
 from launcher.values.observation import (
     STAY,
-    AgentSeen,
+    AgentObserved,
     Form,
+    Observation,
     Park,
     Phase,
     Rules,
     Shape,
-    Sight,
     Wait,
 )
-from tests.launcher.elastic import wish
-from tests.launcher.sights import agent, agents, members, sight, world
+from tests.launcher.elastic import desired
+from tests.launcher.observations import agent, agents, members, observation, world
 
 EIGHT = Shape(processes=8, least=8, most=8)
 
 
-def on(switch: str, *replicas: int, **fields: object) -> list[AgentSeen]:
+def on(switch: str, *replicas: int, **fields: object) -> list[AgentObserved]:
     """Agents on machines of their own below one switch."""
     path = ("z", "s", "r", switch)
     return [agent(each, node=f"node{each}", topology=path, **fields) for each in replicas]
 
 
-def sized(replica: int, processes: int, **fields: object) -> AgentSeen:
+def sized(replica: int, processes: int, **fields: object) -> AgentObserved:
     """An agent on a machine of its own, with so many processes."""
     return agent(replica, node=f"node{replica}", processes=processes, **fields)
 
@@ -52,7 +52,7 @@ def switches(order: Iterable[Member]) -> list[str]:
     return [name for name, _ in groupby(member.topology[-1] for member in order)]
 
 
-def of(replicas: Sequence[AgentSeen], goal: int = 99, unit: int = 1) -> tuple[Member, ...]:
+def of(replicas: Sequence[AgentObserved], goal: int = 99, unit: int = 1) -> tuple[Member, ...]:
     """A first world of them."""
     return choose((), replicas, goal, unit)
 
@@ -140,8 +140,8 @@ def test_more_processes_serve_up_to_the_most_where_exactly_as_many_cannot_be() -
 
 def test_a_world_of_processes_forms_when_they_are_here_whatever_the_agents() -> None:
     rules = Rules(shape=EIGHT)
-    wanted = wish(8, minimum=8)
-    seen = Sight(wish=wanted, agents=(sized(0, 4),), rules=rules, wished_since=0.0)
+    wanted = desired(8, minimum=8)
+    seen = Observation(desired=wanted, agents=(sized(0, 4),), rules=rules, desired_since=0.0)
 
     assert isinstance(decide(seen, 0.0), Wait)
     action = decide(replace(seen, agents=(sized(0, 4), sized(1, 4))), 0.0)
@@ -150,11 +150,11 @@ def test_a_world_of_processes_forms_when_they_are_here_whatever_the_agents() -> 
 
 
 def test_a_spare_of_a_job_that_asks_for_processes_takes_over_from_those_that_leave() -> None:
-    wanted, rules = wish(8, minimum=8), Rules(shape=EIGHT, spares=True)
+    wanted, rules = desired(8, minimum=8), Rules(shape=EIGHT, spares=True)
     before = choose((), [sized(0, 4), sized(1, 4)], 8, 1, 8, EIGHT)
     running = world(members=before, goal=8)
-    spare = Sight(
-        wish=wanted, agents=(sized(0, 4), sized(1, 4), sized(2, 8)), rules=rules, world=running
+    spare = Observation(
+        desired=wanted, agents=(sized(0, 4), sized(1, 4), sized(2, 8)), rules=rules, world=running
     )
     lost = replace(running, phase=Phase.ENDED, ended_by=Cause.MEMBERSHIP)
     action = decide(replace(spare, world=lost, agents=(sized(0, 4), sized(2, 8))), 1e6)
@@ -246,7 +246,7 @@ PLACES = st.tuples(
 CLUSTERS = st.lists(st.tuples(PLACES, st.integers(0, 12)), min_size=1, max_size=24)
 
 
-def cluster(drawn: Iterable[tuple[tuple[str, ...], int]], first: int = 0) -> list[AgentSeen]:
+def cluster(drawn: Iterable[tuple[tuple[str, ...], int]], first: int = 0) -> list[AgentObserved]:
     """Agents at drawn places, several of them on one machine."""
     return [
         agent(at, node=f"{'-'.join(path)}-{host}", topology=path)
@@ -434,17 +434,17 @@ def test_a_copy_of_the_network_is_the_unit_where_it_spans_machines() -> None:
 
 
 def test_growing_from_28_to_32_waits_until_the_unit_is_complete_and_training_goes_on() -> None:
-    wanted = wish(32, unit=4, minimum=4)
+    wanted = desired(32, unit=4, minimum=4)
     running = world(*range(28), goal=32)
-    seen = sight(None, *range(31), wished_since=1000.0, world=running)
+    seen = observation(None, *range(31), desired_since=1000.0, world=running)
 
-    assert isinstance(decide(replace(seen, wish=wanted), 1000.0), Wait)
-    assert decide(replace(seen, wish=wanted), 1e6) == STAY
-    assert decide(replace(seen, wish=wanted, agents=agents(*range(32))), 1e6) == Park()
+    assert isinstance(decide(replace(seen, desired=wanted), 1000.0), Wait)
+    assert decide(replace(seen, desired=wanted), 1e6) == STAY
+    assert decide(replace(seen, desired=wanted, agents=agents(*range(32))), 1e6) == Park()
 
 
 def test_agents_beyond_the_wish_stay_as_spares_where_a_person_started_them() -> None:
-    assert decide(sight(1, 0, 1, world=world(0), rules=Rules(spares=True)), 1e6) == STAY
+    assert decide(observation(1, 0, 1, world=world(0), rules=Rules(spares=True)), 1e6) == STAY
 
 
 def test_the_coordinator_says_who_is_spare_and_why() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher import messages
 from launcher.coordinator.witness_file import Witness
-from launcher.values.witness import WitnessSeen
+from launcher.values.witness import WitnessObserved
 
 
 async def offered(
@@ -31,7 +31,7 @@ async def told(by: Witness) -> Witness:
     return member
 
 
-async def answer(witness: Witness, replica: int) -> WitnessSeen:
+async def answer(witness: Witness, replica: int) -> WitnessObserved:
     """Ask for it and wait for what comes of it."""
     witness.take(witness.seen, replica)
     while not (witness.seen.lost or witness.seen.trouble or witness.seen.holder is not None):
@@ -40,7 +40,7 @@ async def answer(witness: Witness, replica: int) -> WitnessSeen:
 
 
 def test_of_two_that_ask_at_once_one_has_it(tmp_path: Path) -> None:
-    async def both() -> list[WitnessSeen]:
+    async def both() -> list[WitnessObserved]:
         first = await offered(tmp_path)
         second = await told(first)
         return list(await asyncio.gather(answer(first, 0), answer(second, 1)))
@@ -52,7 +52,7 @@ def test_of_two_that_ask_at_once_one_has_it(tmp_path: Path) -> None:
 
 
 def test_a_witness_that_was_removed_is_nobodys(tmp_path: Path) -> None:
-    async def ask() -> WitnessSeen:
+    async def ask() -> WitnessObserved:
         witness = await offered(tmp_path)
         Path(witness.seen.path).unlink()
         return await answer(witness, 0)
@@ -61,7 +61,7 @@ def test_a_witness_that_was_removed_is_nobodys(tmp_path: Path) -> None:
 
 
 def test_one_that_asks_again_still_has_it(tmp_path: Path) -> None:
-    async def ask() -> WitnessSeen:
+    async def ask() -> WitnessObserved:
         witness = await offered(tmp_path)
         before = witness.seen
         await answer(witness, 3)
@@ -78,7 +78,7 @@ def test_storage_that_hangs_holds_up_nobody_but_the_answer(tmp_path: Path) -> No
         over.wait(60)
         os.rename(source, target)
 
-    async def ask() -> tuple[WitnessSeen, WitnessSeen]:
+    async def ask() -> tuple[WitnessObserved, WitnessObserved]:
         witness = await offered(tmp_path, rename=hangs)
         witness.take(witness.seen, 0)
         await asyncio.sleep(0.05)
@@ -102,7 +102,7 @@ def test_storage_that_refuses_is_asked_again(tmp_path: Path) -> None:
             raise refused
         os.rename(source, target)
 
-    async def ask() -> tuple[WitnessSeen, WitnessSeen]:
+    async def ask() -> tuple[WitnessObserved, WitnessObserved]:
         witness = await offered(tmp_path, rename=refuses_once)
         refused = await answer(witness, 0)
         while witness.seen.asked:
@@ -117,7 +117,7 @@ def test_storage_that_refuses_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_member_that_sees_another_directory_says_so(tmp_path: Path) -> None:
-    async def look() -> tuple[messages.Witnessed, WitnessSeen]:
+    async def look() -> tuple[messages.Witnessed, WitnessObserved]:
         member = Witness()
         member.begin(1)
         said = await member.look(messages.Witness(epoch=1, path=str(tmp_path / "elsewhere")))
@@ -130,7 +130,7 @@ def test_a_member_that_sees_another_directory_says_so(tmp_path: Path) -> None:
 
 
 def test_a_witness_in_force_stays_the_one_of_its_world(tmp_path: Path) -> None:
-    async def look() -> tuple[messages.Witnessed, WitnessSeen]:
+    async def look() -> tuple[messages.Witnessed, WitnessObserved]:
         member = await told(await offered(tmp_path))
         there = tmp_path / "another"
         there.touch()

@@ -17,7 +17,7 @@ from launcher.messages import Exited, encoded
 from launcher.values.config import LogConfig, Std
 from launcher.workers.environment import Injection, worker_environment
 from launcher.workers.fork_server.channel import Child
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import (
     Park,
     WorkerExit,
@@ -78,7 +78,7 @@ def test_an_exit_comes_as_an_event_with_its_code(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-class OneByOne(Nursery):
+class OneByOne(ForkServer):
     """Has no worker started before those before it have ended, and then not by itself."""
 
     watched: Watched
@@ -95,13 +95,15 @@ class OneByOne(Nursery):
 def test_one_that_ends_before_the_next_is_started_is_not_all_of_them(tmp_path: Path) -> None:
     async def story() -> list[int]:
         config = a_config(tmp_path, python("pass"))
-        nursery = OneByOne(config, print, DEADLINE_SECONDS)
-        nursery.watched = watched = Watched()
+        fork_server = OneByOne(config, print, DEADLINE_SECONDS)
+        fork_server.watched = watched = Watched()
         told: Any = {"on_event": watched.heard, "on_exit": watched.ended}
-        watched.workers = await Workers.start(config, a_world(2), 0, nursery=nursery, **told)
+        watched.workers = await Workers.start(
+            config, a_world(2), 0, fork_server=fork_server, **told
+        )
         exits = await watched.all()
         await soon(watched.workers.stop(0))
-        await nursery.close()
+        await fork_server.close()
         return [exit.rank for exit in exits]
 
     assert asyncio.run(story()) == [0, 1]

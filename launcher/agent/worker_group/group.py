@@ -1,7 +1,7 @@
 """The workers of one agent: those that run, and those that wait at the gate for the next world.
 
 Orders come from the coordinator and are carried out one after the other. What is told back goes
-through ``tell``, which swallows frames while there is no coordinator.
+through ``tell``, which swallows messages while there is no coordinator.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from launcher.agent.worker_group import capacity
 from launcher.agent.worker_group.in_process import FAILING_SECONDS, Staying, rank_in
 from launcher.agent.worker_group.reports import Telling, grace_told
 from launcher.agent.worker_group.standstill import Standstill
-from launcher.data.shard_socket import Door
-from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.data.shard_socket import ShardSocket
+from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.ram_checkpoint.parts import Part
 from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
 from launcher.workers import events, stack_dumps
 from launcher.workers.batch_file import BatchFile
-from launcher.workers.fork_server.fork_server import Nursery
-from launcher.workers.processes.sessions import Message
+from launcher.workers.fork_server.fork_server import ForkServer
+from launcher.workers.processes.sessions import SessionMessage
 from launcher.workers.stopping import KILL_SECONDS
 from launcher.workers.workers import Workers
 
@@ -35,7 +35,7 @@ _WARM_SECONDS = 120.0
 Order = messages.Run | messages.Halt | messages.Prepare | messages.Discard
 
 
-class Crew:
+class WorkerGroup:
     """Make one, ``obey`` orders for ever, ``end`` it."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Crew:
         config: LaunchConfig,
         host: str,
         *,
-        memory: MemoryPart,
-        tell: Callable[[messages.Frame], None],
+        memory: RamCheckpoint,
+        tell: Callable[[messages.Message], None],
         phase: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
@@ -59,7 +59,7 @@ class Crew:
         self._memory = memory
         self._tell, self._phase, self._say = tell, phase, say
         self._telling = Telling(tell, memory=memory, host=host)
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
         self._workers: Workers | None = None
         self._next: Workers | None = None
         #: The workers that run are being ended: their control files go any moment.
@@ -69,7 +69,7 @@ class Crew:
         self.heard_epoch = 0
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         #: Where workers ask for shards of data.
-        self.door = Door(tell)
+        self.shard_socket = ShardSocket(tell)
         #: Workers that go over into the next world without being ended.
         self.staying = Staying(host, lambda: self.config.replica, tell)
         #: The batch that the script is to take, as last heard, and where it reads it.
@@ -78,14 +78,14 @@ class Crew:
 
     async def open(self) -> None:
         """Have what workers import imported ahead, from now on."""
-        self._nursery = await Nursery.open(self.config, self._say)
+        self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
         """Say when that is done; then there is nothing more to do, for ever."""
-        assert self._nursery is not None
+        assert self._fork_server is not None
         try:
             async with asyncio.timeout(_WARM_SECONDS):
-                await self._nursery.ready()
+                await self._fork_server.ready()
         except TimeoutError:
             self._say(f"imports took longer than {_WARM_SECONDS:.0f} s; nobody waits for them")
         self.ready = True
@@ -94,8 +94,8 @@ class Crew:
 
     async def close(self) -> None:
         """End what imports ahead."""
-        if self._nursery is not None:
-            await self._nursery.close()
+        if self._fork_server is not None:
+            await self._fork_server.close()
 
     @property
     def epoch(self) -> int:
@@ -137,11 +137,11 @@ class Crew:
         workers = self._workers
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
-    def take_batch(self, wish: BatchWish | None) -> None:
+    def take_batch(self, desired: BatchWish | None) -> None:
         """Tell the script, if it asks, which batch to take; nothing restarts for it."""
-        self._batch = wish
+        self._batch = desired
         if self._workers is not None:
-            self._batch_file.tell(wish, self._workers.world.processes)
+            self._batch_file.tell(desired, self._workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
         """Let the workers live on, also while they stop: a handler may save for all its grace."""
@@ -240,10 +240,10 @@ class Crew:
             self.config,
             world,
             self._rank_in(world),
-            nursery=self._nursery,
+            fork_server=self._fork_server,
             on_event=self._announced,
             on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
-            door=self.door,
+            shard_socket=self.shard_socket,
             on_session=self._session,
             joining=joining,
         )
@@ -279,10 +279,10 @@ class Crew:
                 self.config,
                 world,
                 self._rank_in(world),
-                nursery=self._nursery,
+                fork_server=self._fork_server,
                 on_event=self._announced,
                 on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
-                door=self.door,
+                shard_socket=self.shard_socket,
                 on_session=self._session,
             )
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
@@ -350,7 +350,7 @@ class Crew:
         """Pass on what is asked, or told, about a world that is being built."""
         self.staying.asked(asked, self._workers, self._next)
 
-    def _session(self, workers: Workers, what: str, message: Message) -> None:
+    def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
         if what == "moved" and message["epoch"] == self.epoch:
             self.tell_progress()
             self._tell(messages.Started(epoch=self.epoch))
@@ -388,10 +388,10 @@ class Crew:
         """Say to another coordinator what the one before may not have heard."""
         self._telling.again()
         self.staying.tell_again()
-        self.door.tell_again()
+        self.shard_socket.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
-        """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
+        """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
         self._telling.beat(self.epoch, self.progress, heard)
 
     def _rank_in(self, world: WorldDocument) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from launcher import messages
 from launcher.values.config import WorldDocument
 from launcher.workers.environment import world_environment, world_place
-from launcher.workers.processes.sessions import Message
+from launcher.workers.processes.sessions import SessionMessage
 from launcher.workers.workers import Workers
 
 #: Seconds that workers which have failed may take to say why and end.
@@ -22,7 +22,7 @@ class Staying:
     """What the workers of one agent were told of the world to come, and what they answered."""
 
     def __init__(
-        self, host: str, replica: Callable[[], int], tell: Callable[[messages.Frame], None]
+        self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]
     ) -> None:
         """``host`` is where peers reach this machine; ``replica`` which one this is."""
         self._host, self._replica, self._tell = host, replica, tell
@@ -41,7 +41,7 @@ class Staying:
         #: What workers here told, for a coordinator that may not have heard it.
         self._own: list[messages.Post] = []
 
-    def heard(self, workers: Workers, what: str, message: Message) -> None:
+    def heard(self, workers: Workers, what: str, message: SessionMessage) -> None:
         """Take what one worker said, or all of them."""
         match what:
             case "hello":
@@ -142,7 +142,7 @@ class Staying:
             for local_rank in range(member.processes)
         ]
 
-    def _awaits(self, message: Message) -> bool:
+    def _awaits(self, message: SessionMessage) -> bool:
         return self.coming is not None and message["epoch"] == self.coming.epoch
 
     def _introduce(self, workers: Workers, local_rank: int) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from launcher import messages
-from launcher.ram_checkpoint.agent import MemoryPart
+from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import WorldDocument
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 from launcher.workers.processes.process import free_port, port_taken
@@ -16,10 +16,10 @@ _LASTING_LOADS, _LASTING_SAVES = 100, 20
 
 
 class Telling:
-    """``tell`` swallows frames while there is no coordinator."""
+    """``tell`` swallows messages while there is no coordinator."""
 
     def __init__(
-        self, tell: Callable[[messages.Frame], None], *, memory: MemoryPart, host: str
+        self, tell: Callable[[messages.Message], None], *, memory: RamCheckpoint, host: str
     ) -> None:
         self._tell, self._memory, self._host = tell, memory, host
         #: What probes announced of the running world, as far as it holds on.
@@ -37,7 +37,7 @@ class Telling:
             self._tell(messages.Said(event=event))
 
     def beat(self, epoch: int, progress: tuple[Progress, ...], heard: float = 0.0) -> None:
-        """Say that this agent lives, and how far its workers are; ``heard`` as in the frame."""
+        """Say that this agent lives, and how far its workers are; ``heard`` as in the message."""
         beat = messages.Heartbeat(
             epoch=epoch,
             now_ns=time.monotonic_ns(),

@@ -8,7 +8,7 @@ question is answered in O(n log n) for n agents, and none is asked for a heartbe
 
     deciding      the order of the questions
     ending        what ends a world: by itself, by its owner, by members that leave
-    sizing        the wished size beside the world's
+    sizing        the desired size beside the world's
     changing      a planned change: prepared, then at a safe point
     preparing     the next world is made ready while this one trains
     in_process    changes that end no process

@@ -6,42 +6,44 @@ from launcher.values.observation import (
     STAY,
     Action,
     Hold,
+    Observation,
     Park,
     Rules,
     Saves,
-    Sight,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
 
 #: A machine may hesitate that long, however often a script saves.
 _HICCUP_SECONDS = 10.0
 
 
-def at_safe_point(sight: Sight, world: WorldSeen, now: float, action: Action, what: str) -> Action:
+def at_safe_point(
+    observation: Observation, world: WorldObserved, now: float, action: Action, what: str
+) -> Action:
     """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
 
     A change that ends no process needs no safe point.
     """
-    if staying := in_process.change(sight, world, now, action):
+    if staying := in_process.change(observation, world, now, action):
         return staying
     saves, age = world.saves, now - world.since
     if not saves.known:
-        if age < sight.rules.free_seconds:
-            return preparing.first(sight, world, now, action) or action
-        if resting(sight, world):
+        if age < observation.rules.free_seconds:
+            return preparing.first(observation, world, now, action) or action
+        if resting(observation, world):
             return STAY
         return Hold(
             f"I will not {what} this job: no checkpoint was seen or declared, "
             f"it would lose {span(age)} of work"
         )
     if world.parking is None:
-        if resting(sight, world):
+        if resting(observation, world):
             return STAY
-        return preparing.first(sight, world, now, action) or Park()
+        return preparing.first(observation, world, now, action) or Park()
     if world.parking.reached:
         return action
-    limit = patience_for(saves, sight.rules)
+    limit = patience_for(saves, observation.rules)
     until = world.parking.since + limit
     if now < until:
         return Wait("a safe point", until)

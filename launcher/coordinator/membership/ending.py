@@ -10,70 +10,74 @@ from launcher.coordinator.membership.leaving import notice
 from launcher.values.observation import (
     Action,
     End,
+    Observation,
     Park,
     Revert,
-    Sight,
     Stop,
     Swap,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
 
 
-def trouble(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+def trouble(observation: Observation, world: WorldObserved, now: float) -> Action | None:
     """What ends a world by itself."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
-    if sight.hopeless:  # it was found out after the others had gone on
+    if observation.hopeless:  # it was found out after the others had gone on
         return Stop(Cause.FAILURE)
-    known = {agent.replica for agent in sight.agents}
+    known = {agent.replica for agent in observation.agents}
     missing = [m.replica for m in world.members if m.replica not in known]
-    if world.port_taken or world.dispersed or any(replica in sight.gone for replica in missing):
-        return _go_on(sight, world, now, Cause.MEMBERSHIP)
+    if (
+        world.port_taken
+        or world.dispersed
+        or any(replica in observation.gone for replica in missing)
+    ):
+        return _go_on(observation, world, now, Cause.MEMBERSHIP)
     if world.failed is not None:
-        return _failed(sight, world, world.failed, now)
+        return _failed(observation, world, world.failed, now)
     if missing:
         return (
-            _go_on(sight, world, now, Cause.MEMBERSHIP)
-            if now >= sight.lease_until
-            else Wait(f"replicas {names(missing)} have not come back", sight.lease_until)
+            _go_on(observation, world, now, Cause.MEMBERSHIP)
+            if now >= observation.lease_until
+            else Wait(f"replicas {names(missing)} have not come back", observation.lease_until)
         )
     if world.unbuilt and not world.in_process:
-        return _unmet(sight, world, now)
+        return _unmet(observation, world, now)
     return Revert("it stepped without loading the checkpoint") if world.unloaded else None
 
 
-def intent(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+def intent(observation: Observation, world: WorldObserved, now: float) -> Action | None:
     """The owner wants it to stop."""
-    if sight.wish is None or sight.wish.intent is Intent.RUN:
+    if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
-    fresh = not world.stepping and now - world.since < sight.rules.first_step_seconds
-    if sight.wish.intent is Intent.CANCEL or fresh:
+    fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds
+    if observation.desired.intent is Intent.CANCEL or fresh:
         return Stop(None)
-    return changing.at_safe_point(sight, world, now, Stop(None), "suspend")
+    return changing.at_safe_point(observation, world, now, Stop(None), "suspend")
 
 
-def leave(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+def leave(observation: Observation, world: WorldObserved, now: float) -> Action | None:
     """Members that gave notice are kept for a safe point, but not for long."""
-    since = notice(sight, world)
+    since = notice(observation, world)
     if since is None:
         return None
-    seconds = sight.rules.leave_seconds
+    seconds = observation.rules.leave_seconds
     until = since + seconds
-    if now < until and not _abandoned(sight):
-        staying = in_process.change(sight, world, now, Swap(planned=False))
+    if now < until and not _abandoned(observation):
+        staying = in_process.change(observation, world, now, Swap(planned=False))
         if staying is not None:
             return _no_later(staying, until)
-    if not world.saves.known or not world.stepping or now >= until or _abandoned(sight):
+    if not world.saves.known or not world.stepping or now >= until or _abandoned(observation):
         return Stop(Cause.MEMBERSHIP)
     swap = Swap(planned=False)
     if world.parking is None:
         half = since + seconds / 2
-        step = preparing.first(sight, world, now, swap) if now < half else None
+        step = preparing.first(observation, world, now, swap) if now < half else None
         return _no_later(step, half) if step is not None else Park()
     if world.parking.reached:
         return swap
-    until = min(until, world.parking.since + changing.patience_for(world.saves, sight.rules))
+    until = min(until, world.parking.since + changing.patience_for(world.saves, observation.rules))
     late = now >= until
     return Stop(Cause.MEMBERSHIP) if late else Wait("a member leaves at the next safe point", until)
 
@@ -88,38 +92,40 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
     return limit is not None and len(codes) >= limit and len(set(codes[-limit:])) == 1
 
 
-def _go_on(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action:
+def _go_on(observation: Observation, world: WorldObserved, now: float, cause: Cause) -> Action:
     """Those that are left go on as they are, where they can; else all are ended."""
-    return in_process.heal(sight, world, now, cause) or Stop(cause)
+    return in_process.heal(observation, world, now, cause) or Stop(cause)
 
 
-def _failed(sight: Sight, world: WorldSeen, code: int, now: float) -> Action:
-    if sight.wish is not None and sight.failures > sight.wish.restart_limit:
-        reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
+def _failed(observation: Observation, world: WorldObserved, code: int, now: float) -> Action:
+    if observation.desired is not None and observation.failures > observation.desired.restart_limit:
+        reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
         return End(ReplicaExit.FAILED, code, reason)
-    if hopeless(sight.barren, sight.rules.barren_worlds):
-        reason = f"{len(sight.barren)} worlds failed alike, and none has ever made a step"
+    if hopeless(observation.barren, observation.rules.barren_worlds):
+        reason = f"{len(observation.barren)} worlds failed alike, and none has ever made a step"
         return End(ReplicaExit.FAILED, code, reason)
     if world.change is not None and not world.stepping:
         return Revert(f"a worker ended with {code} before the first step")
-    return _go_on(sight, world, now, Cause.FAILURE)
+    return _go_on(observation, world, now, Cause.FAILURE)
 
 
-def _unmet(sight: Sight, world: WorldSeen, now: float) -> Action:
+def _unmet(observation: Observation, world: WorldObserved, now: float) -> Action:
     """Workers that were started and could not meet: that may come again, so it is counted; unless
     a member is lost, which is seen first."""
     until = (world.torn_since or now) + in_process.CAUSE_SECONDS
     if now < until:
         return Wait("workers cannot reach each other", until)
-    if sight.wish is not None and sight.failures > sight.wish.restart_limit:
-        reason = f"{sight.failures} worlds failed, {sight.wish.restart_limit} may"
+    if observation.desired is not None and observation.failures > observation.desired.restart_limit:
+        reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
         return End(ReplicaExit.FAILED, 1, reason)
     return Stop(Cause.FAILURE)
 
 
-def _abandoned(sight: Sight) -> bool:
+def _abandoned(observation: Observation) -> bool:
     """Whether a person ends the job: nobody stays, and nobody would go on from a safe point."""
-    return not sight.rules.last_waits and all(a.leaving_since is not None for a in sight.agents)
+    return not observation.rules.last_waits and all(
+        a.leaving_since is not None for a in observation.agents
+    )
 
 
 def _no_later(step: Action, until: float) -> Action:

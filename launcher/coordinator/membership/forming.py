@@ -20,66 +20,66 @@ from launcher.values.observation import (
     End,
     Form,
     Heal,
+    Observation,
     Preparing,
-    Sight,
     Switch,
     Take,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
-from launcher.values.witness import WitnessSeen
+from launcher.values.witness import WitnessObserved
 
 
-def between(sight: Sight, now: float) -> Action:
+def between(observation: Observation, now: float) -> Action:
     """No worker runs: what is formed next?"""
-    wish, world = sight.wish, sight.world
-    if wish is None:
-        return release(sight, leaving_only=True) or Wait("the wish is not known yet")
-    if wish.intent is not Intent.RUN:
-        return _end(wish)
-    if sight.hopeless and world is not None and world.ended_by is Cause.FAILURE:
-        return End(ReplicaExit.FAILED, world.failed or 1, sight.hopeless)
-    goal, _ = goal_of(sight, wish)
+    desired, world = observation.desired, observation.world
+    if desired is None:
+        return release(observation, leaving_only=True) or Wait("the desired world is not known yet")
+    if desired.intent is not Intent.RUN:
+        return _end(desired)
+    if observation.hopeless and world is not None and world.ended_by is Cause.FAILURE:
+        return End(ReplicaExit.FAILED, world.failed or 1, observation.hopeless)
+    goal, _ = goal_of(observation, desired)
     before = () if world is None else world.members
-    members = chosen(sight, wish, before, goal)
-    size = size_of(sight, members)
-    if size == 0 and (left := release(sight, leaving_only=True)):
+    members = chosen(observation, desired, before, goal)
+    size = size_of(observation, members)
+    if size == 0 and (left := release(observation, leaving_only=True)):
         return left
-    if size < goal and (waiting := _patience(sight, wish, now, goal, size)):
+    if size < goal and (waiting := _patience(observation, desired, now, goal, size)):
         return waiting
     if size == 0:
-        return _too_few(sight, wish, now)
-    if world is not None and not _may_form(sight, world, now):
-        return _silence(sight, world, now)
-    if size < goal and now < (until := settled_at(sight)):
+        return _too_few(observation, desired, now)
+    if world is not None and not _may_form(observation, world, now):
+        return _silence(observation, world, now)
+    if size < goal and now < (until := settled_at(observation)):
         return Wait("others may come or go as well", until)
-    form = Form(members, _cause(sight), *_answers(sight, wish, size, goal))
+    form = Form(members, _cause(observation), *_answers(observation, desired, size, goal))
     preparing = None if world is None else world.preparing
-    if preparing is not None and _holds(sight, preparing, form):
+    if preparing is not None and _holds(observation, preparing, form):
         return preparing.form
     return form
 
 
-def _too_few(sight: Sight, wish: WorldWish, now: float) -> Action:
-    need = max(wish.minimum, wish.unit)
-    here = extent(available(sight), sight.rules.shape)
-    too_few = f"{here} of at least {need} {counted(sight)} are here"
-    if sight.world is not None or math.isinf(sight.rules.join_seconds):
+def _too_few(observation: Observation, desired: WorldWish, now: float) -> Action:
+    need = max(desired.minimum, desired.unit)
+    here = extent(available(observation), observation.rules.shape)
+    too_few = f"{here} of at least {need} {counted(observation)} are here"
+    if observation.world is not None or math.isinf(observation.rules.join_seconds):
         return Wait(too_few)
-    until = sight.wished_since + sight.rules.join_seconds
+    until = observation.desired_since + observation.rules.join_seconds
     if now < until:
         return Wait(too_few, until)
-    waited = f"after {sight.rules.join_seconds:g} s (--rdzv-conf join_timeout=)"
+    waited = f"after {observation.rules.join_seconds:g} s (--rdzv-conf join_timeout=)"
     return End(ReplicaExit.FAILED, 1, f"{too_few} {waited}")
 
 
-def alone(sight: Sight, action: Action) -> Action:
+def alone(observation: Observation, action: Action) -> Action:
     """Take the witness of the last world before another one begins: no half that misses that can
     then form one as well."""
-    world, witness = sight.world, sight.witness
+    world, witness = observation.world, observation.witness
     if world is None or not witness.path or not isinstance(action, Form | Heal | Switch):
         return action
-    known = {agent.replica for agent in sight.agents}
+    known = {agent.replica for agent in observation.agents}
     here = [member.replica for member in world.members if member.replica in known]
     if not here or witness.lost or witness.holder in known:
         return action
@@ -88,32 +88,32 @@ def alone(sight: Sight, action: Action) -> Action:
     return Wait(f"no other world begins yet: {_unanswered(witness)}")
 
 
-def settled_at(sight: Sight) -> float:
+def settled_at(observation: Observation) -> float:
     """When what happened to agents may be taken for one change: a rack goes down in pieces."""
-    return sight.stirred_at + sight.rules.debounce_seconds
+    return observation.stirred_at + observation.rules.debounce_seconds
 
 
-def _may_form(sight: Sight, world: WorldSeen, now: float) -> bool:
-    last, known = _members_and_known(sight, world)
-    over = now >= sight.lease_until
-    return may_form(last, known, sight.gone, over, world.coordinated, sight.witness)
+def _may_form(observation: Observation, world: WorldObserved, now: float) -> bool:
+    last, known = _members_and_known(observation, world)
+    over = now >= observation.lease_until
+    return may_form(last, known, observation.gone, over, world.coordinated, observation.witness)
 
 
-def _silence(sight: Sight, world: WorldSeen, now: float) -> Take | Wait:
+def _silence(observation: Observation, world: WorldObserved, now: float) -> Take | Wait:
     """Too few of the last world are here: the witness is asked, where one may decide."""
-    waits, witness = "members of the last world may still run", sight.witness
-    last, known = _members_and_known(sight, world)
+    waits, witness = "members of the last world may still run", observation.witness
+    last, known = _members_and_known(observation, world)
     here = sum(replica in known for replica in last)
-    silent = sum(replica not in known and replica not in sight.gone for replica in last)
-    if now < sight.lease_until or here != silent:
-        return Wait(waits, sight.lease_until)
-    half = half_to_ask_for(last, known, sight.gone, world.coordinated, witness)
+    silent = sum(replica not in known and replica not in observation.gone for replica in last)
+    if now < observation.lease_until or here != silent:
+        return Wait(waits, observation.lease_until)
+    half = half_to_ask_for(last, known, observation.gone, world.coordinated, witness)
     if half is not None:
         return Take(half)
-    return Wait(f"{waits}: {_undecided(witness)}", sight.lease_until)
+    return Wait(f"{waits}: {_undecided(witness)}", observation.lease_until)
 
 
-def _undecided(witness: WitnessSeen) -> str:
+def _undecided(witness: WitnessObserved) -> str:
     """Why a half waits, and what a person can do about it."""
     if witness.asked:
         return _unanswered(witness)
@@ -127,18 +127,20 @@ def _undecided(witness: WitnessSeen) -> str:
     )
 
 
-def _unanswered(witness: WitnessSeen) -> str:
+def _unanswered(witness: WitnessObserved) -> str:
     silent = f"the witness {witness.path} has not answered yet"
     return witness.trouble or f"{silent}; see whether its storage is reached from here"
 
 
-def _members_and_known(sight: Sight, world: WorldSeen) -> tuple[list[int], set[int]]:
-    return [m.replica for m in world.members], {agent.replica for agent in sight.agents}
+def _members_and_known(
+    observation: Observation, world: WorldObserved
+) -> tuple[list[int], set[int]]:
+    return [m.replica for m in world.members], {agent.replica for agent in observation.agents}
 
 
-def _holds(sight: Sight, preparing: Preparing, form: Form) -> bool:
+def _holds(observation: Observation, preparing: Preparing, form: Form) -> bool:
     """Whether what was prepared can be formed, even where a later joiner might have come, too."""
-    ready = {agent.replica for agent in available(sight)}
+    ready = {agent.replica for agent in available(observation)}
     same = (preparing.form.cause, preparing.form.generation, preparing.form.goal)
     return (
         preparing.ready
@@ -148,36 +150,40 @@ def _holds(sight: Sight, preparing: Preparing, form: Form) -> bool:
     )
 
 
-def _cause(sight: Sight) -> Cause:
-    world = sight.world
+def _cause(observation: Observation) -> Cause:
+    world = observation.world
     return Cause.START if world is None or world.ended_by is None else world.ended_by
 
 
-def _answers(sight: Sight, wish: WorldWish, size: int, goal: int) -> tuple[int, int]:
-    """Return the generation that a new world of ``size`` answers, and what that one wished."""
-    world = sight.world
+def _answers(observation: Observation, desired: WorldWish, size: int, goal: int) -> tuple[int, int]:
+    """Return the generation that a new world of ``size`` answers, and what that one desired."""
+    world = observation.world
     if world is None or world.stopped:
-        return wish.generation, wish.replicas
+        return desired.generation, desired.replicas
     if world.ended_by is Cause.REVERT and world.change is not None:
         return world.change.from_generation, world.change.from_goal
-    if goal == wish.replicas and (size == goal or world.ended_by is Cause.PLAN):
-        return wish.generation, wish.replicas
+    if goal == desired.replicas and (size == goal or world.ended_by is Cause.PLAN):
+        return desired.generation, desired.replicas
     return world.generation, world.goal
 
 
-def _patience(sight: Sight, wish: WorldWish, now: float, goal: int, size: int) -> Wait | None:
-    """A first world waits for all that were wished; healing takes what there is."""
-    world = sight.world
-    known = {agent.replica for agent in sight.agents}
+def _patience(
+    observation: Observation, desired: WorldWish, now: float, goal: int, size: int
+) -> Wait | None:
+    """A first world waits for all that were desired; healing takes what there is."""
+    world = observation.world
+    known = {agent.replica for agent in observation.agents}
     if world is not None and any(member.replica in known for member in world.members):
         return None
-    alone = 0.0 if world is not None else sight.rules.alone_seconds
-    until = max(sight.wished_since + max(wish.patience_seconds, alone), warming_until(sight))
-    here = f"{size} of {goal} {counted(sight)} are here"
+    alone = 0.0 if world is not None else observation.rules.alone_seconds
+    until = max(
+        observation.desired_since + max(desired.patience_seconds, alone), warming_until(observation)
+    )
+    here = f"{size} of {goal} {counted(observation)} are here"
     return Wait(here, until) if now < until else None
 
 
-def _end(wish: WorldWish) -> End:
-    if wish.intent is Intent.CANCEL:
+def _end(desired: WorldWish) -> End:
+    if desired.intent is Intent.CANCEL:
         return End(ReplicaExit.CANCELLED, 0, "cancelled by its owner")
     return End(ReplicaExit.LEFT, 0, "suspended by its owner")

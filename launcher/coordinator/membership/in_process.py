@@ -19,14 +19,14 @@ from launcher.values.observation import (
     Discard,
     Form,
     Heal,
+    Observation,
     Prepare,
     Preparing,
-    Sight,
     Stop,
     Swap,
     Switch,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
 
 #: Seconds in which the cause is seen of workers that cannot reach each other.
@@ -38,24 +38,28 @@ _JOIN_SECONDS = 600.0
 _GO_OVER_SECONDS = 300.0
 
 
-def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
+def change(
+    observation: Observation, world: WorldObserved, now: float, action: Action
+) -> Action | None:
     """Return the next thing to do for a planned change; None where it takes the ordinary way."""
     if not isinstance(action, Swap) or not world.elastic:
         return None
-    form = preparing.after(sight, world, action)
+    form = preparing.after(observation, world, action)
     if not isinstance(form, Form) or not _stays(world, form.members):
         return None
     if world.broken:  # with 0, or it would not have come to this: the training is over
         return Wait("some workers have ended, the others are about to")
     there = world.preparing
     if there is None:
-        if now < sight.build_after:
-            return Wait("members did not meet; they try again", sight.build_after)
-        waits = preparing.gathering(sight, form, now)
-        return waits or (Prepare(form, in_process=True) if sight.rules.prepare_seconds else None)
+        if now < observation.build_after:
+            return Wait("members did not meet; they try again", observation.build_after)
+        waits = preparing.gathering(observation, form, now)
+        return waits or (
+            Prepare(form, in_process=True) if observation.rules.prepare_seconds else None
+        )
     if there.failed is not None:
         return None
-    if not there.in_process or not _serves(sight, there, form):
+    if not there.in_process or not _serves(observation, there, form):
         return Discard(None)
     if there.ready:
         return Switch(there.form)
@@ -65,30 +69,32 @@ def change(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action
     return Wait(f"a world of {len(there.form.members)} replicas is built beside this one", until)
 
 
-def heal(sight: Sight, world: WorldSeen, now: float, cause: Cause) -> Action | None:
+def heal(observation: Observation, world: WorldObserved, now: float, cause: Cause) -> Action | None:
     """Return how those that are left go on without being ended; None where they cannot."""
-    wish = sight.wish
-    if wish is None or wish.intent is not Intent.RUN:
+    desired = observation.desired
+    if desired is None or desired.intent is not Intent.RUN:
         return None
     last = {member.replica for member in world.members}
-    here = [a for a in sight.agents if a.replica in last and a.replica not in world.broken]
-    known = {agent.replica for agent in sight.agents}
-    lease_over = now >= sight.lease_until
+    here = [a for a in observation.agents if a.replica in last and a.replica not in world.broken]
+    known = {agent.replica for agent in observation.agents}
+    lease_over = now >= observation.lease_until
     order = [member.replica for member in world.members]
-    silent = last - known - sight.gone
+    silent = last - known - observation.gone
     if world.was_elastic and silent and not lease_over:  # they look for a coordinator, too
-        return Wait(f"replicas {names(silent)} have not come back", sight.lease_until)
+        return Wait(f"replicas {names(silent)} have not come back", observation.lease_until)
     if not here or any(agent.replica not in world.sessions for agent in here):
         return None
-    if not may_form(order, known, sight.gone, lease_over, world.coordinated, sight.witness):
+    if not may_form(
+        order, known, observation.gone, lease_over, world.coordinated, observation.witness
+    ):
         return None
-    goal, _ = goal_of(sight, wish)
-    shape = sight.rules.shape
-    members = choose(world.members, here, goal, wish.unit, wish.minimum, shape)
+    goal, _ = goal_of(observation, desired)
+    shape = observation.rules.shape
+    members = choose(world.members, here, goal, desired.unit, desired.minimum, shape)
     return Heal(Form(members, cause, world.generation, world.goal)) if members else None
 
 
-def settling(sight: Sight, world: WorldSeen, now: float) -> Action | None:
+def settling(observation: Observation, world: WorldObserved, now: float) -> Action | None:
     """Nothing else is decided while members go over; if they do not, the ordinary way is taken."""
     if world.unbuilt:
         return Stop(Cause.MEMBERSHIP)
@@ -96,7 +102,7 @@ def settling(sight: Sight, world: WorldSeen, now: float) -> Action | None:
         until = world.torn_since + CAUSE_SECONDS
         if now < until:
             return Wait("workers cannot reach each other", until)
-        first = world.stepping and heal(sight, world, now, Cause.MEMBERSHIP)
+        first = world.stepping and heal(observation, world, now, Cause.MEMBERSHIP)
         return first or Stop(Cause.MEMBERSHIP)
     if not world.in_process or world.formed:
         return None
@@ -105,15 +111,15 @@ def settling(sight: Sight, world: WorldSeen, now: float) -> Action | None:
     return Wait("members go over into the next world", until) if now < until else late
 
 
-def _stays(world: WorldSeen, members: Sequence[Member]) -> bool:
+def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
     """Whether somebody who has the state is in the next world, too."""
     last = {member.replica for member in world.members}
     return any(m.replica in last and m.replica not in world.broken for m in members)
 
 
-def _serves(sight: Sight, there: Preparing, form: Form) -> bool:
+def _serves(observation: Observation, there: Preparing, form: Form) -> bool:
     """Whether what is being built is still wanted, even where a later joiner might come, too."""
-    ready = {agent.replica for agent in available(sight)}
+    ready = {agent.replica for agent in available(observation)}
     made = there.form
     return replace(made, members=form.members) == form and (
         made == form

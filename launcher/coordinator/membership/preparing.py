@@ -15,37 +15,43 @@ from launcher.values.observation import (
     Action,
     Discard,
     Form,
+    Observation,
     Phase,
     Prepare,
     Preparing,
-    Sight,
     Swap,
     Wait,
-    WorldSeen,
+    WorldObserved,
 )
 
 #: Seconds after the last joiner became ready that another one which is here is waited for.
 _GATHER_SECONDS = 1.0
 
 
-def first(sight: Sight, world: WorldSeen, now: float, action: Action) -> Action | None:
+def first(
+    observation: Observation, world: WorldObserved, now: float, action: Action
+) -> Action | None:
     """Return what has to be done, or waited for, before the workers are asked to park."""
-    if not isinstance(action, Swap) or not isinstance(form := after(sight, world, action), Form):
+    if not isinstance(action, Swap) or not isinstance(
+        form := after(observation, world, action), Form
+    ):
         return None
     preparing = world.preparing
     if preparing is not None and (preparing.form != form or _of_another_kind(preparing)):
         return Discard(None)
-    if preparing is None and (waits := gathering(sight, form, now)):
+    if preparing is None and (waits := gathering(observation, form, now)):
         return waits
-    if sight.rules.prepare_seconds == 0:
+    if observation.rules.prepare_seconds == 0:
         return None
     if preparing is None:
         return Prepare(form)
     if preparing.ready or preparing.failed is not None:
         return None
-    until = preparing.since + sight.rules.prepare_seconds
+    until = preparing.since + observation.rules.prepare_seconds
     if now >= until:
-        return Discard(f"its workers were not at the gate in {sight.rules.prepare_seconds:.0f} s")
+        return Discard(
+            f"its workers were not at the gate in {observation.rules.prepare_seconds:.0f} s"
+        )
     return Wait(f"workers of a world of {len(form.members)} replicas get ready", until)
 
 
@@ -54,19 +60,19 @@ def _of_another_kind(preparing: Preparing) -> bool:
     return preparing.in_process and preparing.failed is None
 
 
-def after(sight: Sight, world: WorldSeen, swap: Swap) -> Action:
+def after(observation: Observation, world: WorldObserved, swap: Swap) -> Action:
     """What would be formed if this world ended now and nobody else were waited for."""
     cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
     ended = replace(world, phase=Phase.ENDED, ended_by=cause, parking=None)
-    return forming.between(replace(sight, world=ended), math.inf)
+    return forming.between(replace(observation, world=ended), math.inf)
 
 
-def gathering(sight: Sight, form: Form, now: float) -> Wait | None:
-    """Several that come at once are one change; less than was wished waits for who is here."""
-    assert sight.wish is not None
-    goal, _ = goal_of(sight, sight.wish)
-    if size_of(sight, form.members) >= goal:
+def gathering(observation: Observation, form: Form, now: float) -> Wait | None:
+    """Several that come at once are one change; less than was desired waits for who is here."""
+    assert observation.desired is not None
+    goal, _ = goal_of(observation, observation.desired)
+    if size_of(observation, form.members) >= goal:
         return None
-    warm = min(sight.stirred_at + _GATHER_SECONDS, warming_until(sight))
-    until = max(forming.settled_at(sight), warm)
+    warm = min(observation.stirred_at + _GATHER_SECONDS, warming_until(observation))
+    until = max(forming.settled_at(observation), warm)
     return Wait("others may come or go as well", until) if now < until else None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from launcher.values.witness import NO_WITNESS, WitnessSeen
+from launcher.values.witness import NO_WITNESS, WitnessObserved
 
 
 def may_form(
@@ -12,7 +12,7 @@ def may_form(
     gone: Collection[int],
     lease_expired: bool,
     coordinated: int | None = None,
-    witness: WitnessSeen = NO_WITNESS,
+    witness: WitnessObserved = NO_WITNESS,
 ) -> bool:
     """Whether a world may be formed although members of the last one are not heard of.
 
@@ -31,7 +31,7 @@ def may_form(
 
 
 def decides(
-    last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessSeen
+    last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessObserved
 ) -> int | None:
     """Return the member whose half goes on where only halves are left; None: nobody knows yet.
 
@@ -50,7 +50,7 @@ def half_to_ask_for(
     reachable: Collection[int],
     gone: Collection[int],
     coordinated: int | None,
-    witness: WitnessSeen,
+    witness: WitnessObserved,
 ) -> int | None:
     """Return the member for whose half the witness is to be taken now; None: for none."""
     here = [replica for replica in last if replica in reachable]
@@ -82,10 +82,10 @@ def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bo
     """Whether leases that ran out while everything stood still may be given once more, where only
     agents of the world itself can begin another.
 
-    Only with proof that no successor was begun: the coordinator ``holds`` its seat where new agents
-    look for it, and every agent that followed it then does so still, on the connection that it had
-    (nobody was ``lost``), and has ``heard`` it since. A successor would have needed some of them,
-    and they would have left.
+    Only with proof that no successor was begun: the coordinator ``holds`` its leadership where new
+    agents look for it, and every agent that followed it then does so still, on the connection that
+    it had (nobody was ``lost``), and has ``heard`` it since. A successor would have needed some of
+    them, and they would have left.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True

@@ -16,14 +16,14 @@ from launcher.coordinator.topology.order import arrange, fill, in_order
 from launcher.coordinator.topology.packing import pack
 from launcher.coordinator.topology.parallel import crossings, groups
 from launcher.coordinator.topology.spares import explain, keep
-from launcher.values.observation import AgentSeen, Rules, Shape
+from launcher.values.observation import AgentObserved, Rules, Shape
 
 __all__ = ["choose", "extent", "fit", "layout"]
 
 
 def choose(
     previous: Sequence[Member],
-    agents: Iterable[AgentSeen],
+    agents: Iterable[AgentObserved],
     goal: int,
     unit: int = 1,
     minimum: int = 1,
@@ -65,12 +65,14 @@ def fit(available: int, goal: int, unit: int, minimum: int) -> int:
     return size if size >= max(minimum, 1) else 0
 
 
-def extent(members: Iterable[Member | AgentSeen], shape: Shape | None) -> int:
+def extent(members: Iterable[Member | AgentObserved], shape: Shape | None) -> int:
     """Return how large a world of ``members`` is, in what its job asked for."""
     return sum(1 if shape is None else member.processes for member in members)
 
 
-def layout(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int, rules: Rules) -> str:
+def layout(
+    members: Sequence[Member], agents: Sequence[AgentObserved], unit: int, rules: Rules
+) -> str:
     """Say who waits as a warm spare and why, and which groups of ranks cross a switch."""
     said = [explain(members, agents, unit if rules.shape is None else 1)]
     copy = rules.tensor * rules.pipeline
@@ -82,7 +84,7 @@ def layout(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int, ru
     return "; ".join(filter(None, said))
 
 
-def _members(order: Sequence[AgentSeen]) -> tuple[Member, ...]:
+def _members(order: Sequence[AgentObserved]) -> tuple[Member, ...]:
     return tuple(
         Member(
             replica=agent.replica,

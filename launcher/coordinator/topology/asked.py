@@ -30,7 +30,7 @@ def path_of(said: str) -> tuple[str, ...]:
 
 
 def shape_of(said: str) -> Shape | None:
-    """``--world``: processes wished for, the fewest and the most that will do.
+    """``--world``: processes desired, the fewest and the most that will do.
 
     >>> shape_of("8:4:16"), shape_of("")
     (Shape(processes=8, least=4, most=16), None)

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from brain.types.world import Member
-from launcher.values.observation import AgentSeen
+from launcher.values.observation import AgentObserved
 
 Path = tuple[str, ...]
 Natural = tuple[tuple[int, int, str], ...]
@@ -21,7 +21,7 @@ def natural(name: str) -> tuple[Natural, str]:
     return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts), name
 
 
-def in_order(agents: Iterable[AgentSeen]) -> list[AgentSeen]:
+def in_order(agents: Iterable[AgentObserved]) -> list[AgentObserved]:
     """Order agents that were in no world together.
 
     Depth-first over the tree, so that what shares a switch is contiguous; at every level first the
@@ -31,24 +31,24 @@ def in_order(agents: Iterable[AgentSeen]) -> list[AgentSeen]:
     tree = _depth_first(list(agents))
     asked = deque(sorted((a for a in tree if a.rank is not None), key=lambda a: a.rank or 0))
     others = deque(agent for agent in tree if agent.rank is None)
-    order: list[AgentSeen] = []
+    order: list[AgentObserved] = []
     while asked or others:
         due = asked and ((asked[0].rank or 0) <= len(order) or not others)
         order.append(asked.popleft() if due else others.popleft())
     return order
 
 
-def switch_order(agents: Sequence[AgentSeen]) -> dict[Path, int]:
+def switch_order(agents: Sequence[AgentObserved]) -> dict[Path, int]:
     """The switches in the order in which ``in_order`` walks them, without asked ranks."""
     return {path: at for at, path in enumerate(dict.fromkeys(map(_path, _depth_first(agents))))}
 
 
 def fill(
     previous: Sequence[Member],
-    survivors: Sequence[AgentSeen],
-    joiners: Sequence[AgentSeen],
+    survivors: Sequence[AgentObserved],
+    joiners: Sequence[AgentObserved],
     limit: int,
-) -> dict[int, AgentSeen]:
+) -> dict[int, AgentObserved]:
     """Give holes of the last world to joiners, ``limit`` at most; {rank of the hole: joiner}.
 
     First those who ask for that rank, then those on the same machine, then by how much of the
@@ -58,7 +58,7 @@ def fill(
     kept = {agent.replica for agent in survivors}
     holes = [member for member in previous if member.replica not in kept]
     depth = max((len(m.topology) for m in holes), default=0)
-    filled: dict[int, AgentSeen] = {}
+    filled: dict[int, AgentObserved] = {}
     free = {agent.replica: agent for agent in joiners}
     for of_hole, of_joiner in _nearness(depth):
         _match(holes, free, of_hole, of_joiner, filled, limit)
@@ -67,11 +67,11 @@ def fill(
 
 def arrange(
     previous: Sequence[Member],
-    survivors: Sequence[AgentSeen],
-    filled: Mapping[int, AgentSeen],
-    more: Sequence[AgentSeen],
+    survivors: Sequence[AgentObserved],
+    filled: Mapping[int, AgentObserved],
+    more: Sequence[AgentObserved],
     unit: int,
-) -> list[AgentSeen]:
+) -> list[AgentObserved]:
     """Put survivors in their old order, replacements into the holes, and ``more`` beside them.
 
     Whole units of ``more`` go behind the last member on their switch, so that it stays contiguous;
@@ -84,11 +84,11 @@ def arrange(
     if not order or _all_asked(everyone):
         return in_order(everyone)
     last = {_path(agent): at for at, agent in enumerate(order)}
-    groups: dict[Path, list[AgentSeen]] = defaultdict(list)
+    groups: dict[Path, list[AgentObserved]] = defaultdict(list)
     for agent in more:
         groups[_path(agent)].append(agent)
     whole = {path: len(group) // unit * unit for path, group in groups.items()}
-    grown: list[AgentSeen] = []
+    grown: list[AgentObserved] = []
     for at, agent in enumerate(order):
         grown.append(agent)
         path = _path(agent)
@@ -102,7 +102,7 @@ def arrange(
     return grown + tail
 
 
-def _depth_first(agents: Sequence[AgentSeen]) -> list[AgentSeen]:
+def _depth_first(agents: Sequence[AgentObserved]) -> list[AgentObserved]:
     members = Counter(map(_path, agents))
     below: Counter[Path] = Counter()
     fullest: dict[Path, int] = defaultdict(int)
@@ -123,13 +123,13 @@ def _depth_first(agents: Sequence[AgentSeen]) -> list[AgentSeen]:
 
 def _nearness(
     depth: int,
-) -> Iterable[tuple[Callable[[Member], Hashable], Callable[[AgentSeen], Hashable]]]:
+) -> Iterable[tuple[Callable[[Member], Hashable], Callable[[AgentObserved], Hashable]]]:
     """What a hole and its replacement may share, nearest first."""
     yield lambda hole: hole.group_rank, lambda agent: agent.rank
     yield lambda hole: hole.node, lambda agent: agent.node
     for length in range(depth, -1, -1):
 
-        def shared(one: Member | AgentSeen, length: int = length) -> Hashable:
+        def shared(one: Member | AgentObserved, length: int = length) -> Hashable:
             return one.topology[:length] if len(one.topology) >= length else one.replica
 
         yield shared, shared
@@ -137,14 +137,14 @@ def _nearness(
 
 def _match(
     holes: Sequence[Member],
-    free: dict[int, AgentSeen],
+    free: dict[int, AgentObserved],
     of_hole: Callable[[Member], Hashable],
-    of_joiner: Callable[[AgentSeen], Hashable],
-    filled: dict[int, AgentSeen],
+    of_joiner: Callable[[AgentObserved], Hashable],
+    filled: dict[int, AgentObserved],
     limit: int,
 ) -> None:
     """Fill holes with joiners that share this, and take them out of ``free``."""
-    waiting: dict[Hashable, deque[AgentSeen]] = defaultdict(deque)
+    waiting: dict[Hashable, deque[AgentObserved]] = defaultdict(deque)
     for replica in sorted(free):
         waiting[of_joiner(free[replica])].append(free[replica])
     for hole in holes:
@@ -156,10 +156,10 @@ def _match(
             del free[joiner.replica]
 
 
-def _all_asked(agents: Sequence[AgentSeen]) -> bool:
+def _all_asked(agents: Sequence[AgentObserved]) -> bool:
     ranks = {agent.rank for agent in agents}
     return None not in ranks and len(ranks) == len(agents)
 
 
-def _path(agent: AgentSeen) -> Path:
+def _path(agent: AgentObserved) -> Path:
     return agent.topology

@@ -8,7 +8,7 @@ from math import gcd, inf
 from brain.types.world import Member
 from launcher.coordinator.topology.order import in_order
 from launcher.coordinator.topology.spares import keep
-from launcher.values.observation import AgentSeen, Shape
+from launcher.values.observation import AgentObserved, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Kind:
 
 def pack(
     previous: Sequence[Member],
-    agents: Sequence[AgentSeen],
+    agents: Sequence[AgentObserved],
     goal: int,
     unit: int,
     minimum: int,
     shape: Shape,
-) -> list[AgentSeen]:
+) -> list[AgentObserved]:
     """Return agents whose processes are ``goal``; where that cannot be, the nearest sum above it
     up to ``shape.most``, else the nearest below it down to ``minimum``; none where there is none.
 
@@ -34,13 +34,13 @@ def pack(
     ones, those that fill switches. Sums are multiples of ``unit``.
     """
     known = {member.replica for member in previous}
-    kinds: dict[Kind, list[AgentSeen]] = defaultdict(list)
+    kinds: dict[Kind, list[AgentObserved]] = defaultdict(list)
     for agent in in_order(agents):
         kinds[Kind(agent.replica in known, agent.processes)].append(agent)
     counts = _counts(
         {kind: len(group) for kind, group in kinds.items()}, goal, unit, minimum, shape.most
     )
-    picked: list[AgentSeen] = []
+    picked: list[AgentObserved] = []
     for kind in sorted(counts, key=lambda kind: (not kind.survivor, -kind.processes)):
         last = previous if kind.survivor else ()
         picked += keep(kinds[kind], picked, counts[kind], 1, last)

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 
 from brain.types.world import Member
 from launcher.coordinator.topology.order import Path, switch_order
-from launcher.values.observation import AgentSeen
+from launcher.values.observation import AgentObserved
 
 
 def keep(
-    free: Sequence[AgentSeen],
-    fixed: Sequence[AgentSeen],
+    free: Sequence[AgentObserved],
+    fixed: Sequence[AgentObserved],
     size: int,
     unit: int,
     previous: Sequence[Member] = (),
-) -> list[AgentSeen]:
+) -> list[AgentObserved]:
     """Return the ``size`` of ``free`` that go beside ``fixed``, in the order given.
 
     Left out are first what is beyond whole units on its switch, from the most fragmented switch
@@ -29,7 +29,7 @@ def keep(
     asked = sorted((a for a in free if a.rank is not None), key=lambda a: -(a.rank or 0))
     others = [agent for agent in free if agent.rank is None]
     out = {agent.replica for agent in asked[: max(0, spare - len(others))]}
-    groups: dict[Path, list[AgentSeen]] = defaultdict(list)
+    groups: dict[Path, list[AgentObserved]] = defaultdict(list)
     for agent in _least_missed(others, unit, previous):
         groups[agent.topology].append(agent)
     for path, count in _cuts(groups, [*free, *fixed], unit, min(spare, len(others))):
@@ -38,7 +38,7 @@ def keep(
     return [agent for agent in free if agent.replica not in out]
 
 
-def explain(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int) -> str:
+def explain(members: Sequence[Member], agents: Sequence[AgentObserved], unit: int) -> str:
     """Say in a sentence which agents wait as warm spares and why; empty where none does."""
     known = {member.replica for member in members}
     spares = [a for a in agents if a.replica not in known and a.leaving_since is None and a.ready]
@@ -63,8 +63,8 @@ def explain(members: Sequence[Member], agents: Sequence[AgentSeen], unit: int) -
 
 
 def _least_missed(
-    free: Sequence[AgentSeen], unit: int, previous: Sequence[Member]
-) -> list[AgentSeen]:
+    free: Sequence[AgentObserved], unit: int, previous: Sequence[Member]
+) -> list[AgentObserved]:
     """Those that go first, first."""
     if not previous:
         return list(free)[::-1]
@@ -76,7 +76,7 @@ def _least_missed(
     broken = {number for number, replicas in units.items() if not here.issuperset(replicas)}
     highest = {number: max(replicas) for number, replicas in units.items()}
 
-    def missed(agent: AgentSeen) -> tuple[bool, int, int]:
+    def missed(agent: AgentObserved) -> tuple[bool, int, int]:
         number = rank[agent.replica]
         return number not in broken, -highest[number], -agent.replica
 
@@ -84,8 +84,8 @@ def _least_missed(
 
 
 def _cuts(
-    groups: Mapping[Path, Sequence[AgentSeen]],
-    everyone: Sequence[AgentSeen],
+    groups: Mapping[Path, Sequence[AgentObserved]],
+    everyone: Sequence[AgentObserved],
     unit: int,
     spare: int,
 ) -> list[tuple[Path, int]]:

@@ -12,7 +12,7 @@ from launcher.coordinator import pins
 from launcher.coordinator.membership import next_epoch
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.preparation import Preparation
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values import observation
 from launcher.values.config import WorldDocument, on_loopback
 from launcher.values.console import say
@@ -36,7 +36,7 @@ _UNLOADED = (
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 
 
-async def carry_out(action: observation.Ordinary, it: Standing) -> None:  # noqa: C901  one case each
+async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
     """Do it."""
     match action:
         case observation.Stay() | observation.Wait():
@@ -71,18 +71,18 @@ async def carry_out(action: observation.Ordinary, it: Standing) -> None:  # noqa
             assert_never(action)
 
 
-def park(it: Standing, mode: Mode) -> None:
+def park(it: CoordinatorState, mode: Mode) -> None:
     """Ask all workers to park, or to run on."""
-    watch = it.running
+    monitor = it.running
     if mode is Mode.RUN:
-        watch.unpark()
+        monitor.unpark()
     else:
-        watch.park(it.clock())
+        monitor.park(it.clock())
     for peer in it.members:
-        peer.connection.send(messages.Parked(epoch=watch.document.epoch, mode=mode))
+        peer.connection.send(messages.Parked(epoch=monitor.document.epoch, mode=mode))
 
 
-def prepare(it: Standing, formed: observation.Form) -> None:
+def prepare(it: CoordinatorState, formed: observation.Form) -> None:
     """Have the workers of the next world started and held, while this one trains."""
     document = document_of(it, formed)
     it.prepared_epoch = document.epoch
@@ -92,7 +92,7 @@ def prepare(it: Standing, formed: observation.Form) -> None:
         peer.connection.send(order)
 
 
-def discard(it: Standing, reason: str | None) -> None:
+def discard(it: CoordinatorState, reason: str | None) -> None:
     """End what was prepared; with a reason it is not tried again for this change."""
     preparation = it.preparation
     if preparation is None:
@@ -108,66 +108,66 @@ def discard(it: Standing, reason: str | None) -> None:
             peer.connection.send(order)
 
 
-def hold(it: Standing, reason: str) -> None:
+def hold(it: CoordinatorState, reason: str) -> None:
     """Give the change up."""
-    watch, wish = it.running, it.wish
-    assert wish is not None
+    monitor, desired = it.running, it.desired
+    assert desired is not None
     park(it, Mode.RUN)
     if it.preparation is not None and it.preparation.in_process:
         it.build_after = it.clock() + _BUILD_AGAIN_SECONDS
     discard(it, None)
-    held = observation.Held(generation=wish.generation, saves=watch.seen().saves.count)
-    it.books.note(held=held)
-    it.books.tell(WorldEvent.HELD, watch, generation=wish.generation, detail=reason)
+    held = observation.Held(generation=desired.generation, saves=monitor.seen().saves.count)
+    it.journal.note(held=held)
+    it.journal.tell(WorldEvent.HELD, monitor, generation=desired.generation, detail=reason)
 
 
-async def swap(it: Standing, *, planned: bool) -> None:
+async def swap(it: CoordinatorState, *, planned: bool) -> None:
     """At the safe point: keep the checkpoint, then stop the workers."""
-    watch, wish = it.running, it.wish
-    if it.books.ledger.unchecked and not planned:
+    monitor, desired = it.running, it.desired
+    if it.journal.ledger.unchecked and not planned:
         return stop(it, Cause.MEMBERSHIP, quietly=True)
-    checkpoints = watch.checkpoints()
-    it.books.note(folders=tuple(checkpoints) or it.books.ledger.folders)
+    checkpoints = monitor.checkpoints()
+    it.journal.note(folders=tuple(checkpoints) or it.journal.ledger.folders)
     try:
         kept = await asyncio.to_thread(pins.pin_all, checkpoints, job=it.terms.job)
     except pins.CannotPin as cannot:
         hold(it, f"I will not resize this job now: {cannot}")
         return
-    watch.change = observation.Change(
-        from_goal=len(watch.document.members) if planned else watch.goal,
-        from_generation=watch.generation,
-        to_generation=wish.generation if wish is not None else watch.generation,
+    monitor.change = observation.Change(
+        from_goal=len(monitor.document.members) if planned else monitor.goal,
+        from_generation=monitor.generation,
+        to_generation=desired.generation if desired is not None else monitor.generation,
     )
-    it.books.note(change=watch.change, pins=kept, pinned_epoch=watch.document.epoch)
+    it.journal.note(change=monitor.change, pins=kept, pinned_epoch=monitor.document.epoch)
     stop(it, Cause.PLAN if planned else Cause.MEMBERSHIP, quietly=True)
 
 
-def stop(it: Standing, cause: Cause | None, *, quietly: bool = False) -> None:
+def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) -> None:
     """Stop the workers; a world that was lost is told of, unless ``quietly``.
 
     They are told before it is written down: should this process die in between, its successor sees
     workers that have ended, and one failure is not counted.
     """
-    watch = it.running
-    watch.phase, watch.ended_by = observation.Phase.STOPPING, cause
+    monitor = it.running
+    monitor.phase, monitor.ended_by = observation.Phase.STOPPING, cause
     lost = cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly
     grace = it.terms.grace_seconds
-    order = messages.Halt(epoch=watch.document.epoch, grace_seconds=grace, lost=lost)
+    order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=grace, lost=lost)
     halt = messages.encoded(order)
-    for replica in watch.still:
+    for replica in monitor.still:
         if peer := it.peers.get(replica):
             peer.connection.send(halt)
         else:
-            watch.stopped(replica)
+            monitor.stopped(replica)
     if cause is Cause.FAILURE:
-        ledger, code = it.books.ledger, watch.seen().failed
+        ledger, code = it.journal.ledger, monitor.seen().failed
         barren = ledger.barren if code is None else (*ledger.barren, code)
-        it.books.note(failures=ledger.failures + 1, barren=barren)
+        it.journal.note(failures=ledger.failures + 1, barren=barren)
     # Told once all its workers' ends are known: only then can it be said who was the first.
-    watch.untold = cause if lost else None
+    monitor.untold = cause if lost else None
 
 
-async def form(it: Standing, formed: observation.Form) -> None:
+async def form(it: CoordinatorState, formed: observation.Form) -> None:
     """Start the workers of the next world, or let go of those that wait for it at the gate."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
@@ -184,7 +184,7 @@ async def form(it: Standing, formed: observation.Form) -> None:
     it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")
 
 
-def _prepared(it: Standing, formed: observation.Form) -> WorldDocument | None:
+def _prepared(it: CoordinatorState, formed: observation.Form) -> WorldDocument | None:
     """What was prepared, where it is exactly this; else it is ended."""
     preparation = it.preparation
     if preparation is None or not preparation.fits(formed):
@@ -194,27 +194,27 @@ def _prepared(it: Standing, formed: observation.Form) -> WorldDocument | None:
     return preparation.document
 
 
-def _peers_of(it: Standing, document: WorldDocument) -> list[Peer]:
+def _peers_of(it: CoordinatorState, document: WorldDocument) -> list[Peer]:
     found = (it.peers.get(member.replica) for member in document.members)
     return [peer for peer in found if peer is not None]
 
 
-async def _put_back(it: Standing, revert: bool) -> None:
+async def _put_back(it: CoordinatorState, revert: bool) -> None:
     """Make sure that the next world finds the checkpoint that was kept for it."""
-    ledger, job = it.books.ledger, it.terms.job
+    ledger, job = it.journal.ledger, it.terms.job
     if not ledger.pins and not revert:
         return
     if ledger.pins and ledger.pinned_epoch == ledger.epoch:
         renewed = await asyncio.to_thread(pins.renew_all, ledger.pins, job=job)
-        it.books.note(pins=renewed)
-    await asyncio.to_thread(pins.put_back, it.books.ledger.pins, job=job, keep=not revert)
+        it.journal.note(pins=renewed)
+    await asyncio.to_thread(pins.put_back, it.journal.ledger.pins, job=job, keep=not revert)
     if revert:
         it.confirm()
 
 
-def document_of(it: Standing, formed: observation.Form) -> WorldDocument:
+def document_of(it: CoordinatorState, formed: observation.Form) -> WorldDocument:
     """The next world, with an epoch that nobody has heard of."""
-    terms, ledger = it.terms, it.books.ledger
+    terms, ledger = it.terms, it.journal.ledger
     first = it.peers.get(formed.members[0].replica)
     assert first is not None
     host = formed.members[0].address.rpartition(":")[0]
@@ -234,7 +234,7 @@ def document_of(it: Standing, formed: observation.Form) -> WorldDocument:
         holds=terms.replaceable and (terms.by_hand or _near(formed.members)),
         restart_count=ledger.failures,
         unchecked=ledger.unchecked,
-        max_restarts=it.wish.restart_limit if it.wish is not None else 0,
+        max_restarts=it.desired.restart_limit if it.desired is not None else 0,
     )
 
 
@@ -243,33 +243,33 @@ def _near(members: Iterable[Member]) -> bool:
     return all(on_loopback(member.address) for member in members)
 
 
-async def _all_ended(it: Standing) -> None:
+async def _all_ended(it: CoordinatorState) -> None:
     """Have workers that still run ended, and hear how: one of them may have failed first."""
-    watch = it.watch
-    if watch is None or watch.phase is not observation.Phase.RUNNING or not watch.still:
+    monitor = it.monitor
+    if monitor is None or monitor.phase is not observation.Phase.RUNNING or not monitor.still:
         return
-    order = messages.Halt(epoch=watch.document.epoch, grace_seconds=it.terms.grace_seconds)
+    order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=it.terms.grace_seconds)
     halt = messages.encoded(order)
     for peer in it.members:
         peer.connection.send(halt)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(it.terms.grace_seconds + _LAST_SECONDS):
-            while {each.replica for each in it.members} & watch.still:
+            while {each.replica for each in it.members} & monitor.still:
                 await asyncio.sleep(_LOOK_SECONDS)
 
 
-def relabel(it: Standing, generation: int, goal: int) -> None:
+def relabel(it: CoordinatorState, generation: int, goal: int) -> None:
     """Answer another generation with the world as it is."""
-    watch = it.running
-    watch.generation, watch.goal = generation, goal
-    watch.document = replace(watch.document, generation=generation)
-    it.books.world(watch.document)
-    it.books.note(goal=goal)
-    if watch.stepping:
-        it.books.tell(WorldEvent.STEPPING, watch, detail="the world already had this size")
+    monitor = it.running
+    monitor.generation, monitor.goal = generation, goal
+    monitor.document = replace(monitor.document, generation=generation)
+    it.journal.world(monitor.document)
+    it.journal.note(goal=goal)
+    if monitor.stepping:
+        it.journal.tell(WorldEvent.STEPPING, monitor, detail="the world already had this size")
 
 
-def release(it: Standing, replicas: tuple[int, ...]) -> None:
+def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
     """Let agents go."""
     it.gone.update(replicas)
     for replica in replicas:
@@ -280,22 +280,22 @@ def release(it: Standing, replicas: tuple[int, ...]) -> None:
         it.peers.release(replica, bye)
 
 
-def revert(it: Standing, reason: str) -> None:
+def revert(it: CoordinatorState, reason: str) -> None:
     """Begin the way back to the old size."""
-    watch = it.running
-    assert watch.change is not None
-    generation = watch.change.to_generation
-    failed = watch.seen().failed is not None
+    monitor = it.running
+    assert monitor.change is not None
+    generation = monitor.change.to_generation
+    failed = monitor.seen().failed is not None
     held = observation.Held(generation=generation, saves=0)
-    if watch.unloaded and not it.books.ledger.unchecked:
-        it.books.note(unchecked=True)
-        say(_UNLOADED % ", ".join(pin.path for pin in watch.pins))
-    it.books.note(held=held, failures=it.books.ledger.failures + failed)
-    it.books.tell(WorldEvent.CHANGE_FAILED, watch, generation=generation, detail=reason)
+    if monitor.unloaded and not it.journal.ledger.unchecked:
+        it.journal.note(unchecked=True)
+        say(_UNLOADED % ", ".join(pin.path for pin in monitor.pins))
+    it.journal.note(held=held, failures=it.journal.ledger.failures + failed)
+    it.journal.tell(WorldEvent.CHANGE_FAILED, monitor, generation=generation, detail=reason)
     stop(it, Cause.REVERT)
 
 
-async def end(it: Standing, ended: observation.End) -> None:
+async def end(it: CoordinatorState, ended: observation.End) -> None:
     """The job is over; from here on there is nothing to decide."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
     failed, code = event is WorldEvent.LOST, ended.exit_code
@@ -305,9 +305,9 @@ async def end(it: Standing, ended: observation.End) -> None:
     lost = it.loss(Cause.FAILURE) if failed else ""
     found = it.found(Cause.FAILURE) if failed else None
     reason = "; ".join(filter(None, (lost, ended.reason)))
-    it.books.tell(
+    it.journal.tell(
         event,
-        it.watch,
+        it.monitor,
         cause=Cause.FAILURE if event is WorldEvent.LOST else None,
         exit_code=code,
         final=ended.exit is not ReplicaExit.LEFT,
@@ -315,11 +315,11 @@ async def end(it: Standing, ended: observation.End) -> None:
         diagnosis=None if found is None else then(found, f"the job ends: {ended.reason}"),
     )
     it.confirm()
-    it.books.note(over=ended.exit, exit_code=code, reason=reason, ended=True, ended_by=None)
+    it.journal.note(over=ended.exit, exit_code=code, reason=reason, ended=True, ended_by=None)
 
 
-def _code(it: Standing, code: int) -> int:
+def _code(it: CoordinatorState, code: int) -> int:
     """What the job ends with: of a worker that only said that it fails, the end is heard by now."""
-    watch = it.watch
-    known = None if watch is None or not watch.failing else watch.seen().failed
+    monitor = it.monitor
+    known = None if monitor is None or not monitor.failing else monitor.seen().failed
     return code if known is None else known

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher import messages
 from launcher.coordinator.membership import may_renew, quorum_at
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.state import CoordinatorState
 
 #: Seconds per member that leases are counted from the same look at them: so it costs a constant
 #: share of the time, and what a beat brings counts at once where the world is small.
@@ -19,8 +19,8 @@ _QUORUM_SECONDS_PER_MEMBER = 1e-5
 class Heartbeats:
     """Those of one coordinator's agents. Nothing that a heartbeat says is decided upon."""
 
-    def __init__(self, it: Standing, holds: Callable[[], bool]) -> None:
-        """``holds``: whether the seat is the coordinator's still, where new agents look for it."""
+    def __init__(self, it: CoordinatorState, holds: Callable[[], bool]) -> None:
+        """``holds``: True while new agents find the coordinator where they look for it."""
         self._it, self._holds = it, holds
         #: When the quorum was looked up, for which epoch, and what was found.
         self._quorum = -math.inf, 0, 0.0
@@ -30,36 +30,36 @@ class Heartbeats:
     def answer(self, peer: Peer, beat: messages.Heartbeat) -> messages.Lease:
         """Note how far the workers are; how long they may live on."""
         it, now = self._it, self._it.clock()
-        watch = it.watch
+        monitor = it.monitor
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)
         seconds = 0.0
-        if watch is not None and beat.epoch in watch.ending(peer.replica):
+        if monitor is not None and beat.epoch in monitor.ending(peer.replica):
             seconds = it.terms.lease_seconds
-        if watch is not None and beat.epoch == watch.document.epoch:
-            watch.went(beat.progress, self.offset(peer, beat.now_ns))
+        if monitor is not None and beat.epoch == monitor.document.epoch:
+            monitor.went(beat.progress, self.offset(peer, beat.now_ns))
             if it.terms.replaceable:
-                seconds = self._lease(watch, now)
+                seconds = self._lease(monitor, now)
             # Before its first step was told, the past is still that of the world before.
-            if it.books.ledger.stepped and any(each.rank == 0 for each in beat.progress):
-                it.books.note(durable=False, past=watch.past)
-            self._remember(watch, peer.replica, beat.memory)
-        batch = None if it.wish is None else it.wish.batch
+            if it.journal.ledger.stepped and any(each.rank == 0 for each in beat.progress):
+                it.journal.note(durable=False, past=monitor.past)
+            self._remember(monitor, peer.replica, beat.memory)
+        batch = None if it.desired is None else it.desired.batch
         return messages.Lease(
             epoch=beat.epoch, sent_ns=beat.now_ns, seconds=seconds, at=now, batch=batch
         )
 
-    def _lease(self, watch: Watch, now: float) -> float:
+    def _lease(self, monitor: WorldMonitor, now: float) -> float:
         """Seconds that workers may live on; 0.0: those whose lease ran out may not."""
-        it, epoch = self._it, watch.document.epoch
+        it, epoch = self._it, monitor.document.epoch
         until, given_epoch, lost = self._given
         if epoch != given_epoch:
             # Leases of a coordinator before this one last no longer than from when this one began.
-            taken_over = watch.document.coordinator != it.terms.address
+            taken_over = monitor.document.coordinator != it.terms.address
             until = (it.recovered_at or 0.0) + it.terms.lease_seconds if taken_over else math.inf
             lost = 0
         # Others have ended when their lease ran out.
         if (
-            watch.document.holds
+            monitor.document.holds
             and now > until
             and not may_renew(
                 (peer.confirmed_at for peer in it.peers),
@@ -69,7 +69,7 @@ class Heartbeats:
             )
         ):
             return 0.0
-        end = self._quorum_at(watch, now) + it.terms.lease_seconds
+        end = self._quorum_at(monitor, now) + it.terms.lease_seconds
         if end <= now:
             return 0.0
         self._given = end, epoch, it.peers.lost
@@ -80,22 +80,24 @@ class Heartbeats:
         near = peer.hello.node == self._it.terms.node
         return 0.0 if near else self._it.clock() - now_ns / 1e9
 
-    def _remember(self, watch: Watch, replica: int, memory: MemoryCheckpoint | None) -> None:
+    def _remember(
+        self, monitor: WorldMonitor, replica: int, memory: MemoryCheckpoint | None
+    ) -> None:
         """Tell how far checkpoints in memory are ahead of storage, where that is news."""
-        if memory is None or not watch.formed:
+        if memory is None or not monitor.formed:
             return
-        members = watch.remembers(replica, memory, datetime.now(UTC))
+        members = monitor.remembers(replica, memory, datetime.now(UTC))
         if members is not None:
-            self._it.books.tell(WorldEvent.MEMORY, watch, members=members)
+            self._it.journal.tell(WorldEvent.MEMORY, monitor, members=members)
 
-    def _quorum_at(self, watch: Watch, now: float) -> float:
+    def _quorum_at(self, monitor: WorldMonitor, now: float) -> float:
         """When enough members were last known to hear us; looked up anew now and then."""
         looked_at, epoch, found = self._quorum
-        members = watch.document.members
+        members = monitor.document.members
         fresh = now - looked_at <= _QUORUM_SECONDS_PER_MEMBER * len(members)
-        if epoch != watch.document.epoch or not fresh:
+        if epoch != monitor.document.epoch or not fresh:
             confirmed = {peer.replica: peer.confirmed_at for peer in self._it.peers}
             last = [member.replica for member in members]
             found = quorum_at(last, confirmed, self._it.gone)
-            self._quorum = now, watch.document.epoch, found
+            self._quorum = now, monitor.document.epoch, found
         return found

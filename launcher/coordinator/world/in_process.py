@@ -8,12 +8,12 @@ from launcher import messages
 from launcher.coordinator.world import actions
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.preparation import Preparation
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values import observation
 from launcher.values.config import WorldDocument
 
 
-async def carry_out(action: observation.Action, it: Standing) -> None:
+async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
     """Do it, or have it done."""
     match action:
         case observation.Prepare(form=formed, in_process=True):
@@ -26,7 +26,7 @@ async def carry_out(action: observation.Action, it: Standing) -> None:
             await actions.carry_out(action, it)
 
 
-def prepare(it: Standing, formed: observation.Form) -> None:
+def prepare(it: CoordinatorState, formed: observation.Form) -> None:
     """Have the next world's group built, its newcomers started, and who leaves get ready."""
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
@@ -43,45 +43,45 @@ def prepare(it: Standing, formed: observation.Form) -> None:
     _send(it, it.preparation.involved, order)
 
 
-def answered(it: Standing, preparation: Preparation) -> None:
+def answered(it: CoordinatorState, preparation: Preparation) -> None:
     """All is built: ask for a step, once."""
     if preparation.in_process and preparation.built and preparation.first is not None:
         _send(it, [preparation.first], messages.Appoint(epoch=preparation.document.epoch))
 
 
-def heard(it: Standing, peer: Peer, frame: messages.Appointed | messages.Agreed) -> None:
+def heard(it: CoordinatorState, peer: Peer, message: messages.Appointed | messages.Agreed) -> None:
     """Take an answer about the step after which all change."""
     preparation = it.preparation
-    if preparation is None or frame.epoch != preparation.document.epoch:
+    if preparation is None or message.epoch != preparation.document.epoch:
         return
-    if isinstance(frame, messages.Appointed):
-        preparation.ask(frame.step)
-        _send(it, preparation.involved, messages.Agree(epoch=frame.epoch, step=frame.step))
-    elif preparation.agreed(peer.replica, frame.step, frame.ok):
+    if isinstance(message, messages.Appointed):
+        preparation.ask(message.step)
+        _send(it, preparation.involved, messages.Agree(epoch=message.epoch, step=message.step))
+    elif preparation.agreed(peer.replica, message.step, message.ok):
         answered(it, preparation)
 
 
-def known(it: Standing, replica: int) -> None:
+def known(it: CoordinatorState, replica: int) -> None:
     """All workers of a member can go over into another world; a successor shall know of it."""
-    watch = it.running
-    watch.elastic.add(replica)
-    if watch.elastic >= watch.replicas and not watch.document.elastic:
-        watch.document = replace(watch.document, elastic=True)
-        it.books.world(watch.document)
+    monitor = it.running
+    monitor.elastic.add(replica)
+    if monitor.elastic >= monitor.replicas and not monitor.document.elastic:
+        monitor.document = replace(monitor.document, elastic=True)
+        it.journal.world(monitor.document)
 
 
-def post(it: Standing, peer: Peer, frame: messages.Post) -> None:
+def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
     """Pass on what a member of a world that is being built tells all others."""
-    document = _document(it, frame.epoch)
+    document = _document(it, message.epoch)
     if document is not None:
         others = [m.replica for m in document.members if m.replica != peer.replica]
-        _send(it, others, frame)
+        _send(it, others, message)
     # Its other workers may need it as well.
     if document is not None and peer.hello.processes > 1:
-        _send(it, [peer.replica], frame)
+        _send(it, [peer.replica], message)
 
 
-def switch(it: Standing, formed: observation.Form) -> None:
+def switch(it: CoordinatorState, formed: observation.Form) -> None:
     """All agreed: the next world is the present one, as soon as its members are at that step."""
     preparation, before = it.preparation, it.running
     assert preparation is not None
@@ -94,18 +94,18 @@ def switch(it: Standing, formed: observation.Form) -> None:
     _say(it, formed)
 
 
-def heal(it: Standing, formed: observation.Form) -> None:
+def heal(it: CoordinatorState, formed: observation.Form) -> None:
     """Whoever is left goes on at once; a failure is counted and told, and may end the job."""
     before = it.running
     actions.discard(it, None)
     if formed.cause is Cause.FAILURE:
-        ledger, code = it.books.ledger, before.seen().failed
+        ledger, code = it.journal.ledger, before.seen().failed
         stepless = code is not None and not before.stepping and ledger.past is None
         barren = (*ledger.barren, code) if stepless and code is not None else ledger.barren
-        it.books.note(failures=ledger.failures + 1, barren=barren)
+        it.journal.note(failures=ledger.failures + 1, barren=barren)
     before.untold = formed.cause
     it.fell(before)
-    if it.books.ledger.hopeless:
+    if it.journal.ledger.hopeless:
         actions.stop(it, formed.cause, quietly=True)  # a failure that would only come again
         return
     document = replace(actions.document_of(it, formed), elastic=True)
@@ -118,7 +118,7 @@ def heal(it: Standing, formed: observation.Form) -> None:
     _say(it, formed)
 
 
-def part(it: Standing, replicas: Iterable[int]) -> None:
+def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
     """End what is left of workers that have no place in the present world."""
     grace = it.terms.grace_seconds
     for replica in list(replicas):
@@ -128,27 +128,27 @@ def part(it: Standing, replicas: Iterable[int]) -> None:
             _send(it, [replica], messages.Halt(epoch=epoch, grace_seconds=grace))
 
 
-def _follow(it: Standing, formed: observation.Form, document: WorldDocument) -> None:
+def _follow(it: CoordinatorState, formed: observation.Form, document: WorldDocument) -> None:
     """Another world is the present one, of processes that were in the one before."""
     before = it.running
     it.begin(document, formed.goal, past=before.past if before.past.steps else None)
     it.running.follow(before)
 
 
-def _document(it: Standing, epoch: int) -> WorldDocument | None:
+def _document(it: CoordinatorState, epoch: int) -> WorldDocument | None:
     """The world of an epoch, if it is the present one or is being built."""
-    known = [it.watch.document] if it.watch is not None else []
+    known = [it.monitor.document] if it.monitor is not None else []
     known += [it.preparation.document] if it.preparation is not None else []
     return next((each for each in known if each.epoch == epoch), None)
 
 
-def _send(it: Standing, replicas: Iterable[int], frame: messages.Frame) -> None:
-    content = messages.encoded(frame)
+def _send(it: CoordinatorState, replicas: Iterable[int], message: messages.Message) -> None:
+    content = messages.encoded(message)
     for replica in sorted(replicas):
         if peer := it.peers.get(replica):
             peer.connection.send(content)
 
 
-def _say(it: Standing, formed: observation.Form) -> None:
+def _say(it: CoordinatorState, formed: observation.Form) -> None:
     epoch, size = it.running.document.epoch, len(formed.members)
     it.say(f"world {epoch} of {size} replicas, {formed.cause}, in process")

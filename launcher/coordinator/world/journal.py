@@ -16,12 +16,12 @@ from brain.types.job import JobId
 from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
 from launcher.coordinator.brain import Reports
 from launcher.coordinator.world.ledger import Ledger
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.values.config import WorldDocument
 from launcher.values.replica import JobPlace, settle
 
 
-class Books:
+class Journal:
     """The ledger, the world document and the reports."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Books:
     def tell(
         self,
         event: WorldEvent,
-        watch: Watch | None,
+        monitor: WorldMonitor | None,
         *,
         generation: int | None = None,
         cause: Cause | None = None,
@@ -96,9 +96,9 @@ class Books:
             job=JobId(self._job),
             event=event,
             epoch=self.ledger.epoch if epoch is None else epoch,
-            generation=_known(generation, watch),
-            cause=cause or (watch.document.cause if watch is not None else Cause.START),
-            members=members or (watch.document.members if watch is not None else ()),
+            generation=_known(generation, monitor),
+            cause=cause or (monitor.document.cause if monitor is not None else Cause.START),
+            members=members or (monitor.document.members if monitor is not None else ()),
             at=datetime.now(UTC),
             **more,
         )
@@ -112,26 +112,26 @@ class Books:
         if report.detail:
             self._say(f"{event}: {report.detail}")
 
-    def tell_stepping(self, watch: Watch) -> None:
+    def tell_stepping(self, monitor: WorldMonitor) -> None:
         """Report the first step, with what the way there cost."""
-        past, first = self.ledger.past, watch.first_step_at
+        past, first = self.ledger.past, monitor.first_step_at
         last = None if past is None else past.last_step_at
         self.tell(
             WorldEvent.STEPPING,
-            watch,
+            monitor,
             downtime_seconds=max(0.0, first - last) if last and first else None,
             steps_redone=None
             if past is None
             else 0
-            if watch.in_process
-            else past.redone(watch.loaded),
-            elastic=watch.elastic >= watch.replicas,
-            loaded=watch.loaded[-1] if watch.loaded else None,
+            if monitor.in_process
+            else past.redone(monitor.loaded),
+            elastic=monitor.elastic >= monitor.replicas,
+            loaded=monitor.loaded[-1] if monitor.loaded else None,
         )
-        begun = 0 if past is None else past.at(watch.loaded, self.ledger.begun)
-        if watch.in_process:  # its workers went on counting
+        begun = 0 if past is None else past.at(monitor.loaded, self.ledger.begun)
+        if monitor.in_process:  # its workers went on counting
             begun = self.ledger.begun
-        self.note(stepped=True, begun=begun, past=watch.past if watch.past.steps else past)
+        self.note(stepped=True, begun=begun, past=monitor.past if monitor.past.steps else past)
 
     def _keep(self, name: str, value: object, *, durable: bool = True) -> None:
         """A full disk costs what a successor would read, never the training that goes on."""
@@ -148,7 +148,7 @@ class Books:
         self._wrote.set()
 
 
-def _known(generation: int | None, watch: Watch | None) -> int:
+def _known(generation: int | None, monitor: WorldMonitor | None) -> int:
     if generation is not None:
         return generation
-    return 0 if watch is None else watch.generation
+    return 0 if monitor is None else monitor.generation

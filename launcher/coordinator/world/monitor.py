@@ -10,7 +10,7 @@ from launcher.coordinator.pins import Pin, loads
 from launcher.coordinator.world.exits import Exits
 from launcher.coordinator.world.ledger import Past
 from launcher.values.config import WorldDocument
-from launcher.values.observation import Change, Parking, Phase, Saves, WorldSeen
+from launcher.values.observation import Change, Parking, Phase, Saves, WorldObserved
 from launcher.values.ram_checkpoint import links
 from launcher.values.ram_checkpoint.ages import worth_telling
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
@@ -19,8 +19,8 @@ from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 _LEAST_STEPS = 10
 
 
-class Watch:
-    """The facts of one world, gathered from frames. Instants are the coordinator's, seconds."""
+class WorldMonitor:
+    """The facts of one world, gathered from messages. Instants are the coordinator's, seconds."""
 
     def __init__(
         self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
@@ -31,7 +31,7 @@ class Watch:
         self.coordinated = next(by, None)
         #: WORLD_SIZE.
         self.processes = document.processes
-        #: Replicas wished for by the generation that it answers.
+        #: Replicas desired by the generation that it answers.
         self.goal = goal
         self.generation = document.generation
         self.change: Change | None = None
@@ -114,7 +114,7 @@ class Watch:
         """Checkpoints that were seen."""
         return list(self._saved)
 
-    def follow(self, before: "Watch") -> None:
+    def follow(self, before: "WorldMonitor") -> None:
         """Its workers are those of the world before, went over, and have saved what they saved."""
         self.in_process, self.elastic = True, set(self._members)
         self._stayed = self._members & before.replicas
@@ -321,9 +321,9 @@ class Watch:
         """The same without times and replicas."""
         return [exit for _, exit in self._exits]
 
-    def seen(self) -> WorldSeen:
+    def seen(self) -> WorldObserved:
         """The facts as ``membership.decide`` wants them."""
-        return WorldSeen(
+        return WorldObserved(
             epoch=self.document.epoch,
             generation=self.generation,
             goal=self.goal,

@@ -11,7 +11,7 @@ from brain.errors import BadInput
 from launcher import messages
 from launcher.messages import Connection
 from launcher.values.config import VERSION
-from launcher.values.observation import AgentSeen
+from launcher.values.observation import AgentObserved
 
 
 class Peer:
@@ -41,10 +41,10 @@ class Peer:
         """Its identity."""
         return self.hello.replica
 
-    def seen(self) -> AgentSeen:
+    def seen(self) -> AgentObserved:
         """What ``membership.decide`` wants to know of it."""
         hello = self.hello
-        return AgentSeen(
+        return AgentObserved(
             replica=hello.replica,
             node=hello.node,
             address=hello.address,
@@ -65,7 +65,7 @@ class Listener(Protocol):
         """An agent was let in."""
         ...
 
-    def heard(self, peer: Peer, frame: messages.Frame) -> None:
+    def heard(self, peer: Peer, message: messages.Message) -> None:
         """It said something."""
         ...
 
@@ -124,9 +124,9 @@ class Peers:
         connection.send(messages.Welcome(replica=hello.replica, epoch=epoch))
         self._listener.came(peer)
         try:
-            while (frame := await connection.receive(messages.Frame)) is not None:
+            while (message := await connection.receive(messages.Message)) is not None:
                 peer.heard_at = self._clock()
-                self._listener.heard(peer, frame)
+                self._listener.heard(peer, message)
         except BadInput as bad:
             self._say(f"replica {hello.replica} is dropped: {bad}")
         finally:

@@ -7,7 +7,7 @@ from launcher.values.observation import Form, Preparing
 
 
 class Preparation:
-    """The facts of one, gathered from frames.
+    """The facts of one, gathered from messages.
 
     In process its members, and those that leave, first build what they need (``answered``) and then
     agree to the step after which they change (``agreed``).

@@ -13,9 +13,9 @@ from launcher.coordinator import pins
 from launcher.coordinator.topology import choose, layout
 from launcher.coordinator.witness_file import Witness
 from launcher.coordinator.world import exits
-from launcher.coordinator.world.journal import Books
+from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.ledger import Past
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.preparation import Preparation
 from launcher.values.config import WorldDocument
@@ -24,8 +24,8 @@ from launcher.values.diagnosis.first import diagnose, first, then
 from launcher.values.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, occurrence
 from launcher.values.hang.terms import HangTerms
 from launcher.values.network_check import CheckTerms
-from launcher.values.observation import Phase, Rules, Sight, WorldSeen
-from launcher.values.witness import WitnessSeen
+from launcher.values.observation import Observation, Phase, Rules, WorldObserved
+from launcher.values.witness import WitnessObserved
 
 #: Seconds that the end of a worker which failed may take to be heard, before its loss is told.
 _FALLEN_SECONDS = 2.0
@@ -75,25 +75,25 @@ class Terms:
     hang: HangTerms | None = None
 
 
-class Standing:
+class CoordinatorState:
     """The facts; ``acts`` changes them by acting, ``Coordinator`` by listening."""
 
     def __init__(
         self,
         terms: Terms,
-        books: Books,
+        journal: Journal,
         peers: Peers,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         witness: Witness | None = None,
     ) -> None:
-        self.terms, self.books, self.peers = terms, books, peers
+        self.terms, self.journal, self.peers = terms, journal, peers
         #: The agent's own; it outlives this time as coordinator.
         self.witness = witness or Witness()
         self.say, self.clock = say, clock
-        self.wish: WorldWish | None = None
-        self.wished_since = clock()
-        self.watch: Watch | None = None
+        self.desired: WorldWish | None = None
+        self.desired_since = clock()
+        self.monitor: WorldMonitor | None = None
         self.preparation: Preparation | None = None
         #: Until when no world is built in process: one could not be.
         self.build_after = -math.inf
@@ -109,7 +109,7 @@ class Standing:
         self.turned_until = 0.0
         #: The world before this one, which was lost and of which that has still to be told; and
         #: until when it waits for the ends of its workers.
-        self.fallen: Watch | None = None
+        self.fallen: WorldMonitor | None = None
         self.fallen_until = math.inf
         #: When a world of another coordinator was taken over; None: the world is our own.
         self.recovered_at: float | None = None
@@ -140,10 +140,10 @@ class Standing:
         return self.clock() < followed + self.terms.lease_seconds
 
     @property
-    def running(self) -> Watch:
+    def running(self) -> WorldMonitor:
         """The latest world, where there must be one."""
-        assert self.watch is not None
-        return self.watch
+        assert self.monitor is not None
+        return self.monitor
 
     @property
     def members(self) -> list[Peer]:
@@ -154,47 +154,47 @@ class Standing:
     @property
     def missing(self) -> list[Member]:
         """Members that may be in a world although they are neither here nor proved to be gone."""
-        watch = self.watch
-        if watch is None:
+        monitor = self.monitor
+        if monitor is None:
             return []
         here, gone = self.peers.replicas, self.gone
-        members = watch.document.members
+        members = monitor.document.members
         return [m for m in members if m.replica not in here and m.replica not in gone]
 
     @property
-    def witness_seen(self) -> WitnessSeen:
+    def witness_seen(self) -> WitnessObserved:
         """What anybody here knows of the witness of the latest world."""
-        epoch = 0 if self.watch is None else self.watch.document.epoch
+        epoch = 0 if self.monitor is None else self.monitor.document.epoch
         told = [self.witness.seen, *(peer.hello.witness for peer in self.peers)]
         known = [each for each in told if each.path and each.epoch == epoch]
         if not known:
-            return WitnessSeen(epoch=epoch)
+            return WitnessObserved(epoch=epoch)
         best = max(known, key=lambda each: each.in_force)
         holders = [each.holder for each in known if each.path == best.path]
         held = next((holder for holder in holders if holder is not None), None)
         best = told[0] if told[0].path == best.path and told[0].epoch == epoch else best
         return replace(best, holder=held, in_force=any(each.in_force for each in known))
 
-    def wished(self, wish: WorldWish) -> None:
-        """Take a new wish."""
-        if self.wish is None or self.wish.generation != wish.generation:
-            self.wished_since = self.clock()
-        self.wish = wish
+    def wished(self, desired: WorldWish) -> None:
+        """Take a new desired world."""
+        if self.desired is None or self.desired.generation != desired.generation:
+            self.desired_since = self.clock()
+        self.desired = desired
 
     def recover(self, last: WorldDocument | None) -> None:
         """Begin where the coordinator before stopped."""
-        document = self.books.open(last)
-        ledger = self.books.ledger
+        document = self.journal.open(last)
+        ledger = self.journal.ledger
         if document is None or ledger.over is not None:
             return
-        self.watch = watch = self.watching(document, ledger.goal)
+        self.monitor = monitor = self.watching(document, ledger.goal)
         if ledger.past is not None:
-            watch.inherit(ledger.past)
+            monitor.inherit(ledger.past)
         if ledger.stepped:
-            watch.first_step()
+            monitor.first_step()
         self.recovered_at = self.clock()
         if ledger.ended:
-            watch.phase, watch.ended_by = Phase.ENDED, ledger.ended_by
+            monitor.phase, monitor.ended_by = Phase.ENDED, ledger.ended_by
         folders = {os.path.dirname(each) for each in ledger.folders}
         pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
 
@@ -203,20 +203,22 @@ class Standing:
 
         Its workers were given leases that may last from now on.
         """
-        known = 0 if self.watch is None else self.watch.document.epoch
+        known = 0 if self.monitor is None else self.monitor.document.epoch
         self.behind = {who: epoch for who, epoch in self.behind.items() if epoch > world.epoch}
         if world.epoch <= known:
             return False
-        self.books.learn(world)
-        self.watch = self.watching(world, len(world.members))
+        self.journal.learn(world)
+        self.monitor = self.watching(world, len(world.members))
         self.gone.clear()
         self.recovered_at = self.clock()
         return True
 
     def begin(self, document: WorldDocument, goal: int, *, past: Past | None = None) -> None:
-        """Another world is the present one, for a wish of ``goal`` replicas; ``past`` is how far
-        the one before came, None where that is written down."""
-        self.books.note(
+        """Another world is the present one, for a desired world of ``goal`` replicas.
+
+        ``past`` is how far the one before came, None where that is written down.
+        """
+        self.journal.note(
             epoch=document.epoch,
             hopeless="",
             goal=goal,
@@ -224,55 +226,57 @@ class Standing:
             ended_by=None,
             formed=False,
             stepped=False,
-            past=past or self.books.ledger.past,
+            past=past or self.journal.ledger.past,
         )
-        self.books.world(document)
-        self.watch = self.watching(document, goal)
+        self.journal.world(document)
+        self.monitor = self.watching(document, goal)
         self.gone.clear()
 
-    def watching(self, document: WorldDocument, goal: int) -> Watch:
-        """Watch a world that answers a wish of ``goal`` replicas."""
-        terms, ledger = self.terms, self.books.ledger
-        watch = Watch(
+    def watching(self, document: WorldDocument, goal: int) -> WorldMonitor:
+        """Watch a world that answers a desired world of ``goal`` replicas."""
+        terms, ledger = self.terms, self.journal.ledger
+        monitor = WorldMonitor(
             document, goal=goal, since=self.clock(), declared=terms.declared, blind=terms.blind
         )
-        watch.change, watch.pins = ledger.change, ledger.pins
-        return watch
+        monitor.change, monitor.pins = ledger.change, ledger.pins
+        return monitor
 
     def observe(self) -> None:
         """Note and tell what has become true of the world."""
-        watch, books = self.watch, self.books
-        if watch is None:
+        monitor, journal = self.monitor, self.journal
+        if monitor is None:
             return
         self._observe_fallen()
-        if watch.phase is Phase.STOPPING and not watch.still:
-            watch.phase = Phase.ENDED
-            past = watch.past if watch.stepping and watch.past.steps else books.ledger.past
-            books.note(ended=True, ended_by=watch.ended_by, past=past)
-            self.tell_lost(watch)
-        if watch.phase is not Phase.RUNNING or not watch.formed or self.fallen is not None:
+        if monitor.phase is Phase.STOPPING and not monitor.still:
+            monitor.phase = Phase.ENDED
+            past = monitor.past if monitor.stepping and monitor.past.steps else journal.ledger.past
+            journal.note(ended=True, ended_by=monitor.ended_by, past=past)
+            self.tell_lost(monitor)
+        if monitor.phase is not Phase.RUNNING or not monitor.formed or self.fallen is not None:
             return
-        if not books.ledger.formed:
-            books.note(formed=True)
-            if watch.in_process:  # what its workers told as they came is how far the last one went
-                books.note(past=watch.past)
-            books.tell(WorldEvent.FORMED, watch, detail=self._layout(watch))
-        if watch.stepping and not books.ledger.stepped and not watch.unloaded:
-            books.tell_stepping(watch)
-            if watch.pins:  # and it was loaded
-                books.note(unchecked=False)
+        if not journal.ledger.formed:
+            journal.note(formed=True)
+            if (
+                monitor.in_process
+            ):  # what its workers told as they came is how far the last one went
+                journal.note(past=monitor.past)
+            journal.tell(WorldEvent.FORMED, monitor, detail=self._layout(monitor))
+        if monitor.stepping and not journal.ledger.stepped and not monitor.unloaded:
+            journal.tell_stepping(monitor)
+            if monitor.pins:  # and it was loaded
+                journal.note(unchecked=False)
             self.confirm()
-        if watch.copies and self.terms.rules.by_hand and not self._told_copies:
+        if monitor.copies and self.terms.rules.by_hand and not self._told_copies:
             self._told_copies = True
-            say(_NOT_DISTRIBUTED % watch.processes)
+            say(_NOT_DISTRIBUTED % monitor.processes)
 
-    def fell(self, watch: Watch) -> None:
+    def fell(self, monitor: WorldMonitor) -> None:
         """Others go on from a world that was lost; it is told once the ends of those that failed
         are heard."""
         if self.fallen is not None:
             self.tell_lost(self.fallen)
-        self.fallen, self.fallen_until = watch, self.clock() + _FALLEN_SECONDS
-        watch.gone, watch.left_behind = frozenset(self.gone), True
+        self.fallen, self.fallen_until = monitor, self.clock() + _FALLEN_SECONDS
+        monitor.gone, monitor.left_behind = frozenset(self.gone), True
         self._observe_fallen()
 
     def _observe_fallen(self) -> None:
@@ -281,45 +285,45 @@ class Standing:
             self.fallen, self.fallen_until = None, math.inf
             self.tell_lost(fallen)
 
-    def tell_lost(self, watch: Watch) -> None:
+    def tell_lost(self, monitor: WorldMonitor) -> None:
         """A world was lost, and what can be known of it is: who failed first, and why."""
-        cause, watch.untold = watch.untold, None
+        cause, monitor.untold = monitor.untold, None
         if cause is None:
             return
-        found, detail = self.found(cause, watch), self.loss(cause, watch)
+        found, detail = self.found(cause, monitor), self.loss(cause, monitor)
         if found is not None and cause is Cause.FAILURE:
-            found = self.follow(found, watch)
+            found = self.follow(found, monitor)
         elif found is not None:
-            found = then(found, GO_ON if watch.left_behind else GO_BACK)
-        if not self.books.ledger.hopeless:  # else the job's end is told, with the same
-            epoch = watch.document.epoch
-            self.books.tell(
-                WorldEvent.LOST, watch, cause=cause, epoch=epoch, detail=detail, diagnosis=found
+            found = then(found, GO_ON if monitor.left_behind else GO_BACK)
+        if not self.journal.ledger.hopeless:  # else the job's end is told, with the same
+            epoch = monitor.document.epoch
+            self.journal.tell(
+                WorldEvent.LOST, monitor, cause=cause, epoch=epoch, detail=detail, diagnosis=found
             )
 
-    def _layout(self, watch: Watch) -> str:
-        wish, rules, members = self.wish, self.terms.rules, watch.document.members
-        stay = rules.spares or (wish is not None and len(members) < wish.replicas)
+    def _layout(self, monitor: WorldMonitor) -> str:
+        desired, rules, members = self.desired, self.terms.rules, monitor.document.members
+        stay = rules.spares or (desired is not None and len(members) < desired.replicas)
         agents = [peer.seen() for peer in self.peers] if stay else []
-        said = layout(members, agents, 1 if wish is None else wish.unit, rules)
-        return "; ".join(filter(None, ("in process" if watch.in_process else "", said)))
+        said = layout(members, agents, 1 if desired is None else desired.unit, rules)
+        return "; ".join(filter(None, ("in process" if monitor.in_process else "", said)))
 
     def confirm(self) -> None:
         """The change is behind us, one way or the other."""
-        for pin in self.books.ledger.pins:
+        for pin in self.journal.ledger.pins:
             pins.unpin(pin)
-        self.books.note(pins=(), change=None)
-        if self.watch is not None:
-            self.watch.change, self.watch.pins = None, ()
+        self.journal.note(pins=(), change=None)
+        if self.monitor is not None:
+            self.monitor.change, self.monitor.pins = None, ()
 
-    def sight(self) -> Sight:
+    def observation(self) -> Observation:
         """Everything, as ``membership.decide`` wants it."""
-        world = None if self.watch is None else self.watch.seen()
+        world = None if self.monitor is None else self.monitor.seen()
         if world is not None and self.preparation is not None:
             world = replace(world, preparing=self.preparation.seen())
-        return Sight(
-            wish=self.wish,
-            wished_since=self.wished_since,
+        return Observation(
+            desired=self.desired,
+            desired_since=self.desired_since,
             agents=tuple(peer.seen() for peer in self.peers),
             world=world,
             gone=frozenset(self.gone),
@@ -328,63 +332,63 @@ class Standing:
             witness=self.witness_seen,
             behind=bool(self.behind),
             # One that is being looked at counts already.
-            failures=self.books.ledger.failures + 1,
+            failures=self.journal.ledger.failures + 1,
             barren=self._barren(world),
-            hopeless=self.books.ledger.hopeless,
-            held=self.books.ledger.held,
+            hopeless=self.journal.ledger.hopeless,
+            held=self.journal.ledger.held,
             build_after=self.build_after,
             rules=self.terms.rules,
         )
 
-    def _barren(self, world: WorldSeen | None) -> tuple[int, ...]:
-        ledger = self.books.ledger
+    def _barren(self, world: WorldObserved | None) -> tuple[int, ...]:
+        ledger = self.journal.ledger
         if world is None or world.failed is None or world.stepping or ledger.past is not None:
             return ()
         return (*ledger.barren, world.failed)
 
-    def loss(self, cause: Cause, watch: Watch | None = None) -> str:
+    def loss(self, cause: Cause, monitor: WorldMonitor | None = None) -> str:
         """Why the latest world, or this one, was lost, in one sentence; empty: nothing tells."""
-        watch = watch or self.watch
-        if watch is None:
+        monitor = monitor or self.monitor
+        if monitor is None:
             return ""
-        if watch.port_taken:
-            port = watch.document.master_port
+        if monitor.port_taken:
+            port = monitor.document.master_port
             return f"another program took port {port}, where the workers were to meet"
-        found = self.found(cause, watch)
+        found = self.found(cause, monitor)
         if found is not None:
             return found.sentence
-        if watch.torn_because:
-            return f"workers could not reach each other: {watch.torn_because}"
-        if watch.in_process and not watch.formed:
+        if monitor.torn_because:
+            return f"workers could not reach each other: {monitor.torn_because}"
+        if monitor.in_process and not monitor.formed:
             return "members did not go over into it in time"
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
-    def found(self, cause: Cause, watch: Watch | None = None) -> Diagnosis | None:
+    def found(self, cause: Cause, monitor: WorldMonitor | None = None) -> Diagnosis | None:
         """Who failed first in the latest world, or this one, and why; None where nothing tells."""
-        watch = watch or self.watch
-        if watch is None or watch.port_taken:
+        monitor = monitor or self.monitor
+        if monitor is None or monitor.port_taken:
             return None
-        if watch.hung is not None:
-            return watch.hung
-        step = self.books.ledger.begun + watch.past.steps if watch.past.steps else None
-        members, heard = watch.document.members, watch.heard_exits
+        if monitor.hung is not None:
+            return monitor.hung
+        step = self.journal.ledger.begun + monitor.past.steps if monitor.past.steps else None
+        members, heard = monitor.document.members, monitor.heard_exits
         return diagnose(
             [] if cause is Cause.MEMBERSHIP else exits.failed(members, heard),
-            gone=exits.lost(members, watch.gone or self.gone),
+            gone=exits.lost(members, monitor.gone or self.gone),
             finished=exits.succeeded(members, heard),
             step=step,
         )
 
-    def follow(self, found: Diagnosis, watch: Watch) -> Diagnosis:
+    def follow(self, found: Diagnosis, monitor: WorldMonitor) -> Diagnosis:
         """Remember a failure, and see to what ``values.diagnosis.policy`` says follows from it."""
-        ledger = self.books.ledger
-        failed = exits.failed(watch.document.members, watch.heard_exits)
+        ledger = self.journal.ledger
+        failed = exits.failed(monitor.document.members, monitor.heard_exits)
         root = first(failed) if found.kind is not FailureKind.HANG else None
         signature = root[1].signature if root is not None else ""
         history = (*ledger.failed, occurrence(found, signature))[-REMEMBERED:]
         spare = self._can_spare(found.replica)
-        what = consequence(history, spare=spare, staying=watch.left_behind)
-        self.books.note(failed=history, hopeless=what.give_up)
+        what = consequence(history, spare=spare, staying=monitor.left_behind)
+        self.journal.note(failed=history, hopeless=what.give_up)
         for replica in what.leave:
             if peer := self.peers.get(replica):
                 peer.leaving_since, peer.unfit = self.clock(), what.told
@@ -392,10 +396,10 @@ class Standing:
 
     def _can_spare(self, replica: int | None) -> bool:
         """Whether a world can be formed without it."""
-        wish = self.wish
-        if wish is None or replica is None:
+        desired = self.desired
+        if desired is None or replica is None:
             return False
         others = [each.seen() for each in self.peers if each.replica != replica]
         rest = [each for each in others if each.ready and each.leaving_since is None]
-        need = max(wish.minimum, wish.unit)
-        return bool(choose((), rest, wish.replicas, wish.unit, need, self.terms.rules.shape))
+        need = max(desired.minimum, desired.unit)
+        return bool(choose((), rest, desired.replicas, desired.unit, need, self.terms.rules.shape))

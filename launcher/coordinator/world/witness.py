@@ -10,16 +10,16 @@ import os
 from collections.abc import Callable
 
 from launcher import messages
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
-from launcher.coordinator.world.state import Standing
+from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.observation import Phase
 
 
 class Witnessing:
     """The witness of one coordinator's worlds."""
 
-    def __init__(self, it: Standing, near: Callable[[str], bool]) -> None:
+    def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
         """``near`` says of an address that no network can come between."""
         self._it, self._near = it, near
         self._offering: asyncio.Task[None] | None = None
@@ -30,15 +30,15 @@ class Witnessing:
 
     def look(self) -> None:
         """Offer a witness where the world has none and may have one."""
-        watch, seen = self._it.watch, self._it.witness.seen
-        if watch is None or not self._due(watch) or seen.in_force:
+        monitor, seen = self._it.monitor, self._it.witness.seen
+        if monitor is None or not self._due(monitor) or seen.in_force:
             return
-        if self._epoch != watch.document.epoch:
-            self._epoch, self._tried = watch.document.epoch, set()
+        if self._epoch != monitor.document.epoch:
+            self._epoch, self._tried = monitor.document.epoch, set()
         waits = seen.path and not seen.trouble
         if waits or (self._offering is not None and not self._offering.done()):
             return
-        for checkpoint in self._checkpoints(watch):
+        for checkpoint in self._checkpoints(monitor):
             directory = os.path.dirname(os.path.abspath(checkpoint))
             if directory not in self._tried:
                 self._tried.add(directory)
@@ -52,17 +52,17 @@ class Witnessing:
         if seen.path and peer.hello.epoch == seen.epoch:
             self._tell(peer)
 
-    def heard(self, peer: Peer, frame: messages.Witnessed) -> None:
+    def heard(self, peer: Peer, message: messages.Witnessed) -> None:
         """Take whether a member sees it."""
-        it, seen, watch = self._it, self._it.witness.seen, self._it.watch
-        if watch is None or not self._due(watch) or seen.in_force or frame.path != seen.path:
+        it, seen, monitor = self._it, self._it.witness.seen, self._it.monitor
+        if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return
-        if not frame.seen:
+        if not message.seen:
             trouble = f"replica {peer.replica} on {peer.hello.node} does not see {seen.path}"
             it.witness.refused(trouble)
             return
         self._saw.add(peer.replica)
-        if self._saw >= watch.replicas:
+        if self._saw >= monitor.replicas:
             it.witness.told(messages.Witness(epoch=seen.epoch, path=seen.path, in_force=True))
             for member in it.members:
                 self._tell(member)
@@ -78,26 +78,26 @@ class Witnessing:
             await it.witness.offer(checkpoint, job=it.terms.job, epoch=epoch)
         except OSError:
             return  # the next save may be elsewhere
-        if it.witness.seen.epoch == epoch and it.watch is not None:
+        if it.witness.seen.epoch == epoch and it.monitor is not None:
             for member in it.members:
                 self._tell(member)
 
-    def _due(self, watch: Watch) -> bool:
+    def _due(self, monitor: WorldMonitor) -> bool:
         """Whether it is our world, whole, and a network could come between its members."""
-        document = watch.document
+        document = monitor.document
         return (
-            watch.phase is Phase.RUNNING
-            and watch.formed
-            and watch.coordinated is not None
+            monitor.phase is Phase.RUNNING
+            and monitor.formed
+            and monitor.coordinated is not None
             and document.coordinator == self._it.terms.address
             and self._it.witness.seen.epoch == document.epoch
             and not all(self._near(member.address) for member in document.members)
         )
 
-    def _checkpoints(self, watch: Watch) -> list[str]:
-        past, declared = self._it.books.ledger.past, self._it.terms.checkpoint
+    def _checkpoints(self, monitor: WorldMonitor) -> list[str]:
+        past, declared = self._it.journal.ledger.past, self._it.terms.checkpoint
         before = () if past is None else past.saved
-        return [*([declared] if declared else []), *watch.saved, *before]
+        return [*([declared] if declared else []), *monitor.saved, *before]
 
     def _tell(self, peer: Peer) -> None:
         seen = self._it.witness.seen

@@ -49,7 +49,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSeen:
+class RankObserved:
     """One worker as a heartbeat told of it; instants in the coordinator's clock."""
 
     rank: int
@@ -160,7 +160,7 @@ def news(known: Shown | None, shown: Shown) -> bool:
     )
 
 
-def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
+def paced(pace: Pace, ranks: Sequence[RankObserved], now: float) -> Pace:
     """Fold one look into what is known."""
     lives = [at for each in ranks if (at := each.last_at) is not None]
     moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
@@ -186,7 +186,9 @@ def paced(pace: Pace, ranks: Sequence[RankSeen], now: float) -> Pace:
     return replace(pace, steps=ahead.steps, step_at=ahead.step_at, step_seconds=usual)
 
 
-def quiet(pace: Pace, ranks: Sequence[RankSeen], now: float, patience: Patience) -> Quiet | None:
+def quiet(
+    pace: Pace, ranks: Sequence[RankObserved], now: float, patience: Patience
+) -> Quiet | None:
     """How long the world has been quiet; None where nobody looks, or nobody is there."""
     if patience.seconds <= 0 or not ranks:
         return None
@@ -206,7 +208,7 @@ def quiet(pace: Pace, ranks: Sequence[RankSeen], now: float, patience: Patience)
     )
 
 
-def phase_of(pace: Pace, ranks: Sequence[RankSeen]) -> Phase:
+def phase_of(pace: Pace, ranks: Sequence[RankObserved]) -> Phase:
     """What the world is in the middle of: one rank that saves is waited for by all."""
     if any(each.saving for each in ranks):
         return Phase.SAVING
@@ -236,7 +238,7 @@ def budget(pace: Pace, phase: Phase, patience: Patience) -> float:
             return max(patience.seconds, shown)
 
 
-def suspects(ranks: Sequence[RankSeen]) -> tuple[int, ...]:
+def suspects(ranks: Sequence[RankObserved]) -> tuple[int, ...]:
     """Ranks that stopped first: fewest steps; among those whoever is in the middle of something,
     else whose last sign of life is oldest by more than a moment."""
     fewest = min((each.steps for each in ranks), default=0)

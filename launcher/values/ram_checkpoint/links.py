@@ -1,6 +1,6 @@
 """Names that are links into shared memory so far: what they will be, and when.
 
-For readers in other processes of the same machine; writing is the shim's and the keeper's.
+For readers in other processes of the same machine; writing is the shim's and the flusher's.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""The nursery of an agent: workers are forked from a process that has imported what they need.
+"""The fork server of an agent: workers are forked from a process that has imported what they need.
 
 Where that cannot be (no such interpreter, a library that starts threads, a server that died) the
 caller starts workers as ever, slower and as correct; the reason is said once.
@@ -39,7 +39,7 @@ _KEEP_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 
 
-class Nursery:
+class ForkServer:
     """The fork server of one agent. ``open`` it, ``fork`` from it, ``close`` it."""
 
     def __init__(
@@ -78,18 +78,18 @@ class Nursery:
         say: Callable[[str], None],
         *,
         patience_seconds: float = _PATIENCE_SECONDS,
-    ) -> "Nursery":
+    ) -> "ForkServer":
         """Start the server; returns at once, it imports meanwhile. ``say`` hears what to know; a
         worker that is not made within ``patience_seconds`` is not waited for."""
-        nursery = cls(config, say, patience_seconds)
+        fork_server = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
-            nursery._learned = nursery._recalled()
-            if nursery._learned.plain:
-                nursery._stay_plain()
-                return nursery
-            nursery._channel = nursery._start()
-            nursery._tending = asyncio.create_task(nursery._tend())
-        return nursery
+            fork_server._learned = fork_server._recalled()
+            if fork_server._learned.plain:
+                fork_server._stay_plain()
+                return fork_server
+            fork_server._channel = fork_server._start()
+            fork_server._tending = asyncio.create_task(fork_server._tend())
+        return fork_server
 
     async def ready(self) -> Readiness:
         """Wait until everything is imported that will be; what that was."""

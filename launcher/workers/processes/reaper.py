@@ -1,9 +1,9 @@
 """Keeps workers from outliving their agent. Run by path, standard library only.
 
-leash.py exec <parent pid> <program> [argument …]
+reaper.py exec <parent pid> <program> [argument …]
     becomes the program, and dies with the parent's thread that started it
 
-leash.py guard
+reaper.py guard
     outlives an agent that was killed. Standard input tells of private directories (``watch``), of
     workers that belong to one (``add``, with process id and error file) and of those that are
     settled (``done``); words end with NUL, lines with a line feed. When it ends, every session of

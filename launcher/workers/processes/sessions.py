@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MESSAGE_BYTES = 1 << 20
-Message = Mapping[str, Any]
+SessionMessage = Mapping[str, Any]
 #: What counts once all workers have said it.
 _TOGETHER = frozenset({"ready", "agreed", "moved"})
 
@@ -21,7 +21,9 @@ _TOGETHER = frozenset({"ready", "agreed", "moved"})
 class Sessions:
     """Listens at a path; all methods belong to the loop's thread."""
 
-    def __init__(self, path: Path, processes: int, heard: Callable[[str, Message], None]) -> None:
+    def __init__(
+        self, path: Path, processes: int, heard: Callable[[str, SessionMessage], None]
+    ) -> None:
         """``heard`` is told what is new: ``ready``, ``agreed`` and ``moved`` once all have said so,
         anything else as it comes."""
         self._path, self._processes, self._heard = path, processes, heard
@@ -29,7 +31,7 @@ class Sessions:
         self._lines: dict[int, socket.socket] = {}
         self._unsent: dict[int, list[bytes]] = {}
         #: (what, epoch) -> local ranks that said it.
-        self._said: defaultdict[tuple[str, int], dict[int, Message]] = defaultdict(dict)
+        self._said: defaultdict[tuple[str, int], dict[int, SessionMessage]] = defaultdict(dict)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(str(path))
         self._listening.listen(processes + 8)

@@ -123,9 +123,9 @@ class Company:
     def kill(self, worker: Worker) -> None:
         """A worker dies after a step; its agent lives, and so do the others."""
         worker.agent.workers.remove(worker)
-        frame = worker.agent.relay.parted(worker.holder)
-        if frame is not None:
-            self._hear(worker.agent, frame)
+        message = worker.agent.relay.parted(worker.holder)
+        if message is not None:
+            self._hear(worker.agent, message)
 
     def leave(self, worker: Worker) -> None:
         """A worker says goodbye."""
@@ -144,18 +144,18 @@ class Company:
         if disk:
             self.serving.adopt(before.version, before.dump(), self.now)
         for agent in self.agents:
-            for frame in agent.relay.again():
-                self._hear(agent, frame)
+            for message in agent.relay.again():
+                self._hear(agent, message)
         self._deliver(self.serving.settle(self.now))
 
     # --- frames ----------------------------------------------------------------------------
 
     def _ask(self, worker: Worker, *, lost: bool | None = None, **body: Any) -> dict[str, Any]:
         if lost is not None:  # the question is heard and answered, and the answer never comes
-            frame = worker.agent.relay.asks(worker.holder, self._next(worker), self._said(body))
-            self.serving.asked(self._question(worker.agent, frame), self.now)
+            message = worker.agent.relay.asks(worker.holder, self._next(worker), self._said(body))
+            self.serving.asked(self._question(worker.agent, message), self.now)
             self.take_over(disk=lost)
-            number = frame.number
+            number = message.number
         else:
             number = self._send(worker, **body)
         answer = worker.answers.pop(number)
@@ -163,9 +163,9 @@ class Company:
         return answer
 
     def _send(self, worker: Worker, **body: Any) -> int:
-        frame = worker.agent.relay.asks(worker.holder, self._next(worker), self._said(body))
-        self._hear(worker.agent, frame)
-        return frame.number
+        message = worker.agent.relay.asks(worker.holder, self._next(worker), self._said(body))
+        self._hear(worker.agent, message)
+        return message.number
 
     def _next(self, worker: Worker) -> int:
         worker.number += 1
@@ -174,15 +174,17 @@ class Company:
     def _said(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"name": NAME, **body}
 
-    def _question(self, agent: Agent, frame: messages.Asked) -> Question:
-        body = json.loads(frame.body)
-        return Question(replica=agent.replica, holder=frame.holder, number=frame.number, body=body)
+    def _question(self, agent: Agent, message: messages.Asked) -> Question:
+        body = json.loads(message.body)
+        return Question(
+            replica=agent.replica, holder=message.holder, number=message.number, body=body
+        )
 
-    def _hear(self, agent: Agent, frame: messages.Frame) -> None:
-        if isinstance(frame, messages.Shared):
-            self.serving.adopt(frame.version, json.loads(frame.books), self.now)
-        elif isinstance(frame, messages.Asked):
-            self._deliver(self.serving.asked(self._question(agent, frame), self.now))
+    def _hear(self, agent: Agent, message: messages.Message) -> None:
+        if isinstance(message, messages.Shared):
+            self.serving.adopt(message.version, json.loads(message.books), self.now)
+        elif isinstance(message, messages.Asked):
+            self._deliver(self.serving.asked(self._question(agent, message), self.now))
 
     def _deliver(self, answers: list[Answer]) -> None:
         agents = {agent.replica: agent for agent in self.agents}

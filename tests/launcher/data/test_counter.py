@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import messages
-from tests.launcher.elastic import wish
+from tests.launcher.elastic import desired
 from tests.launcher.test_coordinator import Mute, coordinating, hello, run
 
 #: An agent knows of nothing that was given out.
@@ -33,13 +33,13 @@ async def answer(agent: Mute) -> Any:
 
 def test_the_next_coordinator_on_the_machine_knows_what_was_given_out(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             agent = await connect(hello(0))
             agent.connection.send(NOTHING)
             open_(agent)
             ask(agent, 2, do="ask", done=None, wait=False)
             assert [await answer(agent), await answer(agent)] == [BEGUN, {"span": [0, 0, 2]}]
-        async with coordinating(tmp_path, wish(1)) as connect:
+        async with coordinating(tmp_path, desired(1)) as connect:
             agent = await connect(hello(0))
             began = {"terms": TERMS, "state": None, "world": 1, "label": "rank 0"}
             log = {"era": 1, "span": [0, 0, 2], "done": [], "over": False, "gone": False}
@@ -53,7 +53,7 @@ def test_the_next_coordinator_on_the_machine_knows_what_was_given_out(tmp_path: 
 
 def test_agents_are_told_the_books_and_tell_a_coordinator_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path / "here", wish(1)) as connect:
+        async with coordinating(tmp_path / "here", desired(1)) as connect:
             agent = await connect(hello(0))
             agent.connection.send(NOTHING)
             open_(agent, "gone")
@@ -62,7 +62,7 @@ def test_agents_are_told_the_books_and_tell_a_coordinator_elsewhere(tmp_path: Pa
             assert [await answer(agent) for _ in range(3)][-1] == {"ok": True}
             agent.connection.send(messages.Heartbeat(epoch=0, now_ns=1))
             books = await agent.hear(messages.Shared)
-        async with coordinating(tmp_path / "there", wish(1)) as connect:
+        async with coordinating(tmp_path / "there", desired(1)) as connect:
             agent = await connect(hello(0))
             agent.connection.send(books)
             open_(agent)
@@ -74,7 +74,7 @@ def test_agents_are_told_the_books_and_tell_a_coordinator_elsewhere(tmp_path: Pa
 
 def test_what_an_agent_that_is_gone_held_is_given_to_another(tmp_path: Path) -> None:
     async def story() -> None:
-        async with coordinating(tmp_path, wish(2)) as connect:
+        async with coordinating(tmp_path, desired(2)) as connect:
             first, second = await connect(hello(0)), await connect(hello(1))
             first.connection.send(NOTHING)
             second.connection.send(NOTHING)

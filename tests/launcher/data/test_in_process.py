@@ -11,7 +11,7 @@ import pytest
 
 from brain.types.world import ReplicaExit
 from launcher.data.ledger import Ledger, Terms
-from tests.launcher.elastic import job, wish
+from tests.launcher.elastic import desired, job
 
 #: For everything, on a machine that is busy with many others.
 PATIENCE_SECONDS = 200.0
@@ -83,7 +83,7 @@ if session.rank == 0:
 @pytest.mark.timeout(500)
 def test_a_kill_and_a_join_in_process_lose_and_repeat_no_example(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    with job(tmp_path, first=wish(2), script=SCRIPT) as it:
+    with job(tmp_path, first=desired(2), script=SCRIPT) as it:
         it.start()
         it.start()
         ends = [it.ended(replica, PATIENCE_SECONDS).exit for replica in (0, 1)]

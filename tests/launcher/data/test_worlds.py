@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.world import ReplicaExit, WorldEvent
-from tests.launcher.elastic import eventually, job, wish
+from tests.launcher.elastic import desired, eventually, job
 
 #: For one thing on a machine that is busy with many others.
 PATIENCE_SECONDS = 100.0
@@ -78,7 +78,7 @@ dist.destroy_process_group()
 
 @pytest.mark.timeout(500)
 def test_a_kill_and_a_join_lose_and_repeat_no_example(tmp_path: Path) -> None:
-    with job(tmp_path, first=wish(2, minimum=2), minimum=2, script=SCRIPT) as it:
+    with job(tmp_path, first=desired(2, minimum=2), minimum=2, script=SCRIPT) as it:
         text = "".join(f"line {number}\n" for number in range(EXAMPLES))
         (it.work / "lines.txt").write_text(text)
         it.start()

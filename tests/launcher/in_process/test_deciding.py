@@ -10,16 +10,16 @@ from launcher.values.observation import (
     End,
     Form,
     Heal,
+    Observation,
     Park,
     Prepare,
     Preparing,
     Rules,
-    Sight,
     Stop,
     Switch,
     Wait,
 )
-from tests.launcher.sights import agent, agents, members, sight, world
+from tests.launcher.observations import agent, agents, members, observation, world
 
 RULES = Rules(prepare_seconds=60.0, debounce_seconds=0.0)
 
@@ -30,9 +30,9 @@ def elastic(*replicas: int, **fields: Any) -> Any:
     return world(*replicas, **(made | fields))
 
 
-def seen(wished: int, here: tuple[int, ...], of: Any, **fields: Any) -> Sight:
+def seen(wished: int, here: tuple[int, ...], of: Any, **fields: Any) -> Observation:
     """A wish, agents and a world."""
-    return sight(wished, *here, world=of, **({"rules": RULES} | fields))
+    return observation(wished, *here, world=of, **({"rules": RULES} | fields))
 
 
 def grown(*replicas: int) -> Form:
@@ -102,8 +102,8 @@ def test_a_failed_worker_costs_its_replica_and_counts_as_a_failure() -> None:
 
 def test_too_few_that_are_left_are_ended_as_ever() -> None:
     wanted = seen(2, (0, 1), elastic(0, 1, failed=1, broken=frozenset({1})))
-    assert wanted.wish is not None
-    strict = replace(wanted, wish=replace(wanted.wish, minimum=2))
+    assert wanted.desired is not None
+    strict = replace(wanted, desired=replace(wanted.desired, minimum=2))
     assert decide(strict, 100.0) == Stop(Cause.FAILURE)
 
 

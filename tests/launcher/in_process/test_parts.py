@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from launcher.elastic.store import Over, RendezvousStore
 
 from brain.errors import BadInput
 from brain.types.world import Cause
@@ -19,7 +20,6 @@ from launcher import elastic
 from launcher.coordinator.world.preparation import Preparation
 from launcher.data import Sampler
 from launcher.elastic import carrying
-from launcher.elastic.board import Board, Over
 from launcher.elastic.carrying import Held
 from launcher.values.observation import Form
 from launcher.workers.processes.sessions import Sessions
@@ -55,24 +55,27 @@ def test_one_that_is_past_the_step_has_another_one_named_and_old_answers_do_not_
 
 
 def test_what_one_sets_on_a_board_all_can_wait_for() -> None:
-    other = Board(lambda key, value: None, 30.0)
-    own = Board(other.posted, 30.0)
+    other = RendezvousStore(lambda key, value: None, 30.0)
+    own = RendezvousStore(other.posted, 30.0)
     own.set("a", "1")
     assert (own.get("a"), other.get("a")) == (b"1", b"1")
 
 
 def test_who_waits_at_a_board_is_let_go_when_its_world_does_not_come() -> None:
-    board, found = Board(lambda key, value: None, 60.0), queue.SimpleQueue[BaseException]()
+    store, found = (
+        RendezvousStore(lambda key, value: None, 60.0),
+        queue.SimpleQueue[BaseException](),
+    )
 
     def wait() -> None:
         try:
-            board.get("never")
+            store.get("never")
         except Over as over:
             found.put(over)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    board.cancel()
+    store.cancel()
     assert isinstance(found.get(timeout=30), Over)
     waiting.join(30)
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 import torch
+from launcher.elastic.store import RendezvousStore
 
 from brain.errors import BadInput
 from launcher import elastic
 from launcher.data import Sampler
-from launcher.elastic.board import Board
 from launcher.elastic.changing import Due, Plan
 from launcher.elastic.groups import Exchanges, Group, Keeping, build
 from launcher.elastic.session import Session
@@ -130,7 +130,7 @@ def test_a_state_that_nobody_could_give_is_refused_as_the_script_begins() -> Non
 
 def meet(size: int) -> list[Group]:
     """Groups of all ranks of one world, in one process."""
-    boards: list[Board] = []
+    boards: list[RendezvousStore] = []
 
     def post_from(rank: int) -> Callable[[str, bytes], None]:
         def post(key: str, value: bytes) -> None:
@@ -139,7 +139,7 @@ def meet(size: int) -> list[Group]:
 
         return post
 
-    boards += [Board(post_from(rank), 60.0) for rank in range(size)]
+    boards += [RendezvousStore(post_from(rank), 60.0) for rank in range(size)]
 
     def meets(rank: int) -> Group:
         host = "127.0.0.1"

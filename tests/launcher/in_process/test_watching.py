@@ -8,17 +8,17 @@ from brain.types.world import WorldReport
 from launcher import messages
 from launcher.agent.worker_group.in_process import Staying
 from launcher.coordinator.brain import Reports
-from launcher.coordinator.world.journal import Books
-from launcher.coordinator.world.monitor import Watch
+from launcher.coordinator.world.journal import Journal
+from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.values.replica import JobPlace
 from tests.launcher.building import a_world
 from tests.launcher.test_coordinator import an_exit
 
 
-def grown() -> Watch:
+def grown() -> WorldMonitor:
     """A world of replicas 10, 11 and 12, of which 12 has still to receive the state."""
     before, watch = (
-        Watch(a_world(*[1] * size), goal=size, since=0.0, declared=False, blind=False)
+        WorldMonitor(a_world(*[1] * size), goal=size, since=0.0, declared=False, blind=False)
         for size in (2, 3)
     )
     watch.follow(before)
@@ -53,7 +53,7 @@ def test_a_worker_that_said_that_it_fails_has_failed_with_the_code_that_comes_la
 
 
 def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> None:
-    told: list[messages.Frame] = []
+    told: list[messages.Message] = []
     staying = Staying("h", lambda: 0, told.append)
     for epoch in (4, 5):
         said = {"epoch": epoch, "key": "ends/0", "value": base64.b64encode(b"h 1").decode()}
@@ -77,7 +77,7 @@ def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_start
     class Workers:
         world, joining, elastic, sessions = a_world(2, 2), True, False, Sessions()
 
-    staying = Staying("h", lambda: 10, lambda frame: None)
+    staying = Staying("h", lambda: 10, lambda message: None)
     staying.heard(cast(Any, Workers), "hello", {"local_rank": 0})
     post = messages.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
     staying.asked(post, workers=None, newcomers=None)
@@ -92,9 +92,9 @@ def test_brain_is_told_whether_workers_can_go_over(tmp_path: Path) -> None:
             told.append(report)
             return None
 
-    books = Books("job", JobPlace(tmp_path), Told(tmp_path / "reports", None), print)
+    journal = Journal("job", JobPlace(tmp_path), Told(tmp_path / "reports", None), print)
     watch = grown()
-    books.tell_stepping(watch)
+    journal.tell_stepping(watch)
     watch.elastic.remove(12)
-    books.tell_stepping(watch)
+    journal.tell_stepping(watch)
     assert [report.elastic for report in told] == [True, False]

@@ -1,4 +1,4 @@
-"""Builders of the nursery's tests: forked workers of a script, and what they printed."""
+"""Builders of the fork server's tests: forked workers of a script, and what they printed."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.values.config import LaunchConfig, LogConfig
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import Workers
 from tests.launcher.building import Watched, a_config, a_world, soon
 
@@ -35,29 +35,29 @@ def printed(directory: Path, rank: int = 0) -> str:
 
 
 @asynccontextmanager
-async def a_nursery(config: LaunchConfig) -> AsyncIterator[tuple[Nursery, list[str]]]:
-    """A nursery that has imported what it will, and what it had to say."""
+async def a_fork_server(config: LaunchConfig) -> AsyncIterator[tuple[ForkServer, list[str]]]:
+    """A fork server that has imported what it will, and what it had to say."""
     said: list[str] = []
-    nursery = await Nursery.open(config, said.append)
+    fork_server = await ForkServer.open(config, said.append)
     try:
-        await soon(nursery.ready())
-        yield nursery, said
+        await soon(fork_server.ready())
+        yield fork_server, said
     finally:
-        await nursery.close()
+        await fork_server.close()
 
 
 @asynccontextmanager
 async def forked(
-    config: LaunchConfig, nursery: Nursery, processes: int = 1, *, held: bool = False
+    config: LaunchConfig, fork_server: ForkServer, processes: int = 1, *, held: bool = False
 ) -> AsyncIterator[Watched]:
-    """Workers from the nursery while the block runs; ``held`` at the gate."""
+    """Workers from the fork server while the block runs; ``held`` at the gate."""
     watched = Watched()
     make = Workers.prepare if held else Workers.start
     watched.workers = await make(
         config,
         a_world(processes),
         0,
-        nursery=nursery,
+        fork_server=fork_server,
         on_event=watched.heard,
         on_exit=watched.ended,
     )
@@ -69,6 +69,9 @@ async def forked(
 
 async def run_to_end(config: LaunchConfig, processes: int = 1) -> list[int]:
     """Run forked workers to their end; their codes by rank."""
-    async with a_nursery(config) as (nursery, _), forked(config, nursery, processes) as watched:
+    async with (
+        a_fork_server(config) as (fork_server, _),
+        forked(config, fork_server, processes) as watched,
+    ):
         exits = await watched.all()
     return [exit.code for exit in sorted(exits, key=lambda exit: exit.rank)]

@@ -13,9 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.workers.fork_server.fork_server import Nursery
+from launcher.workers.fork_server.fork_server import ForkServer
 from tests.launcher.building import DEADLINE_SECONDS, file_appears, running, soon
-from tests.launcher.nurturing import a_command, a_nursery, a_script, forked, printed, run_to_end
+from tests.launcher.fork_servers import (
+    a_command,
+    a_fork_server,
+    a_script,
+    forked,
+    printed,
+    run_to_end,
+)
 
 #: Says what a script can see of the interpreter that runs it.
 LOOKS = """
@@ -173,10 +180,10 @@ def test_what_a_library_sets_as_it_is_imported_is_set(tmp_path: Path) -> None:
     config = a_script(tmp_path, script + "\n" + STEP, environment=environment, probe=True)
 
     async def story() -> None:
-        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+        async with a_fork_server(config) as (fork_server, _), forked(config, fork_server):
             while "library" not in proven(tmp_path):
                 await asyncio.sleep(0.02)
-        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+        async with a_fork_server(config) as (fork_server, _), forked(config, fork_server):
             while len(printed(tmp_path).splitlines()) < 2:
                 await asyncio.sleep(0.02)
 
@@ -238,7 +245,10 @@ def alive(pid: int) -> bool:
 def test_stop_leaves_no_stray_even_one_that_hides(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, STRAYS)
-        async with a_nursery(config) as (nursery, _), forked(config, nursery) as watched:
+        async with (
+            a_fork_server(config) as (fork_server, _),
+            forked(config, fork_server) as watched,
+        ):
             pids = [int(pid) for pid in (await file_appears(tmp_path / "pids")).split()]
             await soon(watched.workers.stop(0))
             assert [pid for pid in pids if alive(pid)] == []
@@ -249,10 +259,10 @@ def test_stop_leaves_no_stray_even_one_that_hides(tmp_path: Path) -> None:
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from tests.launcher.nurturing import a_script, a_nursery, forked
+from tests.launcher.fork_servers import a_script, a_fork_server, forked
 async def main():
     config = a_script(Path(sys.argv[1]), sys.argv[2])
-    async with a_nursery(config) as (nursery, _), forked(config, nursery) as watched:
+    async with a_fork_server(config) as (nursery, _), forked(config, nursery) as watched:
         print(*watched.workers.pids, flush=True)
         await asyncio.sleep(600)
 asyncio.run(main())
@@ -286,12 +296,15 @@ def test_nothing_outlives_an_agent_that_was_killed(tmp_path: Path) -> None:
         said.close()
 
 
-def test_workers_of_a_nursery_that_died_have_died_with_it(tmp_path: Path) -> None:
+def test_workers_of_a_fork_server_that_died_have_died_with_it(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "import time; time.sleep(600)")
-        async with a_nursery(config) as (nursery, said), forked(config, nursery, 2) as watched:
-            assert nursery.pid is not None
-            os.kill(nursery.pid, signal.SIGKILL)
+        async with (
+            a_fork_server(config) as (fork_server, said),
+            forked(config, fork_server, 2) as watched,
+        ):
+            assert fork_server.pid is not None
+            os.kill(fork_server.pid, signal.SIGKILL)
             exits = await watched.all()
             assert {exit.code for exit in exits} == {-signal.SIGKILL}
             assert "ended by itself" in said[0]
@@ -299,13 +312,13 @@ def test_workers_of_a_nursery_that_died_have_died_with_it(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_without_a_nursery_workers_start_all_the_same(tmp_path: Path) -> None:
+def test_without_a_fork_server_workers_start_all_the_same(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "print('here')")
-        async with a_nursery(config) as (nursery, said):
-            assert nursery.pid is not None
-            os.kill(nursery.pid, signal.SIGKILL)
-            async with forked(config, nursery) as watched:
+        async with a_fork_server(config) as (fork_server, said):
+            assert fork_server.pid is not None
+            os.kill(fork_server.pid, signal.SIGKILL)
+            async with forked(config, fork_server) as watched:
                 (exit,) = await watched.all()
             assert exit.code == 0
             assert len(said) == len(set(said))
@@ -314,19 +327,19 @@ def test_without_a_nursery_workers_start_all_the_same(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_nobody_waits_for_a_nursery_that_hangs(tmp_path: Path) -> None:
+def test_nobody_waits_for_a_fork_server_that_hangs(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "print('here')")
         said: list[str] = []
-        nursery = await Nursery.open(config, said.append, patience_seconds=0.1)
-        await soon(nursery.ready())
-        assert nursery.pid is not None
-        os.kill(nursery.pid, signal.SIGSTOP)
+        fork_server = await ForkServer.open(config, said.append, patience_seconds=0.1)
+        await soon(fork_server.ready())
+        assert fork_server.pid is not None
+        os.kill(fork_server.pid, signal.SIGSTOP)
         try:
-            async with forked(config, nursery, 2) as watched:
+            async with forked(config, fork_server, 2) as watched:
                 exits = await watched.all()
         finally:
-            await nursery.close()
+            await fork_server.close()
         assert [exit.code for exit in exits] == [0, 0]
         assert said == ["the fork server hangs; workers are started by themselves"]
 
@@ -336,9 +349,9 @@ def test_nobody_waits_for_a_nursery_that_hangs(tmp_path: Path) -> None:
 def test_processes_that_end_are_kept_until_it_is_known_how(tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "import sys; sys.exit(3)")
-        async with a_nursery(config) as (nursery, _):
+        async with a_fork_server(config) as (fork_server, _):
             environment = dict(config.environment)
-            child = await nursery.fork(config.entrypoint.argv, environment, [0, 1, 2])
+            child = await fork_server.fork(config.entrypoint.argv, environment, [0, 1, 2])
             while (code := child.poll()) is None:
                 await asyncio.sleep(0.01)
             assert code == 3
@@ -350,7 +363,7 @@ def test_processes_that_end_are_kept_until_it_is_known_how(tmp_path: Path) -> No
 AS_ANOTHER = """
 import asyncio, sys
 from pathlib import Path
-from tests.launcher.nurturing import a_script, run_to_end
+from tests.launcher.fork_servers import a_script, run_to_end
 print(asyncio.run(run_to_end(a_script(Path(sys.argv[1]), sys.argv[2]))))
 """
 
@@ -385,17 +398,17 @@ def a_library(directory: Path, name: str, lines: str) -> dict[str, str]:
 
 
 async def learned(directory: Path, script: str, environment: dict[str, str]) -> list[str]:
-    """Run a script until its imports are proven; what this nursery and the next one of it, in
+    """Run a script until its imports are proven; what this fork server and the next one of it, in
     another directory, say of imports, and what the next imports."""
     config = a_script(directory, script, environment=environment, probe=True)
-    async with a_nursery(config) as (nursery, first), forked(config, nursery):
+    async with a_fork_server(config) as (fork_server, first), forked(config, fork_server):
         while not first and "library" not in proven(directory):
             await asyncio.sleep(0.02)
     elsewhere = directory / "elsewhere"
     elsewhere.mkdir()
     there = a_command(directory, sys.executable, "-u", "../train.py", environment=environment)
-    async with a_nursery(replace(there, directory=str(elsewhere))) as (nursery, said):
-        found = await nursery.ready()
+    async with a_fork_server(replace(there, directory=str(elsewhere))) as (fork_server, said):
+        found = await fork_server.ready()
     told = dict.fromkeys(text for text in [*first, *said] if "imported ahead" in text)
     return [*told, *(name for name in found.modules if name.startswith("library"))]
 
@@ -624,14 +637,14 @@ def test_nobody_waits_for_a_library_that_has_not_proved_itself(tmp_path: Path) -
 
     async def story() -> list[tuple[list[str], list[str]]]:
         seen = []
-        async with a_nursery(config) as (nursery, said), forked(config, nursery):
+        async with a_fork_server(config) as (fork_server, said), forked(config, fork_server):
             while not list((tmp_path / "cache").rglob("preload-*.json")):
                 await asyncio.sleep(0.01)
         for waits in (True, False):  # the second time with proof
-            async with a_nursery(config) as (nursery, said):
-                found = (await nursery.ready()).modules
+            async with a_fork_server(config) as (fork_server, said):
+                found = (await fork_server.ready()).modules
                 seen.append((list(said), [name for name in found if name.startswith("library")]))
-                async with forked(config, nursery):
+                async with forked(config, fork_server):
                     while waits and "library_a" not in proven(tmp_path):
                         await asyncio.sleep(0.02)
         return seen
@@ -670,13 +683,13 @@ def test_nobody_waits_for_more_than_one_library_that_is_unsafe_by_now(tmp_path: 
     config = a_script(tmp_path, script, environment=environment, probe=True)
 
     async def story() -> tuple[list[str], tuple[str, ...]]:
-        async with a_nursery(config) as (nursery, _), forked(config, nursery):
+        async with a_fork_server(config) as (fork_server, _), forked(config, fork_server):
             while "library_c" not in proven(tmp_path):
                 await asyncio.sleep(0.02)
         for name, reads in (("b", "RANK"), ("c", "LOCAL_RANK")):
             a_library(tmp_path, f"library_{name}", f"import os\nrank = os.environ.get('{reads}')")
-        async with a_nursery(config) as (nursery, said):
-            return said, (await nursery.ready()).modules
+        async with a_fork_server(config) as (fork_server, said):
+            return said, (await fork_server.ready()).modules
 
     said, modules = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
     assert said == ["library_b is not imported ahead: it reads RANK as it is imported"]
@@ -727,10 +740,10 @@ def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
     async def story() -> None:
         config = a_script(tmp_path, "print('here')")
         (tmp_path / "cache" / "elastic-brain").mkdir(parents=True)
-        nursery = await Nursery.open(config, lambda text: None)
-        nursery._memory._script.write_text(content)
-        nursery._memory._libraries.write_text(content)
-        await nursery.close()
+        fork_server = await ForkServer.open(config, lambda text: None)
+        fork_server._memory._script.write_text(content)
+        fork_server._memory._libraries.write_text(content)
+        await fork_server.close()
         assert await run_to_end(config) == [0]
 
     asyncio.run(story())
@@ -742,9 +755,9 @@ def test_parked_workers_have_imported_by_themselves(tmp_path: Path) -> None:
 
     async def story() -> list[int]:
         codes = []
-        async with a_nursery(config) as (nursery, _):
+        async with a_fork_server(config) as (fork_server, _):
             for _ in range(3):  # more than are kept
-                async with forked(config, nursery) as watched:
+                async with forked(config, fork_server) as watched:
                     codes += [exit.code for exit in await watched.all()]
         return codes
 

@@ -20,7 +20,7 @@ class Over(RuntimeError):
     """The world that this board was for does not come."""
 
 
-class Board(dist.Store):  # type: ignore[misc]  # torch has no types here
+class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     """The board of one world; values are bytes."""
 
     def __init__(self, post: Callable[[str, bytes], None], patience_seconds: float) -> None:

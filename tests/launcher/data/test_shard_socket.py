@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 
 from launcher import messages
-from launcher.data.shard_socket import Door
+from launcher.data.shard_socket import ShardSocket
 from tests.launcher.building import soon
 
 GOOD = b'{"n": 1, "do": "ask", "name": "train", "done": null, "wait": true}'
 
 
-async def _knocked(place: Path, line: bytes) -> list[messages.Frame]:
+async def _knocked(place: Path, line: bytes) -> list[messages.Message]:
     """What is told the coordinator until it is something, or until the line is ended."""
-    told: list[messages.Frame] = []
+    told: list[messages.Message] = []
     heard = asyncio.Event()
 
-    def tell(frame: messages.Frame) -> None:
-        told.append(frame)
+    def tell(message: messages.Message) -> None:
+        told.append(message)
         heard.set()
 
-    way = Door(tell).way(place / "data")
+    way = ShardSocket(tell).way(place / "data")
     await way.open()
     reader, writer = await asyncio.open_unix_connection(place / "data")
     writer.write(line + b"\n")

@@ -6,8 +6,16 @@ from typing import Any
 
 from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
-from launcher.values.observation import AgentSeen, Parking, Phase, Rules, Saves, Sight, WorldSeen
-from tests.launcher.elastic import wish
+from launcher.values.observation import (
+    AgentObserved,
+    Observation,
+    Parking,
+    Phase,
+    Rules,
+    Saves,
+    WorldObserved,
+)
+from tests.launcher.elastic import desired
 
 #: Two saves, 10 s apart.
 SAVED = Saves(count=2, interval_seconds=10.0)
@@ -15,13 +23,13 @@ SAVED = Saves(count=2, interval_seconds=10.0)
 ORDINARY = Rules(prepare_seconds=0)
 
 
-def agent(replica: int, **fields: Any) -> AgentSeen:
+def agent(replica: int, **fields: Any) -> AgentObserved:
     """An agent that is ready."""
     made = {"node": NodeName("n0"), "address": f"127.0.0.1:{replica}", "processes": 1}
-    return AgentSeen(replica=replica, **(made | fields))
+    return AgentObserved(replica=replica, **(made | fields))
 
 
-def agents(*replicas: int) -> tuple[AgentSeen, ...]:
+def agents(*replicas: int) -> tuple[AgentObserved, ...]:
     """Agents that are ready."""
     return tuple(agent(replica) for replica in replicas)
 
@@ -40,7 +48,7 @@ def members(replicas: Iterable[int], node: str = "n0") -> tuple[Member, ...]:
     )
 
 
-def world(*replicas: int, **fields: Any) -> WorldSeen:
+def world(*replicas: int, **fields: Any) -> WorldObserved:
     """A world that steps and has saved."""
     made: dict[str, Any] = {
         "epoch": 1,
@@ -50,26 +58,28 @@ def world(*replicas: int, **fields: Any) -> WorldSeen:
         "phase": Phase.RUNNING,
         "saves": SAVED,
     }
-    return WorldSeen(**(made | fields))
+    return WorldObserved(**(made | fields))
 
 
-def ended(*replicas: int, by: Cause | None, **fields: Any) -> WorldSeen:
+def ended(*replicas: int, by: Cause | None, **fields: Any) -> WorldObserved:
     """A world of which no worker runs any more."""
     return world(*replicas, phase=Phase.ENDED, ended_by=by, **fields)
 
 
-def parked(*replicas: int, since: float = 0.0, reached: bool = True, **fields: Any) -> WorldSeen:
+def parked(
+    *replicas: int, since: float = 0.0, reached: bool = True, **fields: Any
+) -> WorldObserved:
     """A world at its safe point, or on the way there."""
     return world(*replicas, parking=Parking(since=since, reached=reached), **fields)
 
 
-def sight(wished: int | None = 1, *here: int, **fields: Any) -> Sight:
-    """A sight of a wish of generation 0 and of agents."""
-    wanted = None if wished is None else wish(wished)
-    made = {"wish": wanted, "agents": agents(*here), "rules": ORDINARY}
-    return Sight(**(made | fields))
+def observation(wished: int | None = 1, *here: int, **fields: Any) -> Observation:
+    """An observation with a desired world of generation 0 and of agents."""
+    wanted = None if wished is None else desired(wished)
+    made = {"desired": wanted, "agents": agents(*here), "rules": ORDINARY}
+    return Observation(**(made | fields))
 
 
-def planned(replicas: int, seen: Sight, **fields: Any) -> Sight:
+def planned(replicas: int, seen: Observation, **fields: Any) -> Observation:
     """The same, after a plan of generation 1 was wished."""
-    return replace(seen, wish=wish(replicas, generation=1, **fields))
+    return replace(seen, desired=desired(replicas, generation=1, **fields))
