@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brain.errors import BadInput
+from brain.types.accelerators import DEVICE_FILES
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.places import probe_socket
@@ -21,8 +22,6 @@ from launcher.workers import log_specs, numa
 from launcher.workers.processes import output
 
 _ASK_SECONDS = 120.0
-#: Where the kernel shows accelerators; without any of them nobody needs to ask torch.
-_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/accel", "/dev/davinci0")
 
 
 def launch_config(
@@ -126,7 +125,7 @@ def auto_config(
             raise BadInput(f"--auto_config: NODE_NUM={count} is no number of nodes", field="nnodes")
         found["nnodes"] = count
         found["network_check"] = bool(options.get("network_check")) or int(count) >= 4
-    if options.get("nproc_per_node", "1") == "1" and any(map(os.path.exists, _DEVICES)):
+    if options.get("nproc_per_node", "1") == "1" and any(map(os.path.exists, DEVICE_FILES)):
         devices, name = _ask_devices("auto", interpreter, environment)
         if devices:
             found["nproc_per_node"] = str(devices)
@@ -159,7 +158,7 @@ def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) ->
             )
         return int(said), "cpu"
     cpus = len(os.sched_getaffinity(0))
-    if said == "cpu" or (said == "auto" and not any(map(os.path.exists, _DEVICES))):
+    if said == "cpu" or (said == "auto" and not any(map(os.path.exists, DEVICE_FILES))):
         return cpus, "cpu"
     if not re.fullmatch(r"[a-z_0-9]+", said):
         raise BadInput(
@@ -347,7 +346,7 @@ def _bindings(
     if mode is None:
         return ()
     places = []
-    if any(map(os.path.exists, _DEVICES)):
+    if any(map(os.path.exists, DEVICE_FILES)):
         places = _ask(["places"], f"--numa-binding={mode}", interpreter, environment)
     return tuple(numa.bindings(mode, count, places))
 

@@ -4,27 +4,17 @@ objects come from clusters of many versions."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from math import ceil
 from typing import Any
 
 from brain.errors import BadInput
+from brain.types.accelerators import devices, product_in
 from brain.types.resources import Resources
 from collectors.pods.quantities import millis, whole
 
 Object = Mapping[str, Any]
 
-#: Resources that stand for accelerators, by the end of their names.
-_GPU_ENDS = ("/gpu", "/gpu.shared", "/npu", "/vcuda-core", "/mlu")
-_GPU_PARTS = ("/mig-", "/Ascend")
-#: Vendors that count hundredths of a device.
-_HUNDREDTHS = ("/vcuda-core",)
-#: Labels that name the product, in order of trust.
-_PRODUCT_LABELS = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "cloud.google.com/gke-accelerator",
-    "k8s.amazonaws.com/accelerator",
-    "accelerator",
-)
 #: Variable of a container in which our agent runs: such a pod measures itself.
 _AGENT = "BRAIN_POD"
 
@@ -143,13 +133,12 @@ def node(obj: Object) -> NodeSight:
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     allocatable = _resources(status.get("allocatable") or status.get("capacity") or {})
     labels = meta.get("labels") or {}
-    products = [labels[name] for name in _PRODUCT_LABELS if labels.get(name)]
     conditions = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
     addresses = [each.get("address", "") for each in status.get("addresses") or ()]
     return NodeSight(
         name=meta.get("name", ""),
         allocatable=allocatable,
-        accelerator=(products or ["gpu"])[0] if allocatable.gpus else "cpu",
+        accelerator=(product_in(labels) or "gpu") if allocatable.gpus else "cpu",
         addresses=frozenset(addresses),
         schedulable=not spec.get("unschedulable", False),
         ready=conditions.get("Ready") == "True",
@@ -192,10 +181,8 @@ def _resources(amounts: Object) -> Resources:
 
 
 def _devices(name: str, amount: object) -> int:
-    if not name.endswith(_GPU_ENDS) and not any(part in name for part in _GPU_PARTS):
-        return 0
-    count = whole(amount, field=name)
-    return -(-count // 100) if name.endswith(_HUNDREDTHS) else count
+    each = devices(name, Decimal(1))
+    return ceil(whole(amount, field=name) * each) if each else 0
 
 
 def _owner(references: Sequence[Object]) -> Owner | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from brain import wire
 from brain.errors import BadInput, NotFound
+from brain.types.accelerators import product_in
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from brain.types.world import ReplicaExit
@@ -36,7 +37,6 @@ from scaler.ports import NOTHING, Observed, Phase
 log = logging.getLogger(__name__)
 
 _UID = f"{GROUP}/job-uid"
-_PRODUCT = "nvidia.com/gpu.product"
 
 
 class PyTorchJobBackend:
@@ -311,7 +311,7 @@ def _allocatable(node: Object) -> Resources:
 
 
 def _accelerator(node: Object) -> str:
-    product = (node["metadata"].get("labels") or {}).get(_PRODUCT)
+    product = product_in(node["metadata"].get("labels") or {})
     return product or ("gpu" if _allocatable(node).gpus else "cpu")
 
 

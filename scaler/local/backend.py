@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from brain import wire
+from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
 from brain.types.job import JobId
 from brain.types.resources import Node, NodeName, PoolName, Resources
@@ -309,7 +310,7 @@ class LocalBackend:
         return [name for name in self._machine.gpus if name not in lent][:count]
 
     def _environment(self, given: Mapping[str, str], intent: _Intent) -> dict[str, str]:
-        devices = {"CUDA_VISIBLE_DEVICES": ",".join(intent.gpus)} if intent.gpus else {}
+        devices = {NVIDIA.visible: ",".join(intent.gpus)} if intent.gpus else {}
         return self._base | dict(given) | devices
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 
+from brain.types.accelerators import NVIDIA
 from brain.types.resources import Resources
 
 #: cgroup v1 says *unlimited* with a number close to 2^63.
@@ -30,7 +31,7 @@ def measure(
     *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
 ) -> Machine:
     """Look at this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
-    gpus, accelerator = _gpus(environment.get("CUDA_VISIBLE_DEVICES"))
+    gpus, accelerator = _gpus(environment.get(NVIDIA.visible))
     return Machine(
         capacity=Resources(
             cpu_millis=cpu_millis(root) if slots is None else slots * 1000,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from brain.errors import NotFound
+from brain.types.accelerators import PRODUCT_LABELS
 from scaler.kubernetes.doctor.finding import Finding
-from scaler.kubernetes.kinds.documents.templates import ACCELERATOR_LABELS
 from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.machinery.cluster import NODE, Cluster, Object
 
@@ -37,12 +37,12 @@ def nodes(found: Sequence[Object]) -> Iterator[Finding]:
         yield Finding("bad", "the cluster has no nodes", "add one, or look at its autoscaler")
         return
     with_gpus = [each for each in found if _gpus(each)]
-    bare = [_name(each) for each in with_gpus if not _has(each, ACCELERATOR_LABELS)]
+    bare = [_name(each) for each in with_gpus if not _has(each, PRODUCT_LABELS)]
     if bare:
         yield Finding(
             "note",
-            f"{_some(bare)} with GPUs: no label {ACCELERATOR_LABELS[0]}",
-            "run NVIDIA's gpu-feature-discovery, or label them by hand; meanwhile kinds of GPU "
+            f"{_some(bare)} with GPUs: no label names their product ({PRODUCT_LABELS[0]})",
+            "run their vendor's node labeller, or label them by hand; meanwhile kinds of GPU "
             "cannot be told apart",
         )
     zoneless = [_name(each) for each in found if not _has(each, (_ZONE,))]

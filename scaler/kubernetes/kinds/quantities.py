@@ -6,20 +6,9 @@ from decimal import Decimal
 from functools import lru_cache
 
 from brain.errors import BadInput
+from brain.types.accelerators import devices
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.fields import QUANTITY
-
-#: Resource -> how much of it is one GPU. Names that end in ``/gpu`` need no line.
-WHOLE_GPU: Mapping[str, int] = {
-    "tencent.com/vcuda-core": 100,
-    "huawei.com/Ascend910": 1,
-    "huawei.com/ascend-1980": 1,
-    "cambricon.com/mlu": 1,
-    "habana.ai/gaudi": 1,
-    "google.com/tpu": 1,
-    "gpu": 1,
-}
-
 
 #: Powers of a thousand; of 1024 where an `i` follows.
 _POWERS: Mapping[str, int] = {
@@ -70,14 +59,8 @@ def resources(amounts: Mapping[str, object], field: str) -> Resources:
     return Resources(
         cpu_millis=_up(numbers.get("cpu", Decimal(0)) * 1000),
         memory_bytes=_up(numbers.get("memory", Decimal(0))),
-        gpus=_up(sum((_gpus(name, number) for name, number in numbers.items()), Decimal(0))),
+        gpus=_up(sum((devices(name, number) for name, number in numbers.items()), Decimal(0))),
     )
-
-
-def _gpus(name: str, number: Decimal) -> Decimal:
-    whole = 1 if name.endswith("/gpu") or name.startswith("nvidia.com/mig-") else 0
-    whole = WHOLE_GPU.get(name, whole)
-    return number / whole if whole else Decimal(0)
 
 
 def _up(number: Decimal) -> int:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from brain.types.accelerators import devices
 from scaler.kubernetes.kinds.documents.templates import requests_of
-from scaler.kubernetes.kinds.quantities import WHOLE_GPU, quantity
+from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
@@ -211,7 +212,7 @@ def said_bytes(count: int) -> str:
 
 
 def _is_accelerator(name: str) -> bool:
-    return name.endswith("/gpu") or name in WHOLE_GPU
+    return devices(name, Decimal(1)) > 0
 
 
 def _said(labels: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from brain.types.accelerators import product_in
 from brain.types.resources import Node, NodeName, PoolName, Resources
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.machinery.cluster.kind import Object
@@ -29,7 +30,6 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "network.topology.kubernetes.io/accelerator",
     ),
 )
-_PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "accelerator")
 
 
 def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -65,12 +65,11 @@ def described(node: Object, pool: PoolName, now: Any) -> Node:
     metadata = node["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     offered = offers(node)
-    product = next((labels[one] for one in _PRODUCTS if one in labels), "gpu")
     return Node(
         name=NodeName(metadata["name"]),
         pool=pool,
         capacity=offered,
-        accelerator=product if offered.gpus else "cpu",
+        accelerator=(product_in(labels) or "gpu") if offered.gpus else "cpu",
         seen_at=now,
         schedulable=usable(node),
     )

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from launcher.elastic.store import Over, RendezvousStore
 
 from brain.errors import BadInput
 from brain.types.world import Cause
@@ -21,6 +20,7 @@ from launcher.coordinator.world.preparation import Preparation
 from launcher.data import Sampler
 from launcher.elastic import carrying
 from launcher.elastic.carrying import Held
+from launcher.elastic.store import Over, RendezvousStore
 from launcher.values.observation import Form
 from launcher.workers.processes.sessions import Sessions
 from tests.launcher.building import a_world, soon

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from launcher.elastic.store import RendezvousStore
 
 from brain.errors import BadInput
 from launcher import elastic
@@ -17,6 +16,7 @@ from launcher.data import Sampler
 from launcher.elastic.changing import Due, Plan
 from launcher.elastic.groups import Exchanges, Group, Keeping, build
 from launcher.elastic.session import Session
+from launcher.elastic.store import RendezvousStore
 
 
 def networks(seed: int, count: int = 1) -> tuple[Session, list[torch.optim.Optimizer]]:

@@ -4,19 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from brain.types.accelerators import product_in
 from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents.commands import Launch, launch_of
 from scaler.kubernetes.kinds.quantities import resources
-
-#: Labels by which nodes tell their accelerator, as jobs select them.
-ACCELERATOR_LABELS = (
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "cloud.google.com/gke-tpu-accelerator",
-    "k8s.amazonaws.com/accelerator",
-    "accelerator",
-)
 
 
 def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -87,7 +79,7 @@ def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
 def accelerator(template: Mapping[str, Any] | None) -> str | None:
     """The kind of accelerator that the pod selects its node by, if it does."""
     selected = spec_of(template).get("nodeSelector") or {}
-    return next((str(selected[each]) for each in ACCELERATOR_LABELS if each in selected), None)
+    return product_in({name: str(value) for name, value in selected.items()})
 
 
 def _requests(container: Mapping[str, Any]) -> Resources:

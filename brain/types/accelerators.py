@@ -1,0 +1,123 @@
+"""What is known of each vendor's accelerators, in one table.
+
+Names are those that the vendors publish for their Kubernetes device plugins, node labels and
+drivers. Another vendor is another row. Nothing that runs inside a worker reads this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """One vendor's accelerators, as clusters, kernels and torch name them."""
+
+    name: str
+    #: Resource of Kubernetes -> how many of it are one device.
+    resources: Mapping[str, int]
+    #: A resource whose name begins so is one device, or an instance that is counted as one.
+    prefixes: tuple[str, ...] = ()
+    #: Labels of a node that name the product, in order of trust.
+    product_labels: tuple[str, ...] = ()
+    #: Files that show a kernel with such devices.
+    device_files: tuple[str, ...] = ()
+    #: Variable that names the devices which a process may use.
+    visible: str
+
+
+NVIDIA = Vendor(
+    name="NVIDIA",
+    resources={"nvidia.com/gpu": 1, "nvidia.com/gpu.shared": 1, "tencent.com/vcuda-core": 100},
+    prefixes=("nvidia.com/mig-",),
+    product_labels=("nvidia.com/gpu.product",),
+    device_files=("/dev/nvidia0", "/dev/nvidiactl"),
+    visible="CUDA_VISIBLE_DEVICES",
+)
+VENDORS: tuple[Vendor, ...] = (
+    NVIDIA,
+    Vendor(
+        name="AMD",
+        resources={"amd.com/gpu": 1},
+        product_labels=("amd.com/gpu.product-name",),
+        device_files=("/dev/kfd",),
+        visible="HIP_VISIBLE_DEVICES",
+    ),
+    Vendor(
+        name="Intel",
+        resources={"gpu.intel.com/i915": 1, "gpu.intel.com/xe": 1},
+        product_labels=("gpu.intel.com/product",),
+        device_files=("/dev/dri",),
+        visible="ZE_AFFINITY_MASK",
+    ),
+    Vendor(
+        name="Intel Gaudi",
+        resources={"habana.ai/gaudi": 1},
+        device_files=("/dev/accel",),
+        visible="HABANA_VISIBLE_MODULES",
+    ),
+    Vendor(
+        name="Huawei Ascend",
+        resources={"huawei.com/ascend-1980": 1, "huawei.com/npu": 1},
+        prefixes=("huawei.com/Ascend",),
+        device_files=("/dev/davinci0",),
+        visible="ASCEND_RT_VISIBLE_DEVICES",
+    ),
+    Vendor(
+        name="Google TPU",
+        resources={"google.com/tpu": 1},
+        product_labels=("cloud.google.com/gke-tpu-accelerator",),
+        device_files=("/dev/accel",),
+        visible="TPU_VISIBLE_CHIPS",
+    ),
+    Vendor(
+        name="Cambricon",
+        resources={"cambricon.com/mlu": 1},
+        device_files=("/dev/cambricon_dev0",),
+        visible="MLU_VISIBLE_DEVICES",
+    ),
+    Vendor(
+        name="Moore Threads",
+        resources={"mthreads.com/gpu": 1},
+        device_files=("/dev/mthreads.0",),
+        visible="MUSA_VISIBLE_DEVICES",
+    ),
+)
+
+#: Labels by which clouds and people name a node's product, whoever made it.
+_ANY_VENDORS = (
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "accelerator",
+)
+#: Every label that names a node's product, in order of trust.
+PRODUCT_LABELS = (*(label for each in VENDORS for label in each.product_labels), *_ANY_VENDORS)
+#: Every file that shows a kernel with accelerators.
+DEVICE_FILES = tuple(dict.fromkeys(file for each in VENDORS for file in each.device_files))
+_PER_DEVICE = {name: count for each in VENDORS for name, count in each.resources.items()}
+_PREFIXES = tuple(prefix for each in VENDORS for prefix in each.prefixes)
+
+
+def devices(resource: str, amount: Decimal) -> Decimal:
+    """Devices that ``amount`` of a Kubernetes resource is; 0 where it is no accelerator.
+
+    A resource of a vendor without a row counts where its name ends in ``/gpu``.
+
+    >>> devices("tencent.com/vcuda-core", Decimal(50)), devices("nvidia.com/mig-1g.5gb", Decimal(2))
+    (Decimal('0.5'), Decimal('2'))
+    >>> devices("example.com/gpu", Decimal(1)), devices("cpu", Decimal(8))
+    (Decimal('1'), Decimal('0'))
+    """
+    if resource in _PER_DEVICE:
+        return amount / _PER_DEVICE[resource]
+    counted = resource.startswith(_PREFIXES) or resource.rpartition("/")[2] == "gpu"
+    return amount if counted else Decimal(0)
+
+
+def product_in(labels: Mapping[str, str]) -> str | None:
+    """The product that a node's labels, or a selector of nodes, name; None: they name none.
+
+    >>> product_in({"accelerator": "any", "nvidia.com/gpu.product": "A100"})
+    'A100'
+    """
+    return next((labels[name] for name in PRODUCT_LABELS if name in labels), None)
