@@ -132,7 +132,7 @@ class _Memory:
         self, state: Mapping[str, Any], step: int, place: Path, *, sharded: bool, storage: bool
     ) -> None:
         """Write this rank's part, then let it be seen."""
-        key = parts.Key(step=step, epoch=int(self.config["epoch"]))
+        key = parts.PartKey(step=step, epoch=int(self.config["epoch"]))
         writing = self.root / "steps" / f".writing-{key}-{_rank()}-{os.getpid()}"
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir()  # not what is above it: the agent may be gone
@@ -146,7 +146,7 @@ class _Memory:
                 self.root / "steps",
                 key,
                 writing,
-                parts.Part(
+                parts.StepPart(
                     step=step,
                     epoch=key.epoch,
                     rank=_rank(),
@@ -176,7 +176,7 @@ class _Memory:
                 "more of it (--shm-size) helps"
             )
 
-    def agreed(self, place: Path) -> parts.Key | None:
+    def agreed(self, place: Path) -> parts.PartKey | None:
         """The step that the coordinator found complete when this world was formed."""
         try:
             told = json.loads((self.root / "agreed").read_text())
@@ -184,10 +184,10 @@ class _Memory:
             return None
         if told["world"] != self.config["epoch"] or told["path"] != str(place):
             return None
-        return parts.Key(step=told["step"], epoch=told["epoch"])
+        return parts.PartKey(step=told["step"], epoch=told["epoch"])
 
     def get(
-        self, key: parts.Key, into: dict[str, Any] | None, weights_only: bool
+        self, key: parts.PartKey, into: dict[str, Any] | None, weights_only: bool
     ) -> dict[str, Any]:
         """Load a step, with what is missing here brought from other hosts."""
         directory = self.root / "steps" / str(key)

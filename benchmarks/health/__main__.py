@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from benchmarks.health import hangs, nodes, staged
 from benchmarks.report import Row, publish
-from launcher.values.hang.rules import Phase
+from launcher.values.hang.rules import QuietPhase
 
 SIZES = (2, 3, 8, 64)
 #: Trials of each fault on each size: every node, so many times over.
@@ -77,7 +77,7 @@ def hang_rows() -> list[Row]:
             bar=0,
         )
     )
-    for phase in Phase:
+    for phase in QuietPhase:
         came = [hangs.world(seed, phase) for seed in range(WORLDS // 4)]
         late = [_late(each) for each in came]
         found.append(

@@ -22,7 +22,7 @@ class Act:
     """A stretch of a world in which nobody steps."""
 
     seconds: float
-    phase: rules.Phase
+    phase: rules.QuietPhase
     #: The probe sees it: signs of life, or that a save has begun.
     seen: bool = True
 
@@ -35,30 +35,30 @@ class Outcome:
     stopped_at: float | None
     found_at: float | None
     budget_seconds: float
-    phase: rules.Phase | None = None
+    phase: rules.QuietPhase | None = None
     blamed: tuple[int, ...] = ()
 
 
-def acts(random: np.random.Generator, stops_in: rules.Phase | None) -> Iterator[Act]:
+def acts(random: np.random.Generator, stops_in: rules.QuietPhase | None) -> Iterator[Act]:
     """First imports, then steps with phases between; the last one never ends."""
-    first = rules.Phase.FIRST_STEP
+    first = rules.QuietPhase.FIRST_STEP
     yield Act(seconds=float(random.uniform(5, 60)), phase=first)
     if stops_in is first:
         return
     for _ in range(int(random.integers(3, 9))):
         for _ in range(int(random.integers(20, 200))):
             noisy = STEP_SECONDS * (1 + 0.05 * float(random.standard_normal()))
-            yield Act(seconds=max(0.5, noisy), phase=rules.Phase.STEPS)
-        kind = rules.Phase.SAVING if random.random() < 0.5 else rules.Phase.EVALUATING
+            yield Act(seconds=max(0.5, noisy), phase=rules.QuietPhase.STEPS)
+        kind = rules.QuietPhase.SAVING if random.random() < 0.5 else rules.QuietPhase.EVALUATING
         took = PHASE * STEP_SECONDS * float(random.uniform(0.8, 1.2))
         yield Act(seconds=took, phase=kind, seen=bool(random.random() < 0.5))
 
 
-def world(seed: int, stops_in: rules.Phase | None) -> Outcome:
+def world(seed: int, stops_in: rules.QuietPhase | None) -> Outcome:
     """Play one world to its end, or until a hang is found."""
     random = np.random.default_rng([seed, 5])
     script = list(acts(random, stops_in))
-    if stops_in is rules.Phase.FIRST_STEP:
+    if stops_in is rules.QuietPhase.FIRST_STEP:
         script = [Act(seconds=float("inf"), phase=stops_in)]
     elif stops_in is not None:
         script.append(Act(seconds=float("inf"), phase=stops_in))
@@ -70,11 +70,11 @@ def world(seed: int, stops_in: rules.Phase | None) -> Outcome:
         if act.seconds == float("inf"):
             stopped_at = now
         end = now + act.seconds
-        visible = act.seen and act.phase in (rules.Phase.SAVING, rules.Phase.EVALUATING)
+        visible = act.seen and act.phase in (rules.QuietPhase.SAVING, rules.QuietPhase.EVALUATING)
         if visible:
             life_at = now
         while beat < end:
-            if visible and stopped_at is None and act.phase is rules.Phase.EVALUATING:
+            if visible and stopped_at is None and act.phase is rules.QuietPhase.EVALUATING:
                 life_at = beat  # a batch at a time
             ranks = _ranks(act, visible, steps, step_at, life_at, stopped_at, blamed)
             pace = rules.paced(pace, ranks, beat)
@@ -91,7 +91,7 @@ def world(seed: int, stops_in: rules.Phase | None) -> Outcome:
                 )
             beat += BEAT_SECONDS
         now = end
-        if act.phase is rules.Phase.STEPS:
+        if act.phase is rules.QuietPhase.STEPS:
             steps, step_at = steps + 1, now
     return Outcome(stopped_at=stopped_at, found_at=None, budget_seconds=0.0)
 
@@ -105,8 +105,8 @@ def _ranks(
     stopped_at: float | None,
     blamed: int,
 ) -> list[rules.RankObserved]:
-    saving = visible and act.phase is rules.Phase.SAVING
-    evaluating = visible and act.phase is rules.Phase.EVALUATING
+    saving = visible and act.phase is rules.QuietPhase.SAVING
+    evaluating = visible and act.phase is rules.QuietPhase.EVALUATING
     return [
         rules.RankObserved(
             rank=rank,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from launcher.values.network_check import (
+    CheckRound,
+    CheckWork,
     Group,
-    Measured,
-    Round,
+    NodeMeasured,
     Usual,
     Verdicts,
-    Work,
     first_round,
     next_round,
     remembered,
@@ -57,8 +57,8 @@ class Cluster:
         self.rounds = len(rounds)
         return verdicts(rounds, usual, RATIO), remembered(rounds, usual)
 
-    def _round(self, groups: tuple[Group, ...]) -> Round:
-        found: dict[int, Measured] = {}
+    def _round(self, groups: tuple[Group, ...]) -> CheckRound:
+        found: dict[int, NodeMeasured] = {}
         for group in groups:
             here = [self.nodes[each] for each in group]
             cut = len(group) > 1 and any(node.unlinked or node.broken for node in here)
@@ -66,7 +66,7 @@ class Cluster:
             exchange = self._timed(EXCHANGE_SECONDS * slowest) if len(group) > 1 else (0.0, 0.0)
             for each, node in zip(group, here, strict=True):
                 compute = self._timed(COMPUTE_SECONDS * node.compute)
-                found[each] = Measured(
+                found[each] = NodeMeasured(
                     ok=True,
                     compute_seconds=compute[0],
                     compute_error=compute[1],
@@ -74,11 +74,11 @@ class Cluster:
                     exchange_error=exchange[1],
                 )
                 if node.broken or cut:
-                    found[each] = Measured(ok=False, reason="no link")
-        return Round(groups=groups, measured=found)
+                    found[each] = NodeMeasured(ok=False, reason="no link")
+        return CheckRound(groups=groups, measured=found)
 
     def _timed(self, seconds: float) -> tuple[float, float]:
-        count = Work().repeats
+        count = CheckWork().repeats
         times = np.sort(seconds * (1 + NOISE * self._random.standard_normal(count)))
         spread = (times[3 * count // 4] - times[count // 4]) / 1.349
         return float(times[count // 2]), float(1.2533 * spread / count**0.5)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.resources import NodeName
-from launcher.values.diagnosis.first import MEANING, Failed, Gone, diagnose
+from launcher.values.diagnosis.first import MEANING, Failed, GoneNode, diagnose
 from launcher.values.diagnosis.signs import Signs
 from launcher.workers.processes import evidence
 
@@ -218,7 +218,7 @@ def _card(log: str, left: tuple[str, ...]) -> Callable[[Path], Diagnosis | None]
 
 def _gone(root: Path) -> Diagnosis | None:
     victims = [_failed(rank, 1, Signs(tail=_RESET), 9.0 + rank) for rank in (0, 1)]
-    return diagnose(victims, gone=[Gone(replica=2, node=NodeName("node-2"))], step=40)
+    return diagnose(victims, gone=[GoneNode(replica=2, node=NodeName("node-2"))], step=40)
 
 
 def _xid(number: int) -> str:

@@ -6,7 +6,7 @@ from brain.types.world import ReplicaExit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AgentEnd:
     """What an agent is told as it ends, or finds out for itself."""
 
     exit: ReplicaExit

@@ -14,19 +14,19 @@ from brain.errors import BadInput
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher import messages
-from launcher.agent.ended import Ended
+from launcher.agent.ended import AgentEnd
 from launcher.agent.leading import Leading
 from launcher.agent.network_check.measurement import measure
 from launcher.agent.search import Found, Search
 from launcher.agent.worker_group.group import WorkerGroup
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import Leadership
-from launcher.coordinator.witness_file import Witness
+from launcher.coordinator.witness_file import WitnessFile
 from launcher.messages import Connection
 from launcher.messages.running import lasts
 from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
-from launcher.values.workers import Park, WorkerExit
+from launcher.values.workers import ParkRequest, WorkerExit
 from launcher.workers.workers import free_port
 
 #: Seconds between two looks for a coordinator, doubled from the first to the second.
@@ -69,7 +69,7 @@ class AgentMembership:
             config, host, memory=self._memory, tell=self._tell, phase=self._enter, say=say
         )
         self._connection: Connection | None = None
-        self.witness = Witness()
+        self.witness = WitnessFile()
         #: When the coordinator was last heard, and what it said of its own clock.
         self._heard_at = self._answered_at = 0.0
         #: When one that had its world behind it was last heard; 0: never.
@@ -95,7 +95,7 @@ class AgentMembership:
         """How the workers of the last world ended."""
         return self._worker_group.exits
 
-    async def run(self) -> Ended:
+    async def run(self) -> AgentEnd:
         """Take part in worlds until told to end."""
         await self._worker_group.open()
         port = (await self.listen(self.host, self._port)).sockets[0].getsockname()[1]
@@ -182,8 +182,8 @@ class AgentMembership:
     # --- the coordinator -------------------------------------------------------------------
 
     async def _until_ended(
-        self, serving: "asyncio.Task[Ended]", background: "list[asyncio.Task[None]]"
-    ) -> Ended:
+        self, serving: "asyncio.Task[AgentEnd]", background: "list[asyncio.Task[None]]"
+    ) -> AgentEnd:
         """Wait until served to the end, or asked twice; a crash of ours is never swallowed."""
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -195,10 +195,10 @@ class AgentMembership:
         finally:
             hurry.cancel()
 
-    async def _serve(self) -> Ended:
+    async def _serve(self) -> AgentEnd:
         while True:
             connection = await self._seek()
-            if isinstance(connection, Ended):
+            if isinstance(connection, AgentEnd):
                 return connection
             self._connected(connection)
             try:
@@ -208,7 +208,7 @@ class AgentMembership:
                         self._followed_at = self._heard_at
                     if isinstance(message, messages.Bye):
                         self._worker_group.let_go()
-                        return Ended(
+                        return AgentEnd(
                             exit=message.exit,
                             exit_code=message.exit_code,
                             detail=message.detail,
@@ -232,7 +232,7 @@ class AgentMembership:
         if self.leaving is not None:
             connection.send(messages.Leave())
 
-    async def _seek(self) -> Connection | Ended:
+    async def _seek(self) -> Connection | AgentEnd:
         """Connect to the coordinator, or become it."""
         began = time.monotonic()
         pause = _SEEK_SECONDS
@@ -243,7 +243,7 @@ class AgentMembership:
         while True:
             if self.last is None and time.monotonic() - began > self._join_seconds:
                 late = f"no agent of job {self.config.job} answered in {self._join_seconds:g} s"
-                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
+                return AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             self._leading.stand_down()
             if self.leaving is not None and self._leading.coordinator is None:
                 return self._gone("asked to end while there was no coordinator")
@@ -256,7 +256,7 @@ class AgentMembership:
             if isinstance(found, Found):
                 return self._welcomed(found)
             if isinstance(found, messages.Refused):
-                return Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
+                return AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=found.reason)
             if found is False and self.last is None and self._search.leadership.home:
                 # Whoever coordinated died before our first world.
                 await self._leading.listen_at_home()
@@ -323,7 +323,7 @@ class AgentMembership:
                     self.witness.begin(message.world.epoch)
                 self._worker_group.order(message)
             case messages.Parked(epoch=epoch, mode=mode):
-                self._worker_group.park(epoch, Park(mode))
+                self._worker_group.park(epoch, ParkRequest(mode))
             case messages.Answered() | messages.Shared():
                 self._worker_group.shard_socket.heard(message)
             case messages.Appoint() | messages.Agree() | messages.Post():
@@ -405,5 +405,5 @@ class AgentMembership:
         epoch = 0 if self.last is None else self.last.epoch
         self._tell(messages.Unusable(epoch=epoch, reason=reason))
 
-    def _gone(self, why: str) -> Ended:
-        return Ended(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
+    def _gone(self, why: str) -> AgentEnd:
+        return AgentEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

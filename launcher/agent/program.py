@@ -14,7 +14,7 @@ from brain.errors import BrainError
 from brain.types.places import probe_socket
 from brain.types.world import ReplicaExit
 from launcher.agent import addresses
-from launcher.agent.ended import Ended
+from launcher.agent.ended import AgentEnd
 from launcher.agent.membership import AgentMembership
 from launcher.agent.terms import (
     FOUND_SECONDS,
@@ -50,7 +50,7 @@ from launcher.messages import digest
 from launcher.options import launch_config
 from launcher.values.config import LaunchConfig
 from launcher.values.console import Discreet, say, write
-from launcher.values.observation import Rules
+from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ended = asyncio.run(_replica(intent, place))
     except BrainError as unusable:
         say(str(unusable))
-        ended = Ended(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
+        ended = AgentEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
     try:
         place.end(ended.exit, ended.exit_code, ended.detail, unfit=ended.unfit)
     except OSError as full:
@@ -156,7 +156,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     )
 
 
-async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
+async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> AgentEnd:
     config = replica_config(intent, place)
     job = JobPlace(place.directory.parent)
     asked = _brain(intent)
@@ -176,7 +176,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> Ended:
 
     def coordinate(agent: AgentMembership, leadership: Leadership) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
-        rules = Rules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
+        rules = WorldRules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(terms, linger_seconds=600.0)
         return Coordinator(
@@ -229,7 +229,7 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         say(why)
     static = config.rdzv_backend == "static" and config.nodes_max > 1
     rank = config.node_rank if static or config.node_rank else None
-    rules = Rules(
+    rules = WorldRules(
         free_seconds=_FREE_SECONDS,
         last_waits=False,
         alone_seconds=alone_seconds(config),
@@ -276,7 +276,7 @@ def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
         asyncio.get_running_loop().call_later(_HANDLED_SECONDS, suspend)
 
 
-def _requeue(step: slurm.Step, ended: Ended, *, coordinates: bool) -> None:
+def _requeue(step: slurm.SlurmStep, ended: AgentEnd, *, coordinates: bool) -> None:
     """Have Slurm start a suspended job again; the agent that coordinates does so, once."""
     if ended.exit is not ReplicaExit.LEFT or not coordinates:
         return
@@ -292,7 +292,7 @@ def by_hand(
     scratch: Path,
     *,
     rank: int | None,
-    rules: Rules,
+    rules: WorldRules,
     say: Callable[[str], None],
     warned: asyncio.Event | None = None,
     worker_group: Callable[..., WorkerGroup] = WorkerGroup,
@@ -355,7 +355,7 @@ def by_hand(
     return membership
 
 
-async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> Ended:
+async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> AgentEnd:
     if config.brain_url is None:  # nobody would be told
         return await membership.run()
     collecting = asyncio.create_task(keep_collector(config.home, Discreet()))

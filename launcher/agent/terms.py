@@ -8,20 +8,22 @@ from brain.errors import BadInput
 from brain.types.job import Checkpoint, Intent, JobId
 from brain.types.world import WorldWish
 from launcher.agent import addresses
-from launcher.coordinator.world.state import Terms
+from launcher.coordinator.world.state import CoordinatorTerms
 from launcher.values.config import LaunchConfig
 from launcher.values.console import say
 from launcher.values.hang.terms import hang_terms
-from launcher.values.network_check import CheckTerms, Work
-from launcher.values.observation import Rules
+from launcher.values.network_check import CheckTerms, CheckWork
+from launcher.values.observation import WorldRules
 
 #: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.
 FOUND_SECONDS = 0.6
 
 
-def terms_of(config: LaunchConfig, *, address: str, token_sha256: str, rules: Rules) -> Terms:
+def terms_of(
+    config: LaunchConfig, *, address: str, token_sha256: str, rules: WorldRules
+) -> CoordinatorTerms:
     """What whoever coordinates at ``address`` is told about the job."""
-    return Terms(
+    return CoordinatorTerms(
         job=config.job,
         run_id=config.run_id,
         token_sha256=token_sha256,
@@ -106,10 +108,10 @@ def _check_terms(config: LaunchConfig) -> CheckTerms | None:
         exclude_stragglers=config.exclude_straggler,
         ratio=config.straggler_ratio,
         seconds=_rendezvous(config, "check_timeout", 120.0),
-        work=Work(
+        work=CheckWork(
             edge=int(_rendezvous(config, "check_edge", 384.0)) if "check_edge" in said else 0,
-            mebibytes=int(_rendezvous(config, "check_mebibytes", Work().mebibytes)),
-            repeats=int(_rendezvous(config, "check_repeats", Work().repeats)),
+            mebibytes=int(_rendezvous(config, "check_mebibytes", CheckWork().mebibytes)),
+            repeats=int(_rendezvous(config, "check_repeats", CheckWork().repeats)),
         ),
         memory=Path(config.home) / "network_check.json",
         tell=say,

@@ -30,7 +30,7 @@ _LEVELS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SlurmStep:
     """The job step that this process is a task of."""
 
     job: int
@@ -44,7 +44,7 @@ class Step:
     switches: tuple[str, ...] = ()
 
 
-def step_of(environment: Mapping[str, str]) -> Step | None:
+def step_of(environment: Mapping[str, str]) -> SlurmStep | None:
     """The job step of this environment; None outside of ``srun``.
 
     >>> said = {"SLURM_JOB_ID": "71", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2",
@@ -59,7 +59,7 @@ def step_of(environment: Mapping[str, str]) -> Step | None:
     if not all(number.isdecimal() for number in numbers):
         return None
     job, step, nodes, tasks, node = map(int, numbers)
-    return Step(
+    return SlurmStep(
         job=job,
         step=step,
         nodes=nodes,
@@ -80,7 +80,7 @@ def first_host(hosts: str) -> str:
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
 
 
-def options_for(step: Step | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Flags that the step's environment gives where the command line is silent.
 
     A step of several nodes with one task on each is one world: all agents meet on the first node.
@@ -104,7 +104,7 @@ def options_for(step: Step | None, options: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in found.items() if name not in kept}
 
 
-def advice(step: Step | None, options: Mapping[str, Any]) -> str:
+def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
     """A line for a step whose tasks are each a job of their own; empty where all is well."""
     if step is None or step.tasks == step.nodes or _meets(options):
         return ""
@@ -115,7 +115,7 @@ def advice(step: Step | None, options: Mapping[str, Any]) -> str:
     )
 
 
-def requeue(step: Step) -> str:
+def requeue(step: SlurmStep) -> str:
     """Have Slurm start the job again; returns why it does not, empty where it will."""
     command = ["scontrol", "requeue", str(step.job)]
     try:

@@ -17,13 +17,13 @@ from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.membership import decide
 from launcher.coordinator.network_checks import Checking
 from launcher.coordinator.shards import Counter
-from launcher.coordinator.witness_file import Witness
+from launcher.coordinator.witness_file import WitnessFile
 from launcher.coordinator.world import actions, in_process
 from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
-from launcher.coordinator.world.state import CoordinatorState, Terms
+from launcher.coordinator.world.state import CoordinatorState, CoordinatorTerms
 from launcher.coordinator.world.witness import Witnessing
 from launcher.messages import Connection
 from launcher.values import observation
@@ -39,7 +39,7 @@ class Coordinator:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: CoordinatorTerms,
         *,
         place: JobPlace,
         leadership: Leadership,
@@ -48,7 +48,7 @@ class Coordinator:
         say: Callable[[str], None],
         last: WorldDocument | None = None,
         clock: Callable[[], float] = time.monotonic,
-        witness: Witness | None = None,
+        witness: WitnessFile | None = None,
     ) -> None:
         self._leadership, self._desired_worlds, self._reports, self._last = (
             leadership,
@@ -162,7 +162,7 @@ class Coordinator:
             for exit in hello.exits:
                 monitor.exited(hello.replica, exit, self._it.clock())
             monitor.again(hello.replica)
-            if monitor.phase is observation.Phase.RUNNING:
+            if monitor.phase is observation.WorldPhase.RUNNING:
                 return
         elif monitor is not None and hello.replica in monitor.still:
             monitor.without(hello.replica)
@@ -327,12 +327,12 @@ class Coordinator:
         if self._unusable:
             action = observation.End(ReplicaExit.FAILED, 1, self._unusable)
         match action:
-            case observation.Stay():
+            case observation.StayAsIs():
                 await self._sleep(None)
-            case observation.Wait(reason=reason, until=until):
+            case observation.WaitFor(reason=reason, until=until):
                 self._explain(reason)
                 await self._sleep(self._stranded(until))
-            case observation.Form() if self._checking.due and it.desired is not None:
+            case observation.FormWorld() if self._checking.due and it.desired is not None:
                 unit, least = it.desired.unit, it.desired.minimum
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:

@@ -14,7 +14,7 @@ from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.diagnosis.first import hung
 from launcher.values.hang import inspection, rules
 from launcher.values.hang.terms import HangTerms
-from launcher.values.observation import Phase
+from launcher.values.observation import WorldPhase
 from launcher.values.workers import Doing, Progress
 
 #: What a job ends with whose worlds stand still too often, as ``timeout`` has it.
@@ -46,7 +46,7 @@ class Hanging:
         #: Not before then is a world that was only busy looked at again.
         self._not_before = 0.0
         self._asked: set[int] = set()
-        self._looks: list[inspection.Look] = []
+        self._looks: list[inspection.StackLook] = []
         self._answered = asyncio.Event()
 
     async def monitor(self) -> None:
@@ -78,7 +78,7 @@ class Hanging:
 
     async def _look(self, terms: HangTerms) -> None:
         monitor, now = self._it.monitor, self._it.clock()
-        if monitor is None or monitor.phase is not Phase.RUNNING or not monitor.formed:
+        if monitor is None or monitor.phase is not WorldPhase.RUNNING or not monitor.formed:
             return
         if monitor.document.epoch != self._epoch:
             self._epoch = monitor.document.epoch
@@ -97,7 +97,7 @@ class Hanging:
         if quiet is None or not quiet.due or monitor.hung is not None or now < self._not_before:
             return
         looks = await self._closer(monitor)
-        if monitor is not self._it.monitor or monitor.phase is not Phase.RUNNING:
+        if monitor is not self._it.monitor or monitor.phase is not WorldPhase.RUNNING:
             return
         busy = inspection.may_be_busy(looks, (each.rank for each in seen(monitor)))
         if not quiet.too_long(busy=busy, waiting=inspection.some_wait(looks)):
@@ -111,7 +111,7 @@ class Hanging:
         if rules.news(self._it.journal.ledger.shown, shown):
             self._it.journal.note(durable=False, shown=shown)
 
-    async def _closer(self, monitor: WorldMonitor) -> Sequence[inspection.Look]:
+    async def _closer(self, monitor: WorldMonitor) -> Sequence[inspection.StackLook]:
         """Have all agents look; of who does not answer in time nothing is known."""
         self._looks, self._asked = [], {peer.replica for peer in self._it.members}
         order = messages.encoded(messages.Look(epoch=self._epoch, seconds=self._apart_seconds))
@@ -131,7 +131,7 @@ class Hanging:
         terms: HangTerms,
         monitor: WorldMonitor,
         quiet: rules.Quiet,
-        looks: Sequence[inspection.Look],
+        looks: Sequence[inspection.StackLook],
     ) -> None:
         steps = monitor.past.steps
         step = self._it.journal.ledger.begun + steps if steps else None
@@ -177,10 +177,13 @@ def seen(monitor: WorldMonitor) -> list[rules.RankObserved]:
 
 
 def finding(
-    quiet: rules.Quiet, looks: Sequence[inspection.Look], monitor: WorldMonitor, step: int | None
+    quiet: rules.Quiet,
+    looks: Sequence[inspection.StackLook],
+    monitor: WorldMonitor,
+    step: int | None,
 ) -> Diagnosis:
     """What is told of a world that stands still."""
-    by_rank: Mapping[int, inspection.Look] = {look.rank: look for look in looks}
+    by_rank: Mapping[int, inspection.StackLook] = {look.rank: look for look in looks}
     blamed = inspection.culprits(looks, quiet.suspects)
     rank = blamed[0] if blamed else None
     member = None if rank is None else monitor.member_of(rank)
@@ -217,7 +220,7 @@ def finding(
     )
 
 
-def _attachments(looks: Sequence[inspection.Look], blamed: Sequence[int]) -> list[Attachment]:
+def _attachments(looks: Sequence[inspection.StackLook], blamed: Sequence[int]) -> list[Attachment]:
     ordered = sorted(looks, key=lambda look: (look.rank not in blamed, look.rank))[:_ATTACHED]
     found = [
         Attachment(name=f"stacks of rank {each.rank} ({each.means})", text=text)

@@ -10,13 +10,13 @@ from brain.types.world import Member, ReplicaExit
 from launcher import messages
 from launcher.coordinator.world.peers import Peers
 from launcher.values.network_check import (
+    CheckRound,
     CheckTerms,
+    CheckWork,
     Group,
-    Measured,
-    Round,
+    NodeMeasured,
     Usual,
     Verdicts,
-    Work,
     first_round,
     next_round,
     remembered,
@@ -35,7 +35,7 @@ class Checking:
         self._terms, self._peers = terms, peers
         self._passed = terms is None
         self._round = 0
-        self._measured: dict[int, Measured] = {}
+        self._measured: dict[int, NodeMeasured] = {}
         self._asked: frozenset[int] = frozenset()
         self._heard = asyncio.Event()
 
@@ -57,7 +57,7 @@ class Checking:
     def left(self, replica: int) -> None:
         """An agent is gone; nothing will come from it."""
         if replica in self._asked and replica not in self._measured:
-            self._measured[replica] = Measured(ok=False, reason="its agent went away")
+            self._measured[replica] = NodeMeasured(ok=False, reason="its agent went away")
             self._heard.set()
 
     async def run(self, members: Sequence[Member], *, unit: int, minimum: int) -> None:
@@ -79,7 +79,7 @@ class Checking:
             self._print(rounds, nodes)
         self._leave_out(found, nodes, unit=unit, minimum=minimum)
 
-    async def _try(self, groups: tuple[Group, ...], hosts: Mapping[int, str]) -> Round:
+    async def _try(self, groups: tuple[Group, ...], hosts: Mapping[int, str]) -> CheckRound:
         """One round; who does not answer has no measurement."""
         terms = self._terms
         assert terms is not None
@@ -110,7 +110,7 @@ class Checking:
                     await self._heard.wait()
         except TimeoutError:
             pass
-        return Round(groups=groups, measured=dict(self._measured))
+        return CheckRound(groups=groups, measured=dict(self._measured))
 
     def _leave_out(
         self, found: Verdicts, nodes: Mapping[int, str], *, unit: int, minimum: int
@@ -133,7 +133,7 @@ class Checking:
                     messages.Bye(exit=ReplicaExit.FAILED, exit_code=1, detail=detail, unfit=detail),
                 )
 
-    def _print(self, rounds: Sequence[Round], nodes: Mapping[int, str]) -> None:
+    def _print(self, rounds: Sequence[CheckRound], nodes: Mapping[int, str]) -> None:
         terms = self._terms
         assert terms is not None
         for number, each in enumerate(rounds, start=1):
@@ -147,12 +147,12 @@ class Checking:
                 terms.tell(f"check {number}: node {nodes[replica]} (replica {replica}): {told}")
 
 
-def _name(kind: str, work: Work) -> str:
+def _name(kind: str, work: CheckWork) -> str:
     """Times of other work are no measure: they are remembered apart."""
-    return kind if work == Work() else f"{kind} {work.edge}/{work.mebibytes}"
+    return kind if work == CheckWork() else f"{kind} {work.edge}/{work.mebibytes}"
 
 
-def _of_work(known: Mapping[str, Usual], work: Work) -> dict[str, Usual]:
+def _of_work(known: Mapping[str, Usual], work: CheckWork) -> dict[str, Usual]:
     end = _name("", work)
     found = {name.removesuffix(end): each for name, each in known.items() if name.endswith(end)}
     return {kind: each for kind, each in found.items() if kind} if end else dict(known)

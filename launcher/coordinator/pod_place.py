@@ -8,7 +8,7 @@ from brain.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PodPlace:
     """What is written on the pod, and appears in its file."""
 
     #: host:port of an agent of the job that lives, the eldest; empty: none has an address yet.
@@ -19,14 +19,14 @@ class Place:
     gone: tuple[int, ...] = ()
 
 
-def read_place(file: Path) -> Place:
+def read_place(file: Path) -> PodPlace:
     """What the scaler says now; nothing where it has said nothing that can be read."""
     try:
         text = file.read_bytes()
     except OSError:
-        return Place()
+        return PodPlace()
     try:
-        return wire.decode(text, Place) if text.strip() else Place()
+        return wire.decode(text, PodPlace) if text.strip() else PodPlace()
     except BadInput:
         # Written by a scaler that is newer than this agent.
-        return Place()
+        return PodPlace()

@@ -13,7 +13,7 @@ from typing import Any
 from brain.errors import BadInput
 from launcher import messages
 from launcher.coordinator.world.peers import Peer, Peers
-from launcher.data.serving import Answer, Question, Serving
+from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
 from launcher.values.replica import JobPlace
 
 #: Seconds between two times that all agents are told the books, and bytes of it in a second.
@@ -80,7 +80,7 @@ class Counter:
             self._serving.adopt(message.version, json.loads(message.books), now)
             return
         said: dict[str, Any] = json.loads(message.body)
-        question = Question(
+        question = ShardQuestion(
             replica=peer.replica, holder=message.holder, number=message.number, body=said
         )
         self._send(self._serving.asked(question, now))
@@ -112,7 +112,7 @@ class Counter:
             self._books = messages.encoded(messages.Shared(version=self._round, books=books))
             self._next_at += len(self._books) * len(self._peers) / _ROUND_BYTES_PER_SECOND
 
-    def _send(self, answers: list[Answer]) -> None:
+    def _send(self, answers: list[ShardAnswer]) -> None:
         self._keep()
         for answer in answers:
             question = answer.question

@@ -27,7 +27,7 @@ class Slowness:
 
     def look(
         self, progress: Iterable[tuple[Progress, int, NodeName]], now: float, ratio: float
-    ) -> slowness.Slow | None:
+    ) -> slowness.SlowSuspect | None:
         """Fold what heartbeats say; a replica that was slow long enough."""
         here = list(progress)
         if not self.began or len(here) != len(self.began):
@@ -63,7 +63,9 @@ def rank_time(
     )
 
 
-def worth(slow: slowness.Slow, it: CoordinatorState, monitor: WorldMonitor, now: float) -> str:
+def worth(
+    slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
+) -> str:
     """Why the world is better off without a replica; empty where it is not."""
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go

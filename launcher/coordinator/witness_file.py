@@ -31,7 +31,7 @@ _FORGET_SECONDS = 2.0
 T = TypeVar("T")
 
 
-class Witness:
+class WitnessFile:
     """What an agent knows of the witness of its latest world, and its hand on the file."""
 
     def __init__(self, rename: Callable[[str, str], None] = os.rename) -> None:

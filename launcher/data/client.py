@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from brain.errors import BadInput, Conflict, Unavailable
-from launcher.data.serving import Question, Serving
+from launcher.data.serving import Serving, ShardQuestion
 
 _ERRORS = {"BadInput": BadInput, "Conflict": Conflict, "Unavailable": Unavailable}
 
@@ -46,7 +46,7 @@ class Alone:
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
         """See ``Client``."""
-        question = Question(replica=0, holder="0", number=0, body=body)
+        question = ShardQuestion(replica=0, holder="0", number=0, body=body)
         (answer,) = self._serving.asked(question, time.monotonic())
         return _checked(answer.body)
 
@@ -54,7 +54,7 @@ class Alone:
         """Nobody outlives this process who could want to know."""
 
 
-class Asking:
+class ShardAsking:
     """The agent's door."""
 
     def __init__(self, path: str, world: int) -> None:
@@ -102,7 +102,7 @@ def client() -> Client:
     if told is not None and told.config.get("agent"):
         shard_socket = os.path.join(os.path.dirname(told.config["agent"]), "data")
         try:
-            return Asking(shard_socket, int(told.config["epoch"]))
+            return ShardAsking(shard_socket, int(told.config["epoch"]))
         except OSError as cannot:
             raise Unavailable(
                 f"the agent gives out no shards at {shard_socket}: {cannot}"

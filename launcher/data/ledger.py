@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from brain.errors import BadInput, Conflict
-from launcher.data.order import Order
+from launcher.data.order import ExampleOrder
 
 #: Version of a ledger's state in checkpoints.
 _VERSION = 1
@@ -28,14 +28,14 @@ _FIXED = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
+class ShardSpan:
     """The examples from ``start`` up to ``stop`` of one epoch: a shard, or what is left of one."""
 
     epoch: int
     start: int
     stop: int
 
-    def rest(self, trained: int | None) -> "tuple[Span, ...]":
+    def rest(self, trained: int | None) -> "tuple[ShardSpan, ...]":
         """What is left once all before ``trained`` was; None: nothing is known to be."""
         start = self.start if trained is None else max(self.start, trained)
         return (replace(self, start=start),) if start < self.stop else ()
@@ -46,7 +46,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ShardTerms:
     """What a dataset is, and how it is gone through."""
 
     name: str
@@ -74,7 +74,7 @@ class Terms:
         """Of one epoch."""
         return -(-self.size // self.shard)
 
-    def check(self, other: "Terms", *, where: str) -> None:
+    def check(self, other: "ShardTerms", *, where: str) -> None:
         """Refuse other data, or another order, under the same name.
 
         Raises:
@@ -91,34 +91,36 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldShard:
     """A shard that somebody has."""
 
-    span: Span
+    span: ShardSpan
     #: By the clock of whoever keeps the ledger.
     until: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class ShardLedger:
     """A dataset's books. Methods that change something return another one."""
 
-    terms: Terms
+    terms: ShardTerms
     #: Where fresh shards come from: the epoch, and how many of its order were given out.
     epoch: int = 0
     given: int = 0
     #: To do again, before fresh ones; sorted.
-    back: tuple[Span, ...] = ()
-    doing: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
+    back: tuple[ShardSpan, ...] = ()
+    doing: Mapping[str, HeldShard] = field(default_factory=lambda: MappingProxyType({}))
     #: Whose lease ran out, and over what.
-    lapsed: frozenset[tuple[str, Span]] = frozenset()
+    lapsed: frozenset[tuple[str, ShardSpan]] = frozenset()
 
     @property
     def over(self) -> bool:
         """Whether all epochs are done."""
         return not self.doing and not self.back and self.epoch >= self.terms.epochs
 
-    def ask(self, holder: str, done: Span | None, now: float) -> "tuple[Ledger, Span | None]":
+    def ask(
+        self, holder: str, done: ShardSpan | None, now: float
+    ) -> "tuple[ShardLedger, ShardSpan | None]":
         """Take note that ``done`` is, and give the next one; None: there is nothing to give now.
 
         Asking again in the same words, because the answer was lost, is answered in the same words.
@@ -132,14 +134,14 @@ class Ledger:
         after = self._without(holder) if mine is not None else self._late(holder, done)
         return after._give(holder, now)
 
-    def hand_back(self, holder: str, trained: int | None = None) -> "Ledger":
+    def hand_back(self, holder: str, trained: int | None = None) -> "ShardLedger":
         """The holder is gone, having trained all before ``trained`` of what it held."""
         mine = self.doing.get(holder)
         if mine is None:
             return self
         return self._without(holder)._returned(mine.span.rest(trained))
 
-    def lapse(self, now: float) -> "Ledger":
+    def lapse(self, now: float) -> "ShardLedger":
         """Take back what was held for too long."""
         after = self
         for holder, held in self.doing.items():
@@ -149,7 +151,9 @@ class Ledger:
                 )
         return after
 
-    def claim(self, holder: str, held: Span | None, done: Sequence[Span], now: float) -> "Ledger":
+    def claim(
+        self, holder: str, held: ShardSpan | None, done: Sequence[ShardSpan], now: float
+    ) -> "ShardLedger":
         """Believe a holder that knows more than these books: what it has, and what it did."""
         after = self.hand_back(holder)
         for span in (*done, *(() if held is None else (held,))):
@@ -157,7 +161,7 @@ class Ledger:
         taken = any(held == each.span for each in after.doing.values())
         return after if held is None or taken else after._hold(holder, held, now)
 
-    def cut(self, trained: Mapping[str, int | None]) -> "Ledger":
+    def cut(self, trained: Mapping[str, int | None]) -> "ShardLedger":
         """These books as if everybody left now, having trained so far: what a checkpoint keeps."""
         after = self
         for holder in self.doing:
@@ -175,7 +179,7 @@ class Ledger:
         }
 
     @classmethod
-    def of(cls, terms: Terms, state: Mapping[str, Any] | None) -> "Ledger":
+    def of(cls, terms: ShardTerms, state: Mapping[str, Any] | None) -> "ShardLedger":
         """The books of a checkpoint; None: those of before the first example.
 
         Raises:
@@ -190,7 +194,7 @@ class Ledger:
                 field="v",
             )
         terms.check(replace(terms, **state["terms"]), where="in the checkpoint")
-        back = tuple(Span(*span) for span in state["back"])
+        back = tuple(ShardSpan(*span) for span in state["back"])
         return cls(terms, epoch=state["epoch"], given=state["given"], back=back)
 
     def dump(self) -> dict[str, Any]:
@@ -199,16 +203,16 @@ class Ledger:
         return {**self.state(), "terms": asdict(self.terms), "doing": doing}
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any], now: float) -> "Ledger":
+    def load(cls, dumped: Mapping[str, Any], now: float) -> "ShardLedger":
         """What ``dump`` gave."""
-        terms = Terms(**dumped["terms"])
+        terms = ShardTerms(**dumped["terms"])
         state = {**dumped, "terms": {name: getattr(terms, name) for name in ("name", *_FIXED)}}
         ledger = cls.of(terms, state)
         for holder, span in dumped["doing"].items():
-            ledger = ledger._hold(holder, Span(*span), now)
+            ledger = ledger._hold(holder, ShardSpan(*span), now)
         return ledger
 
-    def _give(self, holder: str, now: float) -> "tuple[Ledger, Span | None]":
+    def _give(self, holder: str, now: float) -> "tuple[ShardLedger, ShardSpan | None]":
         if self.back:
             span, after = self.back[0], replace(self, back=self.back[1:])
         elif self.epoch < self.terms.epochs:
@@ -218,12 +222,12 @@ class Ledger:
             return self, None
         return after._hold(holder, span, now), span
 
-    def _hold(self, holder: str, span: Span, now: float) -> "Ledger":
+    def _hold(self, holder: str, span: ShardSpan, now: float) -> "ShardLedger":
         lease = self.terms.lease_seconds
-        held = Held(span=span, until=math.inf if lease is None else now + lease)
+        held = HeldShard(span=span, until=math.inf if lease is None else now + lease)
         return replace(self, doing=MappingProxyType({**self.doing, holder: held}))
 
-    def _late(self, holder: str, done: Span | None) -> "Ledger":
+    def _late(self, holder: str, done: ShardSpan | None) -> "ShardLedger":
         """Something is said to be done that its sayer does not hold: a repetition, or too late."""
         if done is None or (holder, done) not in self.lapsed:
             return self
@@ -236,13 +240,13 @@ class Ledger:
         back = tuple(span for span in self.back if span != done)
         return replace(self, back=back, lapsed=self.lapsed - {(holder, done)})
 
-    def _taken(self, span: Span) -> "Ledger":
+    def _taken(self, span: ShardSpan) -> "ShardLedger":
         """Without a span among what is to do, however these books come to hear of it."""
         after = self._up_to(span)
         apart = [rest for each in after.back for rest in _apart(each, span)]
         return replace(after, back=tuple(sorted(apart)))
 
-    def _up_to(self, span: Span) -> "Ledger":
+    def _up_to(self, span: ShardSpan) -> "ShardLedger":
         """As if all fresh shards before this one, and it, had been given out and come back."""
         after, number = self, span.start // self.terms.shard
         while after.epoch < self.terms.epochs and after.epoch <= span.epoch:
@@ -254,33 +258,33 @@ class Ledger:
             after = after._returned(after._fresh(after.given, last))._on(last)
         return after
 
-    def _fresh(self, first: int, stop: int) -> list[Span]:
+    def _fresh(self, first: int, stop: int) -> list[ShardSpan]:
         """Shards of this epoch's order."""
         terms, order = self.terms, self._order()
         starts = [order[place] * terms.shard for place in range(first, stop)]
-        return [Span(self.epoch, at, min(at + terms.shard, terms.size)) for at in starts]
+        return [ShardSpan(self.epoch, at, min(at + terms.shard, terms.size)) for at in starts]
 
-    def _order(self) -> Order:
+    def _order(self) -> ExampleOrder:
         terms = self.terms
-        return Order(terms.shards, seed=terms.seed, epoch=self.epoch, shuffle=terms.shuffle)
+        return ExampleOrder(terms.shards, seed=terms.seed, epoch=self.epoch, shuffle=terms.shuffle)
 
-    def _on(self, given: int) -> "Ledger":
+    def _on(self, given: int) -> "ShardLedger":
         if given < self.terms.shards:
             return replace(self, given=given)
         return replace(self, epoch=self.epoch + 1, given=0)
 
-    def _returned(self, spans: Sequence[Span]) -> "Ledger":
+    def _returned(self, spans: Sequence[ShardSpan]) -> "ShardLedger":
         return replace(self, back=tuple(sorted((*self.back, *spans))))
 
-    def _without(self, holder: str) -> "Ledger":
+    def _without(self, holder: str) -> "ShardLedger":
         rest = {who: held for who, held in self.doing.items() if who != holder}
         return replace(self, doing=MappingProxyType(rest))
 
 
-def _apart(span: Span, other: Span) -> list[Span]:
+def _apart(span: ShardSpan, other: ShardSpan) -> list[ShardSpan]:
     """What is left of a span where another one is taken out of it."""
     if span.epoch != other.epoch or span.stop <= other.start or other.stop <= span.start:
         return [span]
-    before = Span(span.epoch, span.start, other.start)
-    after = Span(span.epoch, other.stop, span.stop)
+    before = ShardSpan(span.epoch, span.start, other.start)
+    after = ShardSpan(span.epoch, other.stop, span.stop)
     return [each for each in (before, after) if each.start < each.stop]

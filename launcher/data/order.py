@@ -13,7 +13,7 @@ _WORD = (1 << 64) - 1
 _STIR = 0x9E3779B97F4A7C15
 
 
-class Order:
+class ExampleOrder:
     """The order of epoch ``epoch`` under ``seed``; ``shuffle=False`` leaves it as it is.
 
     A Feistel network over the next power of two, walked until it is back within the size: a

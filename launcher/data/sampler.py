@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from brain.errors import BadInput
-from launcher.data.order import Order
+from launcher.data.order import ExampleOrder
 from launcher.data.planning import Micro, plan, weight
 
 B = TypeVar("B")
@@ -99,7 +99,7 @@ class Sampler:
         Where there are more ranks than examples, one that takes none gets a filler of one index
         whose weight is 0.
         """
-        order = Order(self._size, seed=self._seed, epoch=self.epoch, shuffle=self._shuffle)
+        order = ExampleOrder(self._size, seed=self._seed, epoch=self.epoch, shuffle=self._shuffle)
         for step in self._steps():
             first = step.start + step.before
             for size in step.mine:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brain.errors import BadInput, Conflict
-from launcher.data.ledger import Ledger, Span, Terms
+from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
 
 #: A request, or the answer to one, as JSON has it.
 Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ShardQuestion:
     """What a worker asks, by way of the agent of ``replica``."""
 
     replica: int
@@ -29,10 +29,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShardAnswer:
     """What is answered, and to which question."""
 
-    question: Question
+    question: ShardQuestion
     body: Body
 
 
@@ -46,15 +46,15 @@ class _Holder:
     #: Meetings that it came to, or that passed it by.
     met: int = 0
     #: It asks for a shard, and there is none now.
-    waits: Question | None = None
+    waits: ShardQuestion | None = None
     #: It is at a step boundary and wants the state there, at the latest then.
-    cuts: Question | None = None
+    cuts: ShardQuestion | None = None
     until: float = 0.0
 
 
 @dataclass(slots=True)
 class _Dataset:
-    ledger: Ledger
+    ledger: ShardLedger
     #: Epochs of the world that began it, from a checkpoint or anew, and of the newest in it.
     era: int
     world: int
@@ -72,16 +72,16 @@ class Serving:
         #: Rises with every change.
         self.version = 0
         self._datasets: dict[str, _Dataset] = {}
-        self._queue: list[Question] = []
+        self._queue: list[ShardQuestion] = []
 
-    def asked(self, question: Question, now: float) -> list[Answer]:
+    def asked(self, question: ShardQuestion, now: float) -> list[ShardAnswer]:
         """Take a question; what can be answered now, to whoever it may be."""
         if not self.settled:
             self._queue.append(question)
             return []
         return self._done(self._handle(question, now), now)
 
-    def left(self, replica: int, now: float) -> list[Answer]:
+    def left(self, replica: int, now: float) -> list[ShardAnswer]:
         """An agent is gone with all its workers."""
         self._queue = [each for each in self._queue if each.replica != replica]
         for dataset in self._datasets.values():
@@ -90,9 +90,9 @@ class Serving:
                     self._part(dataset, holder, None)
         return self._done([], now)
 
-    def turn(self, now: float) -> list[Answer]:
+    def turn(self, now: float) -> list[ShardAnswer]:
         """Take back what was held for too long, and end what was waited for too long."""
-        late = list[Answer]()
+        late = list[ShardAnswer]()
         for dataset in self._datasets.values():
             after = dataset.ledger.lapse(now)
             self.version += after is not dataset.ledger
@@ -106,14 +106,14 @@ class Serving:
             return
         self.version, self._datasets = version, {}
         for name, each in dumped.items():
-            ledger = Ledger.load(each["ledger"], now)
+            ledger = ShardLedger.load(each["ledger"], now)
             dataset = _Dataset(ledger, each["era"], each["world"])
             dataset.meetings, dataset.last = each["meetings"], each["last"]
             for holder, known in each["holders"].items():
                 dataset.holders[holder] = _Holder(**known)
             self._datasets[name] = dataset
 
-    def settle(self, now: float) -> list[Answer]:
+    def settle(self, now: float) -> list[ShardAnswer]:
         """Everybody who may know something was heard: who did not come back is gone."""
         if self.settled:
             return []
@@ -150,7 +150,7 @@ class Serving:
 
     # --- questions -------------------------------------------------------------------------
 
-    def _handle(self, question: Question, now: float) -> list[Answer]:
+    def _handle(self, question: ShardQuestion, now: float) -> list[ShardAnswer]:
         try:
             body = self._answer(question, now)
         except (BadInput, Conflict) as wrong:
@@ -160,9 +160,9 @@ class Serving:
                 "error": "BadInput",
                 "text": f"{question.body['do']}: it cannot be read: {odd!r}",
             }
-        return [] if body is None else [Answer(question, body)]
+        return [] if body is None else [ShardAnswer(question, body)]
 
-    def _answer(self, question: Question, now: float) -> Body | None:
+    def _answer(self, question: ShardQuestion, now: float) -> Body | None:
         body = question.body
         match body["do"]:
             case "open":
@@ -182,7 +182,7 @@ class Serving:
                 return {"ok": True}
         raise BadInput(f"do: {body['do']!r} is nothing that can be asked", field="do")
 
-    def _open(self, question: Question) -> Body:
+    def _open(self, question: ShardQuestion) -> Body:
         """Begin a dataset, or take part in it.
 
         Workers of one world share what the first of them began. A later world begins anew from
@@ -190,7 +190,7 @@ class Serving:
         goes on from a checkpoint. While somebody is, it joins them: they go on without one.
         """
         body = question.body
-        terms, world = Terms(**body["terms"]), body["world"]
+        terms, world = ShardTerms(**body["terms"]), body["world"]
         dataset = self._datasets.get(terms.name)
         if dataset is None or (world > dataset.world and not dataset.holders):
             dataset = self._begin(terms, body, era=world)
@@ -198,39 +198,39 @@ class Serving:
         self._let_in(dataset, question)
         return {"ok": True, "era": dataset.era}
 
-    def _begin(self, terms: Terms, body: Body, *, era: int) -> _Dataset:
-        dataset = _Dataset(Ledger.of(terms, body["state"]), era, era)
+    def _begin(self, terms: ShardTerms, body: Body, *, era: int) -> _Dataset:
+        dataset = _Dataset(ShardLedger.of(terms, body["state"]), era, era)
         self._datasets[terms.name] = dataset
         return dataset
 
-    def _resume(self, question: Question, now: float) -> Body:
+    def _resume(self, question: ShardQuestion, now: float) -> Body:
         """An agent says what a worker holds, and did, of which these books may not know."""
         body = question.body
-        terms, era = Terms(**body["terms"]), body["era"]
+        terms, era = ShardTerms(**body["terms"]), body["era"]
         dataset = self._datasets.get(terms.name)
         if dataset is None or era > dataset.era:
             dataset = self._begin(terms, body, era=era)
         if era < dataset.era:  # what it did went with the worlds that it was in
             return {"ok": True}
-        done = [Span(*span) for span in body["done"]]
-        held = None if body["span"] is None else Span(*body["span"])
+        done = [ShardSpan(*span) for span in body["done"]]
+        held = None if body["span"] is None else ShardSpan(*body["span"])
         dataset.ledger = dataset.ledger.claim(question.holder, held, done, now)
         self._let_in(dataset, question).over = body["over"]
         if body["gone"]:
             self._part(dataset, question.holder, None)
         return {"ok": True}
 
-    def _let_in(self, dataset: _Dataset, question: Question) -> _Holder:
+    def _let_in(self, dataset: _Dataset, question: ShardQuestion) -> _Holder:
         label, world = question.body["label"], question.body["world"]
         dataset.world = max(dataset.world, world)
         holder = _Holder(replica=question.replica, label=label, met=dataset.meetings)
         self.version += 1
         return dataset.holders.setdefault(question.holder, holder)
 
-    def _ask(self, question: Question, now: float) -> Body | None:
+    def _ask(self, question: ShardQuestion, now: float) -> Body | None:
         dataset, holder = self._dataset(question), self._holder(question)
         said = question.body["done"]
-        done = None if said is None else Span(*said)
+        done = None if said is None else ShardSpan(*said)
         dataset.ledger, span = dataset.ledger.ask(question.holder, done, now)
         self.version += 1
         if span is not None:
@@ -243,7 +243,7 @@ class Serving:
             return None
         return {"wait": True}
 
-    def _cut(self, question: Question, now: float) -> Body | None:
+    def _cut(self, question: ShardQuestion, now: float) -> Body | None:
         dataset, holder = self._dataset(question), self._holder(question)
         if holder.met < dataset.meetings:  # it has nothing any more, so nobody waited for it
             holder.met = dataset.meetings
@@ -253,7 +253,7 @@ class Serving:
 
     # --- what follows ----------------------------------------------------------------------
 
-    def _done(self, answers: list[Answer], now: float) -> list[Answer]:
+    def _done(self, answers: list[ShardAnswer], now: float) -> list[ShardAnswer]:
         """With the answers to those who waited for just this."""
         for dataset in self._datasets.values():
             answers += self._served(dataset, now)
@@ -261,21 +261,21 @@ class Serving:
             self.version += bool(answers)
         return answers
 
-    def _served(self, dataset: _Dataset, now: float) -> Iterator[Answer]:
+    def _served(self, dataset: _Dataset, now: float) -> Iterator[ShardAnswer]:
         for holder in list(dataset.holders.values()):
             question = holder.waits
             if question is None:
                 continue
             holder.waits = None
             again = replace(question, body={**question.body, "done": None})
-            yield from (Answer(question, answer.body) for answer in self._handle(again, now))
+            yield from (ShardAnswer(question, answer.body) for answer in self._handle(again, now))
 
     def _part(self, dataset: _Dataset, holder: str, at: int | None) -> None:
         if dataset.holders.pop(holder, None) is not None:
             dataset.ledger = dataset.ledger.hand_back(holder, at)
             self.version += 1
 
-    def _dataset(self, question: Question) -> _Dataset:
+    def _dataset(self, question: ShardQuestion) -> _Dataset:
         name = question.body["name"]
         dataset = self._datasets.get(name)
         if dataset is None:
@@ -285,14 +285,14 @@ class Serving:
             )
         return dataset
 
-    def _holder(self, question: Question) -> _Holder:
+    def _holder(self, question: ShardQuestion) -> _Holder:
         holder = self._dataset(question).holders.get(question.holder)
         if holder is None:
             raise BadInput(f"name: this worker has not opened {question.body['name']}; open it")
         return holder
 
 
-def _met(dataset: _Dataset) -> list[Answer]:
+def _met(dataset: _Dataset) -> list[ShardAnswer]:
     """The state at the boundary where all meet who hold something, or may."""
     everybody = dataset.holders.values()
     asking = {name: each.cuts for name, each in dataset.holders.items() if each.cuts is not None}
@@ -304,7 +304,7 @@ def _met(dataset: _Dataset) -> list[Answer]:
     for each in everybody:
         if each.cuts is not None or not each.over:
             each.cuts, each.met = None, dataset.meetings
-    return [Answer(question, {"state": dataset.last}) for question in asking.values()]
+    return [ShardAnswer(question, {"state": dataset.last}) for question in asking.values()]
 
 
 def _awaited(holder: _Holder) -> bool:
@@ -312,7 +312,7 @@ def _awaited(holder: _Holder) -> bool:
     return not holder.over and holder.waits is None
 
 
-def _late(dataset: _Dataset, now: float) -> Iterator[Answer]:
+def _late(dataset: _Dataset, now: float) -> Iterator[ShardAnswer]:
     missing = sorted(
         each.label for each in dataset.holders.values() if _awaited(each) and each.cuts is None
     )
@@ -323,5 +323,5 @@ def _late(dataset: _Dataset, now: float) -> Iterator[Answer]:
                 f"state_dict: {', '.join(missing)} did not call it within {seconds:g} s; every "
                 "rank calls it, at the same step"
             )
-            yield Answer(each.cuts, {"error": "Unavailable", "text": text})
+            yield ShardAnswer(each.cuts, {"error": "Unavailable", "text": text})
             each.cuts = None

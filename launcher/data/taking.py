@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from brain.errors import BadInput
 from launcher.data.client import Client, client
-from launcher.data.ledger import Ledger, Span, Terms
+from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
 from launcher.data.sources import Items, Source
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def shards(
     """
     source: Any = Items(range(data)) if isinstance(data, int) else data
     source = source if hasattr(source, "read") else Items(source)
-    terms = Terms(
+    terms = ShardTerms(
         name=name,
         size=source.size,
         shard=shard or max(1, source.size // _SHARDS),
@@ -56,13 +56,13 @@ def shards(
 class Shards(Generic[T]):
     """One worker's part in a dataset. Go through it, or ``take`` some at a time."""
 
-    def __init__(self, source: Source[T], terms: Terms, asking: Client | None = None) -> None:
+    def __init__(self, source: Source[T], terms: ShardTerms, asking: Client | None = None) -> None:
         """Use ``shards``."""
         self._source, self._terms, self._asking = source, terms, asking
         self._opened = False
         self._state: Mapping[str, Any] | None = None
         #: What this worker holds, its examples, and how many of those were handed out.
-        self._span: Span | None = None
+        self._span: ShardSpan | None = None
         self._items: Iterator[T] = iter(())
         self._at = 0
         #: Where the last step was made.
@@ -142,7 +142,7 @@ class Shards(Generic[T]):
                 "was loaded; load it first",
                 field="state",
             )
-        Ledger.of(self._terms, state)
+        ShardLedger.of(self._terms, state)
         self._state = state
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Shards(Generic[T]):
         self.over = "over" in answer
         if "span" not in answer:
             return False
-        self._span = Span(*answer["span"])
+        self._span = ShardSpan(*answer["span"])
         self._at = self._stepped = self._span.start
         self._items = self._source.read(self._span.start, self._span.stop)
         return True

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from launcher.elastic.groups import Group
+from launcher.elastic.groups import SessionGroup
 
 #: How far a member is: steps completed, and what optimizers have made of the next one.
 Place = tuple[int, int]
@@ -56,7 +56,7 @@ class _Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class CarriedState:
     """What one process holds of the job's state."""
 
     module: torch.nn.Module
@@ -65,7 +65,7 @@ class Held:
     others: Mapping[str, Any]
 
 
-def give(group: Group, rank: int, held: Held, loop: Mapping[str, Any]) -> None:
+def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, Any]) -> None:
     """Send the state to one member; ``loop`` goes along as it is."""
     tensors: list[torch.Tensor] = []
     outline = {
@@ -82,7 +82,7 @@ def give(group: Group, rank: int, held: Held, loop: Mapping[str, Any]) -> None:
         group.send(tensor, rank)
 
 
-def take(group: Group, rank: int, held: Held) -> dict[str, Any]:
+def take(group: SessionGroup, rank: int, held: CarriedState) -> dict[str, Any]:
     """Receive the state from one member; returns ``loop``."""
     length = torch.zeros(1, dtype=torch.int64, device=group.device)
     group.receive(length, rank)
@@ -111,11 +111,11 @@ def _network(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         yield each.detach()
 
 
-def _travels(tensor: torch.Tensor, group: Group) -> bool:
+def _travels(tensor: torch.Tensor, group: SessionGroup) -> bool:
     return bool(tensor.device.type == torch.device(group.device).type and tensor.numel() > 0)
 
 
-def _outlined(state: Any, tensors: list[torch.Tensor], group: Group) -> Any:
+def _outlined(state: Any, tensors: list[torch.Tensor], group: SessionGroup) -> Any:
     if isinstance(state, torch.Tensor) and _travels(state, group):
         tensors.append(state)
         return _Tensor(len(tensors) - 1, tuple(state.shape), state.dtype)
@@ -126,7 +126,7 @@ def _outlined(state: Any, tensors: list[torch.Tensor], group: Group) -> Any:
     return state
 
 
-def _filled(outline: Any, group: Group, rank: int) -> Any:
+def _filled(outline: Any, group: SessionGroup, rank: int) -> Any:
     """Receive the tensors of an outline, in the order in which they were found."""
     if isinstance(outline, _Tensor):
         tensor = torch.empty(outline.shape, dtype=outline.dtype, device=group.device)

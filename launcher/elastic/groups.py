@@ -178,7 +178,7 @@ def _result(future: torch.futures.Future[Any]) -> Any:
     return value
 
 
-class Group:
+class SessionGroup:
     """The members of one world, connected."""
 
     def __init__(self, group: Any, backend: Any, ends: set[Address], device: torch.device) -> None:
@@ -232,7 +232,7 @@ class Group:
 
 def build(
     store: RendezvousStore, rank: int, size: int, *, host: str, device: torch.device
-) -> Group:
+) -> SessionGroup:
     """Meet all members of the world that ``board`` is for, to exchange tensors of ``device``.
 
     Raises:
@@ -245,7 +245,7 @@ def build(
     group = nccl or Exchanges(rank, size, backend)
     group._set_default_backend(kind)
     group._register_backend(torch.device("cuda" if cuda else "cpu"), kind, backend)
-    return Group(group, backend, ends, device)
+    return SessionGroup(group, backend, ends, device)
 
 
 def _gloo(store: RendezvousStore, rank: int, size: int, host: str) -> tuple[Any, Any, set[Address]]:
@@ -385,7 +385,7 @@ class Keeping:
     def __init__(self) -> None:
         self._kept: list[tuple[float, Any]] = []
 
-    def keep(self, group: Group) -> None:
+    def keep(self, group: SessionGroup) -> None:
         """Take an old group, and let go of those that have been still for long."""
         now = time.monotonic()
         for at, old in list(self._kept):
@@ -396,7 +396,7 @@ class Keeping:
         self._kept.append((now, group))
 
     @staticmethod
-    def hold(group: Group) -> None:
+    def hold(group: SessionGroup) -> None:
         """Have the end of the interpreter leave it alone."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group.group))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group._backend))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from brain.errors import BadInput
 from launcher.elastic.changing import Plan
-from launcher.elastic.member import Member
+from launcher.elastic.member import SessionMember
 from launcher.values.console import say
 
 
@@ -22,7 +22,7 @@ def _told() -> dict[str, Any] | None:
     return None if module is None else module.told
 
 
-def member(steps: Callable[[], int], device: torch.device) -> Member | None:
+def member(steps: Callable[[], int], device: torch.device) -> SessionMember | None:
     """The way to the agent; None where there is none, or the script meets its peers by itself.
 
     Raises:
@@ -45,7 +45,9 @@ def member(steps: Callable[[], int], device: torch.device) -> Member | None:
         return None
     _wait_at_gate()
     try:
-        made = Member(told["socket"], int(os.environ["LOCAL_RANK"]), device=device, steps=steps)
+        made = SessionMember(
+            told["socket"], int(os.environ["LOCAL_RANK"]), device=device, steps=steps
+        )
         sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
         return made
     except OSError as cannot:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from launcher.elastic.changing import Coming, Due, Plan, step_to_change_at
-from launcher.elastic.groups import Group, Keeping, build
+from launcher.elastic.groups import Keeping, SessionGroup, build
 from launcher.elastic.line import Line
 from launcher.elastic.store import RendezvousStore
 
@@ -34,7 +34,7 @@ _TOLD_SECONDS, _DOUBLED = 0.02, 8
 _PARTING_SECONDS = 30.0
 
 
-class Member:
+class SessionMember:
     """Make one, ``open`` it; ``watched`` says whether there is anything to ask."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Member:
         self.watched = False
         #: Epoch of the present world, and its group; 0 before the first.
         self.world = 0
-        self.group: Group | None = None
+        self.group: SessionGroup | None = None
         self._coming = Coming()
-        self._next: Group | None = None
+        self._next: SessionGroup | None = None
         self._boards: dict[int, RendezvousStore] = {}
         self._began = 0, 0.0
         #: How often a step was asked for since: each time some had made it before they were told.
@@ -95,7 +95,7 @@ class Member:
         """The same where a step failed: waits for a world without those that are gone."""
         return self._wait(lambda: self._coming.relief())
 
-    def take(self) -> tuple[Plan, Group]:
+    def take(self) -> tuple[Plan, SessionGroup]:
         """The next world becomes the present one."""
         with self._changed:
             plan, group = self._coming.plan, self._next

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Part(Protocol):
+class StatePart(Protocol):
     """A micro-batch, or the whole step."""
 
     @property

@@ -14,9 +14,9 @@ from brain.errors import BadInput
 from launcher.elastic import carrying, guests
 from launcher.elastic.changing import Due, Plan
 from launcher.elastic.failures import of_communication
-from launcher.elastic.groups import Group
-from launcher.elastic.member import Member
-from launcher.elastic.parts import WHOLE, Part
+from launcher.elastic.groups import SessionGroup
+from launcher.elastic.member import SessionMember
+from launcher.elastic.parts import WHOLE, StatePart
 from launcher.values.console import say
 
 B = TypeVar("B")
@@ -102,9 +102,9 @@ class Session:
         self._epoch = 0
         self._parallel = parallel
         others = state if sampler is None else {**state, "the sampler": sampler}
-        self._held = carrying.Held(module=module, optimizers=optimizers, others=others)
+        self._held = carrying.CarriedState(module=module, optimizers=optimizers, others=others)
         #: What of the present step the ``with`` is, and whether the sampler dealt it out.
-        self._part: Part = WHOLE
+        self._part: StatePart = WHOLE
         self._deals = False
         #: How many steps of optimizers the present one has, and whether one is being made.
         self._applied, self._applies = 0, False
@@ -112,7 +112,7 @@ class Session:
         self._seen = False
         #: Whether the state is complete, and whether it has ever trained.
         self._whole, self._fresh = True, True
-        self._step = Step(self)
+        self._step = SessionStep(self)
         self._member = guests.member(lambda: self.steps, self._device)
         if self._member is None:
             self._begin_alone()
@@ -129,7 +129,7 @@ class Session:
         """Passes over the data that are complete."""
         return self._epoch if self.sampler is None else int(self.sampler.epoch)
 
-    def step(self) -> Step:
+    def step(self) -> SessionStep:
         """One optimizer step, or with accumulation one micro-batch of it: ``with session.step()``.
 
         What the block raises because a peer is gone is swallowed, once this process is in the next
@@ -199,7 +199,7 @@ class Session:
         if self.sampler is not None:
             self.sampler.reshard(self.rank, self.size)
 
-    def _begin(self, member: Member) -> None:
+    def _begin(self, member: SessionMember) -> None:
         for optimizer in self.optimizers:
             if self._cuda:
                 optimizer.register_step_pre_hook(self._arrived)
@@ -238,7 +238,7 @@ class Session:
             self._applied = 0
             self._follow(member, member.due())
 
-    def _follow(self, member: Member, due: Due) -> None:
+    def _follow(self, member: SessionMember, due: Due) -> None:
         match due:
             case Due.MOVE:
                 self._move(member)
@@ -273,7 +273,7 @@ class Session:
         self._follow(member, due)
         return True
 
-    def _move(self, member: Member) -> None:
+    def _move(self, member: SessionMember) -> None:
         """Be in the next world; where its members cannot be reached either, in the one after."""
         plan, group = member.take()
         try:
@@ -286,7 +286,7 @@ class Session:
             return
         member.moved(self.steps)
 
-    def _enter(self, plan: Plan, group: Group) -> None:
+    def _enter(self, plan: Plan, group: SessionGroup) -> None:
         if plan.now:
             mine = (self.steps, self._applied) if self._whole else carrying.NOTHING
             said = group.gather([*mine, self._fresh])
@@ -321,14 +321,14 @@ class Session:
             "counted": guests.counted(),
         }
 
-    def _take(self, group: Group, giver: int) -> None:
+    def _take(self, group: SessionGroup, giver: int) -> None:
         self._whole = False
         loop = carrying.take(group, giver, self._held)
         self.steps, self._applied, self._epoch = loop["steps"], loop["applied"], loop["epoch"]
         guests.count(loop["counted"])
         self._whole, self._fresh, self._applies = True, False, False
 
-    def _wrap(self, group: Group, *, init_sync: bool) -> None:
+    def _wrap(self, group: SessionGroup, *, init_sync: bool) -> None:
         old = self.model
         if isinstance(old, DistributedDataParallel):
             # Its hooks in the parameters go with it, and with nothing else that may hold on to it.
@@ -338,14 +338,14 @@ class Session:
         )
 
 
-class Step:
+class SessionStep:
     """What ``with session.step()`` enters; one object for all steps of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._quiet: Any = None
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> StatePart:
         session, part = self._session, self._session._part
         # A batch that the sampler dealt out is of the present world, whatever comes now.
         if not session._deals:

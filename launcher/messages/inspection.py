@@ -1,8 +1,8 @@
 """The coordinator has nodes tried, and workers that nobody hears of looked at."""
 
 from launcher.messages.message import Message
-from launcher.values.hang.inspection import Look as Seen
-from launcher.values.network_check import Measured, Work
+from launcher.values.hang.inspection import StackLook
+from launcher.values.network_check import CheckWork, NodeMeasured
 
 
 class Check(Message, tag="Check", frozen=True, kw_only=True):
@@ -16,14 +16,14 @@ class Check(Message, tag="Check", frozen=True, kw_only=True):
     port: int
     #: By when it must be over.
     seconds: float
-    work: Work = Work()
+    work: CheckWork = CheckWork()
 
 
 class Checked(Message, tag="Checked", frozen=True, kw_only=True):
     """The answer to ``Check``."""
 
     round: int
-    measured: Measured
+    measured: NodeMeasured
 
 
 class Look(Message, tag="Look", frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Looked(Message, tag="Looked", frozen=True, kw_only=True):
     """The answer to ``Look``."""
 
     epoch: int
-    looks: tuple[Seen, ...]
+    looks: tuple[StackLook, ...]
 
 
 ANY = Check | Checked | Look | Looked

@@ -4,7 +4,7 @@ from brain.types.resources import NodeName
 from brain.types.world import ReplicaExit
 from launcher.messages.message import Message
 from launcher.values.config import VERSION, WorldDocument
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 from launcher.values.witness import NO_WITNESS, WitnessObserved
 from launcher.values.workers import WorkerExit
 
@@ -42,7 +42,7 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
     #: False: it will say ``Ready`` once it can start workers quickly.
     ready: bool = True
     #: Parts of steps that are in its memory.
-    held: tuple[Part, ...] = ()
+    held: tuple[StepPart, ...] = ()
     #: Seconds since it last heard the coordinator that it followed.
     unheard_seconds: float = 0.0
     #: Name of what it runs; two jobs that meet by mistake differ in it.

@@ -4,7 +4,7 @@ from brain.types.batch import BatchWish
 from brain.types.world import MemoryCheckpoint
 from launcher.messages.message import Message
 from launcher.values.config import WorldDocument
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 
 #: Seconds between two heartbeats of an agent.
@@ -47,7 +47,7 @@ class Run(Message, tag="Run", frozen=True, kw_only=True):
     #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
     in_process: bool = False
     #: A part of the newest step in memory that is complete over all agents; None: there is none.
-    memory: Part | None = None
+    memory: StepPart | None = None
 
 
 class Started(Message, tag="Started", frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
     progress: tuple[Progress, ...]
     port: int
     #: Parts of steps that are in its memory.
-    held: tuple[Part, ...] = ()
+    held: tuple[StepPart, ...] = ()
 
 
 def lasts(message: Message) -> bool:

@@ -12,8 +12,8 @@ from brain import wire
 from brain.errors import BadInput
 from brain.types.job import Checkpoint
 from launcher.agent import program
-from launcher.coordinator.pod_place import Place, read_place
-from launcher.coordinator.world.ledger import Ledger
+from launcher.coordinator.pod_place import PodPlace, read_place
+from launcher.coordinator.world.ledger import WorldLedger
 from launcher.values import replica
 from launcher.values.console import say
 from launcher.values.replica import JobPlace, ReplicaEnd, ReplicaIntent
@@ -103,7 +103,7 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
     replica.write(directory / "intent.json", intent(told, place, os.environ, home, files))
     if told.epoch:
         # A job that lost all its pods goes on with later epochs than Brain has heard of.
-        JobPlace(directory.parent).keep("ledger", Ledger(epoch=told.epoch))
+        JobPlace(directory.parent).keep("ledger", WorldLedger(epoch=told.epoch))
     log = os.environ.get("BRAIN_TERMINATION_LOG", "/dev/termination-log")
     for name in _PRIVATE:
         os.environ.pop(name, None)
@@ -118,7 +118,7 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
 
 
 def intent(
-    told: PodIntent, place: Place, environment: Mapping[str, str], home: Path, files: Path
+    told: PodIntent, place: PodPlace, environment: Mapping[str, str], home: Path, files: Path
 ) -> ReplicaIntent:
     """What the agent is told, with the pod's own address and node."""
     return ReplicaIntent(
@@ -147,7 +147,7 @@ def intent(
     )
 
 
-def _placed(file: Path, say: Callable[[str], None]) -> Place:
+def _placed(file: Path, say: Callable[[str], None]) -> PodPlace:
     """Wait for the scaler to say where the others are: it knows once one of them has an address."""
     said = False
     while not (place := read_place(file)).endpoint:

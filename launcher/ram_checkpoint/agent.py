@@ -13,12 +13,12 @@ from brain.errors import BadInput, Unavailable
 from brain.types.world import Member, MemoryCheckpoint
 from launcher import messages
 from launcher.messages import Connection
-from launcher.ram_checkpoint.shared_memory import Hold, free_root, words
+from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
 from launcher.ram_checkpoint.sharing import Sharing, buddy_of
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
 from launcher.values.ram_checkpoint import parts
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 from launcher.values.workers import WorkerExit
 
 #: In ``$BRAIN_HOME``: directories in which checkpoints were ever saved through memory.
@@ -34,7 +34,7 @@ class RamCheckpoint:
 
     def __init__(self, token_sha256: str) -> None:
         self._token_sha256 = token_sha256
-        self.hold: Hold | None = None
+        self.hold: SharedMemory | None = None
         self.off = ""
         self._config: LaunchConfig | None = None
         self._root: Path | None = None
@@ -70,7 +70,7 @@ class RamCheckpoint:
             self._do(self._bring(self._sharing, path))
 
     @property
-    def held(self) -> tuple[Part, ...]:
+    def held(self) -> tuple[StepPart, ...]:
         """The parts of steps that are in memory here."""
         return () if self.hold is None else parts.found(self.hold.root / "steps")
 
@@ -86,7 +86,7 @@ class RamCheckpoint:
             off=self.hold.off,
         )
 
-    def began(self, world: WorldDocument, agreed: Part | None) -> None:
+    def began(self, world: WorldDocument, agreed: StepPart | None) -> None:
         """A world forms, whose members agreed on a step; other steps are of no use any more."""
         self._world = world
         if agreed is not None and self.hold is None:
@@ -174,7 +174,7 @@ class RamCheckpoint:
         if self.off:
             return
         try:
-            self.hold = Hold.open(root, Path(config.home) / REGISTRY, say, self._news)
+            self.hold = SharedMemory.open(root, Path(config.home) / REGISTRY, say, self._news)
         except Unavailable as without:
             self.off = str(without)
             say(f"{without}; checkpoints are saved as always")
@@ -182,7 +182,7 @@ class RamCheckpoint:
         self._sharing = Sharing(self.hold.root / "steps", config.job, self._token_sha256)
 
     async def _when_stored(
-        self, hold: Hold, exit: WorkerExit, tell: Callable[[WorkerExit], None]
+        self, hold: SharedMemory, exit: WorkerExit, tell: Callable[[WorkerExit], None]
     ) -> None:
         lost = await hold.settled(exit.pid)
         if lost is not None and exit.code == 0:
@@ -213,7 +213,7 @@ class RamCheckpoint:
             if not await self._sharing.push(buddy.address, waiting[-1]):
                 return
 
-    def _unsafe(self) -> list[Part]:
+    def _unsafe(self) -> list[StepPart]:
         """Parts of our own newest step that no other host has yet."""
         mine = [part for part in self.held if not part.copied]
         if not mine or self.hold is None:

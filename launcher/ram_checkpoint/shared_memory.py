@@ -66,7 +66,7 @@ class _Report:
     off: str = ""
 
 
-class Hold:
+class SharedMemory:
     """The shared memory of one agent. Make one with ``open``, end it with ``close``."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Hold:
         registry: Path,
         say: Callable[[str], None],
         news: Callable[[], None] = lambda: None,
-    ) -> "Hold":
+    ) -> "SharedMemory":
         """Make the directory ``root``, finish what agents that are gone left of theirs, and repair
         names that a crash of the machine left dangling; ``news`` is called when the flusher tells
         something.

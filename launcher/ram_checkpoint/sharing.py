@@ -20,7 +20,7 @@ from brain.types.world import Member
 from launcher import messages
 from launcher.messages import Connection
 from launcher.values.ram_checkpoint import parts
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 
 PIECE_BYTES = 1 << 20
 #: What a copy to another host may take of the network.
@@ -72,7 +72,7 @@ class Sharing:
         except TimeoutError:
             connection.abandon()
 
-    async def push(self, address: str, part: Part) -> bool:
+    async def push(self, address: str, part: StepPart) -> bool:
         """Copy a part to another agent; returns whether it has it now."""
         directory = self._steps / str(part.key)
         try:
@@ -104,7 +104,7 @@ class Sharing:
         part = self._offered(offer.part)
         connection.send(messages.Taken(ok=await self._keep(part, connection)))
 
-    async def _keep(self, part: Part, connection: Connection) -> bool:
+    async def _keep(self, part: StepPart, connection: Connection) -> bool:
         # Its sender may have lost the connection, and send it a second time beside the first.
         writing = self._steps / f".taking-{part.key}-{part.rank}-{os.urandom(4).hex()}"
         try:
@@ -121,9 +121,9 @@ class Sharing:
             shutil.rmtree(writing, ignore_errors=True)
         return True
 
-    def _offered(self, told: bytes) -> Part:
+    def _offered(self, told: bytes) -> StepPart:
         try:
-            part = msgspec.json.decode(told, type=Part)
+            part = msgspec.json.decode(told, type=StepPart)
         except msgspec.DecodeError as bad:
             raise BadInput(f"no part of a checkpoint: {bad}", field="part") from bad
         for name in (*part.files, "state.pt"):

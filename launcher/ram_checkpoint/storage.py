@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from launcher.values.ram_checkpoint import parts
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 
 #: Steps that stay on storage.
 KEPT = 2
@@ -85,14 +85,14 @@ class Storing:
             return ""
         return f"{gathering}: the pieces of other agents did not come"
 
-    def _stored(self, part: Part) -> bool:
+    def _stored(self, part: StepPart) -> bool:
         return (self._steps / str(part.key) / f"stored-{part.rank}").exists()
 
-    def _mark_stored(self, part: Part) -> None:
+    def _mark_stored(self, part: StepPart) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self._steps / str(part.key) / f"stored-{part.rank}").touch()
 
-    def _store(self, mine: list[Part], breakpoint: bool) -> bool:
+    def _store(self, mine: list[StepPart], breakpoint: bool) -> bool:
         """Returns whether pieces of others are waited for."""
         if mine[0].shared:
             # The agent of rank 0 stores it; that one may be what was lost.
@@ -103,7 +103,7 @@ class Storing:
             return False
         return self._store_pieces(mine)
 
-    def _store_file(self, part: Part) -> None:
+    def _store_file(self, part: StepPart) -> None:
         place = Path(part.path)
         place.mkdir(parents=True, exist_ok=True)
         final = parts.final(place, part.step, sharded=False)
@@ -117,7 +117,7 @@ class Storing:
         parts.sync(place)
         parts.retire(place, KEPT)
 
-    def _store_pieces(self, mine: list[Part]) -> bool:
+    def _store_pieces(self, mine: list[StepPart]) -> bool:
         place, step = Path(mine[0].path), mine[0].step
         final = parts.final(place, step, sharded=True)
         gathering = place / f".step-{mine[0].key}.parts"
@@ -154,7 +154,7 @@ class Storing:
         return False
 
 
-def _is_of(part: Part, whole: str) -> bool:
+def _is_of(part: StepPart, whole: str) -> bool:
     """Whether what is on storage is the save that ``part`` is of, not one of an earlier run."""
     key, _, accepted = whole.partition(" ")
     return key == str(part.key) and abs(float(accepted) - part.accepted) < _SAME_SECONDS
@@ -175,7 +175,7 @@ def _become(gathering: Path, final: Path, whole: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _ours(part: Part) -> bool:
+def _ours(part: StepPart) -> bool:
     """Whether it is for this agent to store: pieces of its own, and the whole of rank 0."""
     return part.storage and not part.copied and (part.rank == 0 or not part.shared)
 

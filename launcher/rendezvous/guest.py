@@ -24,17 +24,17 @@ from typing import Any
 
 from brain.types.world import ReplicaExit
 from launcher.agent import program
-from launcher.agent.ended import Ended
+from launcher.agent.ended import AgentEnd
 from launcher.agent.membership import AgentMembership
 from launcher.agent.worker_group.group import WorkerGroup
-from launcher.rendezvous.settings import Settings
+from launcher.rendezvous.settings import RendezvousSettings
 from launcher.values.config import WorldDocument
-from launcher.values.observation import Rules
-from launcher.values.workers import LEASE_EXIT, Park, Progress, WorkerExit
-from launcher.workers.stack_dumps import Target
+from launcher.values.observation import WorldRules
+from launcher.values.workers import LEASE_EXIT, ParkRequest, Progress, WorkerExit
+from launcher.workers.stack_dumps import DumpTarget
 
 #: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.
-_RULES = Rules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
+_RULES = WorldRules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
 #: Seconds between two looks whether a leaving agent still has workers.
 _CHILD_SECONDS = 0.02
 #: Seconds that a program which ends may take to say so.
@@ -43,7 +43,7 @@ _DEPART_SECONDS = 2.0
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
-class Turn:
+class RendezvousTurn:
     """One world as torchrun has it; what ``WorkerGroup`` knows as the workers of that world.
 
     ``halted`` and ``lease_until_ns`` are written on the loop and read by torchrun's thread.
@@ -82,7 +82,7 @@ class Turn:
     elastic = False
     joining = False
     sessions: None = None
-    targets: tuple[Target, ...] = ()
+    targets: tuple[DumpTarget, ...] = ()
     #: Without a lease torchrun ends them; they do not hold themselves.
     held: tuple[int, ...] = ()
 
@@ -108,7 +108,7 @@ class Turn:
         """Nothing is known of their steps."""
         return ()
 
-    def park(self, mode: Park) -> None:
+    def park(self, mode: ParkRequest) -> None:
         """They cannot be parked."""
 
     def ask_to_save(self, signum: signal.Signals) -> None:
@@ -143,7 +143,7 @@ class Turn:
 class GuestWorkerGroup(WorkerGroup):
     """Workers that torchrun runs: one turn after the other, nothing is started ahead."""
 
-    offer: Callable[[Turn], None]
+    offer: Callable[[RendezvousTurn], None]
 
     async def open(self) -> None:
         """Nothing is imported ahead."""
@@ -154,7 +154,9 @@ class GuestWorkerGroup(WorkerGroup):
         await asyncio.Event().wait()
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:
-        turn = Turn(world, self._rank_in(world), lambda exit: self._exited(world.epoch, exit))
+        turn = RendezvousTurn(
+            world, self._rank_in(world), lambda exit: self._exited(world.epoch, exit)
+        )
         self.offer(turn)
         return turn
 
@@ -162,12 +164,12 @@ class GuestWorkerGroup(WorkerGroup):
 class Guest:
     """The thread, and what torchrun's thread asks of it. All methods are torchrun's."""
 
-    def __init__(self, asked: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, asked: RendezvousSettings, say: Callable[[str], None]) -> None:
         self._asked, self._say = asked, say
         self._news = threading.Condition()
-        self._offered: Turn | None = None
-        self._taken: Turn | None = None
-        self._ended: Ended | None = None
+        self._offered: RendezvousTurn | None = None
+        self._taken: RendezvousTurn | None = None
+        self._ended: AgentEnd | None = None
         self._crash: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -195,7 +197,7 @@ class Guest:
         self._signals, self._wake = ours, theirs
         self._heeded = frozenset(signal.Signals[name].value for name in signals)
 
-    def next(self, seconds: float) -> Turn:
+    def next(self, seconds: float) -> RendezvousTurn:
         """Return the next world once it has formed; what ran before is over.
 
         Raises:
@@ -304,7 +306,7 @@ class Guest:
             with contextlib.suppress(RuntimeError):  # the loop has ended: so has what it was for
                 self._loop.call_soon_threadsafe(what, *arguments)
 
-    def _offer(self, turn: Turn) -> None:
+    def _offer(self, turn: RendezvousTurn) -> None:
         with self._news:
             self._offered = turn
             self._news.notify_all()
@@ -328,7 +330,7 @@ class Guest:
             with self._news:
                 self._news.notify_all()
 
-    async def _take_part(self, scratch: Path) -> Ended:
+    async def _take_part(self, scratch: Path) -> AgentEnd:
         self._loop = asyncio.get_running_loop()
         self._membership = part = program.by_hand(
             self._asked.config,
@@ -377,6 +379,6 @@ def _has_children() -> bool:
 class Closed(Exception):
     """The job is over for this agent; ``ended`` says how."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: AgentEnd) -> None:
         super().__init__(ended.detail or str(ended.exit))
         self.ended = ended

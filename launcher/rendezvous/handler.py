@@ -30,8 +30,8 @@ except ImportError as old:
 
 from brain.errors import BadInput
 from brain.types.world import ReplicaExit
-from launcher.rendezvous.guest import SIGNALS, Closed, Guest, Turn
-from launcher.rendezvous.settings import Settings, settings
+from launcher.rendezvous.guest import SIGNALS, Closed, Guest, RendezvousTurn
+from launcher.rendezvous.settings import RendezvousSettings, settings
 from launcher.workers.processes.process import free_port
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def create(parameters: RendezvousParameters) -> "BrainRendezvous":
 class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no types here
     """One agent of torchrun in the worlds of its job."""
 
-    def __init__(self, asked: Settings) -> None:
+    def __init__(self, asked: RendezvousSettings) -> None:
         self._asked = asked
         self._guest = Guest(asked, _say)
         said = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
@@ -115,7 +115,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
             self._guest.close(f"an agent gave up: {failed!r}"[:500])
         return self._guest.finish(self._asked.close_seconds)
 
-    def _next(self) -> Turn:
+    def _next(self) -> RendezvousTurn:
         config = self._asked.config
         try:
             return self._guest.next(self._asked.join_seconds)
@@ -137,7 +137,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     # --- entering a world ------------------------------------------------------------------
 
-    def _enter(self, turn: Turn) -> RendezvousInfo:
+    def _enter(self, turn: RendezvousTurn) -> RendezvousInfo:
         """Meet the other agents at a store that only this world has."""
         world, rank, size = turn.world, turn.group_rank, len(turn.world.members)
         self._store = store = self._meet(turn)
@@ -154,7 +154,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         info = RendezvousStoreInfo(world.master_addr, port)
         return RendezvousInfo(store, rank, size, info)
 
-    def _meet(self, turn: Turn) -> Any:
+    def _meet(self, turn: RendezvousTurn) -> Any:
         """The store of a world; rank 0 has it."""
         world, first = turn.world, turn.group_rank == 0
         where = f"{world.master_addr}:{world.master_port}"
@@ -175,7 +175,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         except RuntimeError as cannot:  # torch's errors of stores and networks
             raise _Gone(f"no store at {where}: {cannot}") from cannot
 
-    def _wait(self, turn: Turn, store: Any, key: str) -> None:
+    def _wait(self, turn: RendezvousTurn, store: Any, key: str) -> None:
         until = time.monotonic() + self._asked.read_seconds
         while True:
             try:

@@ -29,7 +29,7 @@ _IDLE = ("last_call_timeout", "heartbeat_timeout", "is_host", "store_type", "tim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RendezvousSettings:
     """What one agent of torchrun asks of the rendezvous."""
 
     config: LaunchConfig
@@ -50,7 +50,7 @@ def settings(
     local_addr: str | None,
     conf: Mapping[str, Any],
     environment: Mapping[str, str],
-) -> Settings:
+) -> RendezvousSettings:
     """Read what torchrun was told.
 
     Raises:
@@ -88,7 +88,7 @@ def settings(
         home=os.path.realpath(os.path.expanduser(environment.get("BRAIN_HOME") or "~/.brain")),
         probe=False,
     )
-    return Settings(
+    return RendezvousSettings(
         config=config,
         join_seconds=_seconds(conf, "join_timeout", 600.0),
         close_seconds=_seconds(conf, "close_timeout", 30.0),

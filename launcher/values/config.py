@@ -13,7 +13,7 @@ from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint
 from brain.types.world import Cause, Member
 from launcher.command.entrypoint import Entrypoint
-from launcher.command.slurm import Step
+from launcher.command.slurm import SlurmStep
 from launcher.values.observation import Shape
 
 #: Version of ``WorldDocument`` and of every message between agents.
@@ -153,7 +153,7 @@ class LaunchConfig:
     #: Events of workers go to standard error as torchrun's JSON (``--event-log-handler=console``).
     events: bool = False
     #: The job step of Slurm that this agent is a task of; None: none.
-    step: Step | None = None
+    step: SlurmStep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class NodeMeasured:
     """What one node found in one round."""
 
     ok: bool
@@ -42,11 +42,11 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class CheckRound:
     """Who was grouped with whom, and what came of it, by replica."""
 
     groups: tuple[Group, ...]
-    measured: Mapping[int, Measured]
+    measured: Mapping[int, NodeMeasured]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class CheckWork:
     """What nodes are given to do (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
 
     #: Rows of the square matrices that are multiplied; 0: as suits the device.
@@ -79,7 +79,7 @@ class CheckTerms:
     ratio: float = 1.15
     #: For one round: import torch, measure, give up.
     seconds: float = 120.0
-    work: Work = Work()
+    work: CheckWork = CheckWork()
     #: Where usual times are remembered; one file for all jobs of this state directory.
     memory: Path
     #: Says something that a person shall see.
@@ -115,7 +115,7 @@ def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
 
 
 def next_round(
-    rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float
+    rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float
 ) -> tuple[Group, ...]:
     """Suspects beside nodes that did well, one each; suspects without such a partner alone. Empty
     where nobody is suspected, or nothing more can be learnt."""
@@ -138,7 +138,7 @@ def next_round(
     )
 
 
-def verdicts(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
+def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
     """Who failed and who is slow: ``ratio`` times as long as others of its kind, or as such nodes
     usually take here (so that a cluster of which most are slow is seen, too)."""
     tries = _tries(rounds)
@@ -157,7 +157,7 @@ def verdicts(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) 
     return Verdicts(failed=failed, slow=slow, times=times)
 
 
-def remembered(rounds: Sequence[Round], usual: Mapping[str, Usual]) -> dict[str, Usual]:
+def remembered(rounds: Sequence[CheckRound], usual: Mapping[str, Usual]) -> dict[str, Usual]:
     """What is usual from now on: the lower third of what is now, where that is far better at once,
     where it is better soon, where it is worse slowly."""
     found = dict(usual)
@@ -200,7 +200,7 @@ def spared(
 
 
 def _of_three(
-    rounds: Sequence[Round],
+    rounds: Sequence[CheckRound],
     nodes: Sequence[int],
     suspected: set[int],
     usual: Mapping[str, Usual],
@@ -214,7 +214,7 @@ def _of_three(
     return () if known and not suspected else ((one, three), (two,))
 
 
-def _suspects(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float) -> set[int]:
+def _suspects(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> set[int]:
     """Who took long, or whose newest try with a partner (else alone) failed, the partner's too."""
     tries = _tries(rounds)
     speeds = {replica: _speed(tried) for replica, tried in tries.items()}
@@ -224,7 +224,7 @@ def _suspects(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float)
         for replica, speed in speeds.items()
         if any(_longer(mine, other, cut) for _, mine, other in _pairs(speed, good))
     }
-    newest: dict[int, tuple[Group, Round]] = {}
+    newest: dict[int, tuple[Group, CheckRound]] = {}
     for of in rounds:
         for group in of.groups:
             for replica in group:
@@ -244,8 +244,8 @@ def _suspects(rounds: Sequence[Round], usual: Mapping[str, Usual], ratio: float)
 class _Tried:
     """What came of one node, with partners and alone; None: it did not answer."""
 
-    together: list[Measured | None] = field(default_factory=list)
-    alone: list[Measured | None] = field(default_factory=list)
+    together: list[NodeMeasured | None] = field(default_factory=list)
+    alone: list[NodeMeasured | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class _Speed:
     exchange: _Time = _Time(0.0, 0.0)
 
 
-def _tries(rounds: Sequence[Round]) -> dict[int, _Tried]:
+def _tries(rounds: Sequence[CheckRound]) -> dict[int, _Tried]:
     found = {replica: _Tried() for replica in _everybody(rounds)}
     for each in rounds:
         for group in each.groups:
@@ -280,7 +280,9 @@ def _failure(tried: _Tried) -> str:
     return why if len(tried.together) > 1 or (tried.together and not tried.alone) else ""
 
 
-def _parted(first: Round, tries: Mapping[int, _Tried], failed: Mapping[int, str]) -> dict[int, str]:
+def _parted(
+    first: CheckRound, tries: Mapping[int, _Tried], failed: Mapping[int, str]
+) -> dict[int, str]:
     """Groups whose members are fine alone and failed together: what lies between them is broken,
     and nobody can say on whose side. The first stays."""
     found: dict[int, str] = {}
@@ -379,5 +381,5 @@ def _pooled(times: Sequence[_Time]) -> _Time:
     return _Time(sum(each.seconds for each in times) / count, error)
 
 
-def _everybody(rounds: Sequence[Round]) -> list[int]:
+def _everybody(rounds: Sequence[CheckRound]) -> list[int]:
     return [replica for group in rounds[0].groups for replica in group]

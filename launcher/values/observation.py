@@ -68,7 +68,7 @@ class Saves:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parking:
+class WorldParking:
     """A safe point is being waited for."""
 
     since: float
@@ -76,7 +76,7 @@ class Parking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class WorldChange:
     """A planned change that is not confirmed: its world has not stepped from the checkpoint."""
 
     from_goal: int
@@ -88,7 +88,7 @@ class Change:
 class Preparing:
     """The next world's workers are being started, held before they meet, while this one trains."""
 
-    form: "Form"
+    form: "FormWorld"
     since: float
     #: All its agents said that their workers wait at the gate; or, in process, that they have
     #: built its group and change at one step.
@@ -99,7 +99,7 @@ class Preparing:
     in_process: bool = False
 
 
-class Phase(StrEnum):
+class WorldPhase(StrEnum):
     """How a world is."""
 
     #: Its workers run, or are being started.
@@ -119,7 +119,7 @@ class WorldObserved:
     goal: int
     #: In order of rank.
     members: tuple[Member, ...]
-    phase: Phase
+    phase: WorldPhase
     #: When its workers were told to start.
     since: float = 0.0
     #: All workers were started.
@@ -148,9 +148,9 @@ class WorldObserved:
     finished: bool = False
     #: It stepped without loading the checkpoint that was pinned for it.
     unloaded: bool = False
-    change: Change | None = None
+    change: WorldChange | None = None
     saves: Saves = Saves()
-    parking: Parking | None = None
+    parking: WorldParking | None = None
     preparing: Preparing | None = None
     #: Member that coordinated as it was formed; it decides between halves that see no other.
     coordinated: int | None = None
@@ -165,11 +165,11 @@ class WorldObserved:
     @property
     def stopped(self) -> bool:
         """Whether its owner had it stopped, so that nothing is to be healed."""
-        return self.phase is Phase.ENDED and self.ended_by is None
+        return self.phase is WorldPhase.ENDED and self.ended_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldWorld:
     """A change that was given up."""
 
     generation: int
@@ -178,7 +178,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class WorldRules:
     """Times that do not come with the desired world."""
 
     #: Seconds to wait for a safe point before an interval was seen.
@@ -222,7 +222,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class JobObserved:
     """Everything a coordinator knows."""
 
     desired: WorldWish | None
@@ -245,19 +245,19 @@ class Observation:
     barren: tuple[int, ...] = ()
     #: Why the failure that ended the last world would only come again; empty: it may not.
     hopeless: str = ""
-    held: Held | None = None
+    held: HeldWorld | None = None
     #: Until when no world is built in process: one could not be.
     build_after: float = -math.inf
-    rules: Rules = Rules()
+    rules: WorldRules = WorldRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StayAsIs:
     """Nothing to do until something happens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitFor:
     """Nothing to do until something happens, or it is ``until``."""
 
     reason: str
@@ -265,7 +265,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Park:
+class ParkWorld:
     """Ask all workers to park at their next completed save."""
 
 
@@ -275,18 +275,18 @@ class Unpark:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class PrepareWorld:
     """Start the workers of the next world and hold them at the gate; this one trains on.
 
     In process those that run build its group instead, and only newcomers are started.
     """
 
-    form: "Form"
+    form: "FormWorld"
     in_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class DiscardWorld:
     """End what was prepared: it is not what is wanted, or it cannot be."""
 
     #: Why it cannot be; None: it is only not wanted any more.
@@ -302,14 +302,14 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopWorld:
     """Stop the workers; the world ends by ``cause``, None = because its owner said so."""
 
     cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FormWorld:
     """Start the next world. No worker of the job runs."""
 
     members: tuple[Member, ...]
@@ -330,14 +330,14 @@ class Take:
 class Switch:
     """All are ready to go over at one step: the next world is decided."""
 
-    form: Form
+    form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Heal:
     """Those that are left go over into a world of their own, at once."""
 
-    form: Form
+    form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldWorld:
     """Give the change up and say why."""
 
     reason: str
@@ -380,8 +380,8 @@ class End:
 
 #: Carried out by ``launcher.coordinator.world.actions``; the rest by ``in_process`` beside it.
 Ordinary = (
-    Stay | Wait | Prepare | Discard | Park | Unpark | Swap | Stop
-    | Take | Form | Relabel | Release | Hold | Revert | End
+    StayAsIs | WaitFor | PrepareWorld | DiscardWorld | ParkWorld | Unpark | Swap | StopWorld
+    | Take | FormWorld | Relabel | Release | HoldWorld | Revert | End
 )  # fmt: skip
 Action = Ordinary | Switch | Heal
-STAY = Stay()
+STAY = StayAsIs()

@@ -18,7 +18,7 @@ class Doing(IntEnum):
     EVALUATING = 2
 
 
-class Park(IntEnum):
+class ParkRequest(IntEnum):
     """What workers are asked at step boundaries."""
 
     RUN = 0

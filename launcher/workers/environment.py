@@ -12,7 +12,7 @@ from launcher.workers.batch_file import batch_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
+class WorkerInjection:
     """Absolute paths of what of ours meets one worker; None where there is nothing."""
 
     #: Directory that holds nothing but our ``sitecustomize.py``.
@@ -37,7 +37,7 @@ def worker_environment(
     group_rank: int,
     local_rank: int,
     *,
-    injection: Injection,
+    injection: WorkerInjection,
     error_file: str,
 ) -> dict[str, str]:
     """The complete environment of one worker.
@@ -113,7 +113,7 @@ def _only_device(base: Mapping[str, str], local_rank: int) -> dict[str, str]:
 
 
 def _injected(
-    config: LaunchConfig, world: WorldDocument, base: Mapping[str, str], injection: Injection
+    config: LaunchConfig, world: WorldDocument, base: Mapping[str, str], injection: WorkerInjection
 ) -> dict[str, str]:
     before = base.get("PYTHONPATH")
     message = {

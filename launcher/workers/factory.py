@@ -9,7 +9,7 @@ from pathlib import Path
 from brain.errors import BadInput, Unavailable
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.workers import log_specs
-from launcher.workers.environment import Injection, worker_arguments, worker_environment
+from launcher.workers.environment import WorkerInjection, worker_arguments, worker_environment
 from launcher.workers.fork_server import command as commands
 from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.processes import evidence, output, process
@@ -40,7 +40,7 @@ class WorkerFactory:
         #: Error files, by which stray children are found.
         self.marks: set[bytes] = set()
         #: What a plug-in says of each worker (``--logs-specs``).
-        self._places: list[log_specs.Place] = []
+        self._places: list[log_specs.StreamPlace] = []
 
     @cached_property
     def files(self) -> Path:
@@ -50,7 +50,7 @@ class WorkerFactory:
             return self._directory / "attempt"
         return output.attempt_directory(Path(run), self._world.restart_count, self._world.epoch)
 
-    async def make(self, local_rank: int) -> process.Worker:
+    async def make(self, local_rank: int) -> process.WorkerProcess:
         """Start one worker.
 
         Raises:
@@ -80,7 +80,7 @@ class WorkerFactory:
             place = self._places[local_rank]
             environment |= place.environment
             ways, error_file = place.ways, place.error_file
-        streams = [output.Stream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
+        streams = [output.OutputStream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
         started = await self._launch(worker_arguments(config, local_rank), environment, streams)
         if config.bindings:
             process.bind(started.pid, config.bindings[local_rank])
@@ -90,10 +90,12 @@ class WorkerFactory:
             stream.given()
             if not self._held:
                 stream.read()
-        return process.Worker(rank, local_rank, started, control, streams, error_file, self._before)
+        return process.WorkerProcess(
+            rank, local_rank, started, control, streams, error_file, self._before
+        )
 
-    def _injection(self, control: Control, local_rank: int) -> Injection:
-        return Injection(
+    def _injection(self, control: Control, local_rank: int) -> WorkerInjection:
+        return WorkerInjection(
             inject=str(Path(__file__).parents[1] / "inject" / "path"),
             probe=process.probe_path() if self._config.probe else None,
             control=str(control.path),
@@ -123,7 +125,7 @@ class WorkerFactory:
         return {"gate": True, "since": self._fork_server.since, "checkpoints": known}
 
     async def _launch(
-        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
+        self, arguments: list[str], environment: dict[str, str], streams: list[output.OutputStream]
     ) -> process.Running:
         """A process that runs the command: a fork where there is one to be had."""
         if self._fork_server is not None:
@@ -140,7 +142,7 @@ class WorkerFactory:
         return self._spawn(arguments, environment, streams)
 
     def _spawn(
-        self, arguments: list[str], environment: dict[str, str], streams: list[output.Stream]
+        self, arguments: list[str], environment: dict[str, str], streams: list[output.OutputStream]
     ) -> "subprocess.Popen[bytes]":
         leashed = [*process.leashed(), "exec", str(os.getpid()), *arguments]
         return subprocess.Popen(

@@ -101,7 +101,7 @@ def _made(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StreamPlace:
     """What a plug-in decides for one worker."""
 
     #: Variables that it set or changed.
@@ -112,7 +112,7 @@ class Place:
 
 def places(
     config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
-) -> list[Place]:
+) -> list[StreamPlace]:
     """Ask the plug-in for the workers of one world; ``environment`` is that of local rank 0.
 
     Raises:
@@ -125,7 +125,7 @@ def places(
     }
     said = specs_of(config).reify(given)
     return [
-        Place(
+        StreamPlace(
             environment=_changed(before, said["environments"][str(local_rank)]),
             ways=_routes(said, config, rank=first_rank + local_rank, local_rank=local_rank),
             error_file=Path(said["error_files"][str(local_rank)]),

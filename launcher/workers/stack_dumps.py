@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.values.hang.inspection import Look, main_thread
+from launcher.values.hang.inspection import StackLook, main_thread
 from launcher.workers.processes.control import Control
 from launcher.workers.processes.process import catches
 
@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class DumpTarget:
     """One worker to be looked at."""
 
     rank: int
@@ -44,7 +44,7 @@ class _Use:
     bytes: int
 
 
-def look(targets: Sequence[Target], seconds: float) -> tuple[Look, ...]:
+def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]:
     """Look twice, ``seconds`` apart. Blocks for that long, and for the stacks' sake twice."""
     before = {target.rank: _stacks(target) for target in targets}
     used = {target.rank: use(target.pid) for target in targets}
@@ -63,12 +63,12 @@ def use(pid: int) -> _Use:
     return _Use(at=time.monotonic(), cpu_seconds=cpu, bytes=moved)
 
 
-def _second(target: Target, before: tuple[str, str], used: _Use) -> Look:
+def _second(target: DumpTarget, before: tuple[str, str], used: _Use) -> StackLook:
     now = use(target.pid)
     stacks, means = _stacks(target)
     span = max(now.at - used.at, 0.001)
     known = main_thread(before[0]), main_thread(stacks)
-    return Look(
+    return StackLook(
         rank=target.rank,
         stacks=stacks[:_STACKS_CHARACTERS],
         means=means,
@@ -81,7 +81,7 @@ def _second(target: Target, before: tuple[str, str], used: _Use) -> Look:
     )
 
 
-def _stacks(target: Target) -> tuple[str, str]:
+def _stacks(target: DumpTarget) -> tuple[str, str]:
     """(all threads, by which means)."""
     if spied := _spied(target):
         return spied, "py-spy"
@@ -104,7 +104,7 @@ def _stacks(target: Target) -> tuple[str, str]:
         return "", f"stacks cannot be read: {cannot.strerror}"
 
 
-def _spied(target: Target) -> str:
+def _spied(target: DumpTarget) -> str:
     beside = Path(target.beside).parent / "py-spy"
     spy = str(beside) if beside.is_file() else shutil.which("py-spy")
     if spy is None:
@@ -119,7 +119,7 @@ def _spied(target: Target) -> str:
     return said.stdout
 
 
-def _recorder(target: Target) -> str:
+def _recorder(target: DumpTarget) -> str:
     try:
         said = Path(f"{target.control.path}.flight").read_text(errors="replace")
     except OSError:

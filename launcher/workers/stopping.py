@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from launcher.values.workers import Park
+from launcher.values.workers import ParkRequest
 from launcher.workers.fork_server.channel import Channel
 from launcher.workers.processes import process, reaper
 
@@ -18,7 +18,7 @@ KILL_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
 
 
-def ask(workers: Sequence[process.Worker], signum: signal.Signals) -> dict[int, int]:
+def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dict[int, int]:
     """Send ``signum`` to workers and what is in their groups; who has no handler dies of it.
 
     Returns:
@@ -34,7 +34,7 @@ def ask(workers: Sequence[process.Worker], signum: signal.Signals) -> dict[int, 
         if pid not in deaf:
             # Its handler runs while it is parked; one that only sets a flag has to step on to
             # see it. Whoever does not catch it would make a step that is lost.
-            worker.control.park(Park.RUN)
+            worker.control.park(ParkRequest.RUN)
         _signal(pid, signal.SIGCONT)  # one that is stopped has its handler, or dies, as it goes on
     return others
 
@@ -56,7 +56,7 @@ class Strays:
 
     def __init__(
         self,
-        workers: Sequence[process.Worker],
+        workers: Sequence[process.WorkerProcess],
         marks: set[bytes],
         channels: "set[Channel] | None",
     ) -> None:
@@ -72,9 +72,9 @@ class Strays:
 
     async def end(
         self,
-        running: Callable[[], Iterable[process.Worker]],
+        running: Callable[[], Iterable[process.WorkerProcess]],
         ended: asyncio.Event,
-        well: Callable[[], Iterable[process.Worker]],
+        well: Callable[[], Iterable[process.WorkerProcess]],
     ) -> None:
         """Kill the workers that still run and all strays; returns when none is left, or when the
         kernel does not end them in ``KILL_SECONDS``. ``well``: those that ended with 0 by then."""

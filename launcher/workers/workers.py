@@ -19,7 +19,7 @@ import msgspec
 from brain.errors import BadInput
 from launcher.data.shard_socket import ShardConnection, ShardSocket
 from launcher.values.config import LaunchConfig, WorldDocument
-from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
+from launcher.values.workers import ParkRequest, ProbeEvent, Progress, WorkerExit
 from launcher.workers import stopping
 from launcher.workers.factory import WorkerFactory
 from launcher.workers.fork_server.channel import Child
@@ -28,10 +28,10 @@ from launcher.workers.processes import output, process
 from launcher.workers.processes.failures import failure_report, hand_on_error, root_cause
 from launcher.workers.processes.process import free_port
 from launcher.workers.processes.sessions import SessionMessage, Sessions
-from launcher.workers.stack_dumps import Target
+from launcher.workers.stack_dumps import DumpTarget
 
 __all__ = [
-    "Park",
+    "ParkRequest",
     "ProbeEvent",
     "Progress",
     "WorkerExit",
@@ -94,13 +94,13 @@ class Workers:
             count = world.member(group_rank).processes
             self.sessions = Sessions(self._directory / "line", count, said)
         self._exits: list[WorkerExit] = []
-        self._started: list[process.Worker] = []
+        self._started: list[process.WorkerProcess] = []
         self._ended = asyncio.Event()
         #: All have ended, and their control files are gone.
         self._closed = False
         #: One may end while others beside it have still to be started.
         self._starting = True
-        self._mode, self._asked = Park.RUN, False
+        self._mode, self._asked = ParkRequest.RUN, False
         self._stopping: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._making = WorkerFactory(
@@ -205,11 +205,13 @@ class Workers:
         return tuple(worker.process.pid for worker in self._started)
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[DumpTarget, ...]:
         """Those that run, to be looked at."""
         interpreter = self._config.entrypoint.interpreter
         return tuple(
-            Target(rank=each.rank, pid=each.process.pid, control=each.control, beside=interpreter)
+            DumpTarget(
+                rank=each.rank, pid=each.process.pid, control=each.control, beside=interpreter
+            )
             for each in self._alive()
         )
 
@@ -228,7 +230,7 @@ class Workers:
         await self._ended.wait()
         return self.exits
 
-    def park(self, mode: Park) -> None:
+    def park(self, mode: ParkRequest) -> None:
         """Ask all workers to park, or to run on."""
         self._mode = mode
         for worker in self._started:
@@ -340,7 +342,7 @@ class Workers:
             if event.epoch == self._world.epoch and not ours:
                 self._on_event(event)
 
-    def _ended_one(self, worker: process.Worker) -> None:
+    def _ended_one(self, worker: process.WorkerProcess) -> None:
         """A worker's pidfd became readable: it has ended."""
         code = worker.process.poll()
         if code is None:
@@ -348,7 +350,7 @@ class Workers:
         self._loop.remove_reader(worker.pidfd)
         os.close(worker.pidfd)
         self._hear()  # what it said before it ended comes first
-        asked = self._asked and (code == 0 or self._mode is not Park.RUN)
+        asked = self._asked and (code == 0 or self._mode is not ParkRequest.RUN)
         ended = worker.ended(code, stopped=asked or self._stopping is not None)
         self._exits.append(ended)
         if not (self._starting or self.running):
@@ -370,11 +372,11 @@ class Workers:
             await asyncio.to_thread(output.finish, streams, _OUTPUT_SECONDS)
         self._close()
 
-    def _alive(self) -> list[process.Worker]:
+    def _alive(self) -> list[process.WorkerProcess]:
         ended = {exit.pid for exit in self._exits}
         return [worker for worker in self._started if worker.process.pid not in ended]
 
-    def _well(self) -> list[process.Worker]:
+    def _well(self) -> list[process.WorkerProcess]:
         well = {exit.pid for exit in self._exits if exit.code == 0}
         return [worker for worker in self._started if worker.process.pid in well]
 

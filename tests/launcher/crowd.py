@@ -23,9 +23,9 @@ from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import SoleLeadership
-from launcher.coordinator.world.state import Terms
+from launcher.coordinator.world.state import CoordinatorTerms
 from launcher.messages import Connection, digest
-from launcher.values.observation import Rules
+from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace
 from launcher.values.workers import ProbeEvent
 from tests.launcher.elastic import JOB, desired
@@ -85,14 +85,14 @@ class Crowd:
     def __init__(self, place: Path, wanted: WorldWish) -> None:
         self._leadership = _Seat()
         self._coordinator = Coordinator(
-            Terms(
+            CoordinatorTerms(
                 job=JOB,
                 run_id=JOB,
                 token_sha256=digest(""),
                 address="127.0.0.1:0",
                 node="n0",
                 lease_seconds=_LEASE_SECONDS,
-                rules=Rules(spares=True),
+                rules=WorldRules(spares=True),
             ),
             place=JobPlace(place),
             leadership=self._leadership,

@@ -8,19 +8,19 @@ from brain.types.resources import NodeName
 from brain.types.world import Cause, Member
 from launcher.values.observation import (
     AgentObserved,
-    Observation,
-    Parking,
-    Phase,
-    Rules,
+    JobObserved,
     Saves,
     WorldObserved,
+    WorldParking,
+    WorldPhase,
+    WorldRules,
 )
 from tests.launcher.elastic import desired
 
 #: Two saves, 10 s apart.
 SAVED = Saves(count=2, interval_seconds=10.0)
 #: Nothing is prepared.
-ORDINARY = Rules(prepare_seconds=0)
+ORDINARY = WorldRules(prepare_seconds=0)
 
 
 def agent(replica: int, **fields: Any) -> AgentObserved:
@@ -55,7 +55,7 @@ def world(*replicas: int, **fields: Any) -> WorldObserved:
         "generation": 0,
         "goal": len(replicas),
         "members": members(replicas),
-        "phase": Phase.RUNNING,
+        "phase": WorldPhase.RUNNING,
         "saves": SAVED,
     }
     return WorldObserved(**(made | fields))
@@ -63,23 +63,23 @@ def world(*replicas: int, **fields: Any) -> WorldObserved:
 
 def ended(*replicas: int, by: Cause | None, **fields: Any) -> WorldObserved:
     """A world of which no worker runs any more."""
-    return world(*replicas, phase=Phase.ENDED, ended_by=by, **fields)
+    return world(*replicas, phase=WorldPhase.ENDED, ended_by=by, **fields)
 
 
 def parked(
     *replicas: int, since: float = 0.0, reached: bool = True, **fields: Any
 ) -> WorldObserved:
     """A world at its safe point, or on the way there."""
-    return world(*replicas, parking=Parking(since=since, reached=reached), **fields)
+    return world(*replicas, parking=WorldParking(since=since, reached=reached), **fields)
 
 
-def observation(wished: int | None = 1, *here: int, **fields: Any) -> Observation:
+def observation(wished: int | None = 1, *here: int, **fields: Any) -> JobObserved:
     """An observation with a desired world of generation 0 and of agents."""
     wanted = None if wished is None else desired(wished)
     made = {"desired": wanted, "agents": agents(*here), "rules": ORDINARY}
-    return Observation(**(made | fields))
+    return JobObserved(**(made | fields))
 
 
-def planned(replicas: int, seen: Observation, **fields: Any) -> Observation:
+def planned(replicas: int, seen: JobObserved, **fields: Any) -> JobObserved:
     """The same, after a plan of generation 1 was wished."""
     return replace(seen, desired=desired(replicas, generation=1, **fields))

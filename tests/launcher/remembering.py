@@ -17,7 +17,7 @@ from brain.types.resources import NodeName
 from brain.types.world import Member
 from launcher import messages
 from launcher.ram_checkpoint.agent import RamCheckpoint
-from launcher.ram_checkpoint.shared_memory import Hold, free_root, words
+from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
 from launcher.workers.processes.process import listen
@@ -42,7 +42,7 @@ def state(step):
 class Held:
     """A hold, what it said, and scripts that save into it."""
 
-    def __init__(self, hold: Hold, registry: Path, said: list[str]) -> None:
+    def __init__(self, hold: SharedMemory, registry: Path, said: list[str]) -> None:
         self.hold, self.registry, self.said = hold, registry, said
         self.declared: str | None = None
 
@@ -73,7 +73,7 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
     """A hold while the block runs; then it is closed."""
     said: list[str] = []
     registry = directory / "home" / "memory-directories"
-    hold = Hold.open(free_root(f"test{os.getpid()}", 0), registry, said.append)
+    hold = SharedMemory.open(free_root(f"test{os.getpid()}", 0), registry, said.append)
     try:
         yield Held(hold, registry, said)
     finally:
@@ -82,7 +82,7 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
         await hold.close()
 
 
-def stop_keeper(hold: Hold) -> Callable[[], None]:
+def stop_keeper(hold: SharedMemory) -> Callable[[], None]:
     """Keep storage from being reached; what is returned lets it go on."""
     os.kill(hold.flusher_pid, signal.SIGSTOP)
     return lambda: os.kill(hold.flusher_pid, signal.SIGCONT)

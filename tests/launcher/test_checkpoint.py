@@ -10,7 +10,7 @@ import pytest
 
 from launcher.ram_checkpoint.sharing import buddy_of
 from launcher.values.ram_checkpoint import parts
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 from tests.launcher.building import a_world, soon
 from tests.launcher.remembering import AT_ONCE, TOKEN, Company, company
 
@@ -194,8 +194,8 @@ print(checkpoint.step(), checkpoint.load()['weights'][0].item(), *sorted(os.list
 
 
 def test_a_step_counts_only_when_every_part_is_somewhere() -> None:
-    def part(step: int, rank: int, epoch: int = 1) -> Part:
-        return Part(
+    def part(step: int, rank: int, epoch: int = 1) -> StepPart:
+        return StepPart(
             step=step, epoch=epoch, rank=rank, world=2, path="p", storage=True, accepted=0.0
         )
 

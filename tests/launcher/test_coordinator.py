@@ -16,11 +16,11 @@ from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import SoleLeadership
-from launcher.coordinator.world.state import Terms
+from launcher.coordinator.world.state import CoordinatorTerms
 from launcher.messages import Connection, digest
 from launcher.values.config import WorldDocument
 from launcher.values.diagnosis.signs import Signs
-from launcher.values.observation import Rules
+from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, read
 from launcher.values.workers import ProbeEvent, WorkerExit
 from tests.launcher.elastic import JOB, desired
@@ -78,12 +78,12 @@ def hello(replica: int, **fields: Any) -> messages.Hello:
 
 @asynccontextmanager
 async def coordinating(
-    place: Path, wanted: WorldWish, *, rules: Rules = ORDINARY, program: str = ""
+    place: Path, wanted: WorldWish, *, rules: WorldRules = ORDINARY, program: str = ""
 ) -> AsyncIterator[Callable[[messages.Hello], Awaitable[Mute]]]:
     """A coordinator that listens; yields how to connect to it."""
     place.mkdir(exist_ok=True)
     coordinator = Coordinator(
-        Terms(
+        CoordinatorTerms(
             job=JOB,
             run_id=JOB,
             token_sha256=digest(SECRET),
@@ -360,7 +360,7 @@ def test_a_member_that_had_turned_away_and_is_back_is_no_hindrance_to_a_change(
 ) -> None:
     async def story() -> None:
         wanted = desired(4, minimum=3, patience_seconds=0.3)
-        async with coordinating(tmp_path, wanted, rules=Rules()) as connect:
+        async with coordinating(tmp_path, wanted, rules=WorldRules()) as connect:
             members = [await connect(hello(replica)) for replica in range(3)]
             for member in members:
                 epoch = (await member.hear(messages.Run)).world.epoch
@@ -406,7 +406,7 @@ async def _grows(
 def test_a_prepared_world_is_run_with_the_very_document(tmp_path: Path) -> None:
     async def story() -> None:
         wanted = desired(2, patience_seconds=0)
-        async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
+        async with coordinating(tmp_path / "job", wanted, rules=WorldRules()) as connect:
             agents = await _grows(connect, tmp_path)
             prepared = [(await agent.hear(messages.Prepare)).world for agent in agents]
             for agent in agents:
@@ -428,7 +428,7 @@ def test_what_cannot_be_prepared_is_ended_and_formed_as_ever_with_a_higher_epoch
 ) -> None:
     async def story() -> None:
         wanted = desired(2, patience_seconds=0)
-        async with coordinating(tmp_path / "job", wanted, rules=Rules()) as connect:
+        async with coordinating(tmp_path / "job", wanted, rules=WorldRules()) as connect:
             first, second = await _grows(connect, tmp_path)
             await second.hear(messages.Prepare)
             second.connection.send(messages.Prepared(epoch=2, ok=False, reason="no gate"))

@@ -10,7 +10,7 @@ from benchmarks.health.staged import CASES, machine, play, signs
 from brain.types.diagnosis import FailureKind
 from brain.types.resources import NodeName
 from launcher.values.diagnosis import slowness
-from launcher.values.diagnosis.first import Failed, Finished, Gone, diagnose
+from launcher.values.diagnosis.first import Failed, FinishedWorker, GoneNode, diagnose
 from launcher.values.diagnosis.kinds import cause, exception_in, place_in
 from launcher.values.diagnosis.policy import Occurrence, consequence
 from launcher.values.diagnosis.signs import Signs
@@ -92,7 +92,7 @@ S3 = BUG.replace("KeyError: 3", "ConnectionResetError: [Errno 104] Connection re
 def test_a_rank_that_ended_with_0_is_blamed_for_a_broken_collective_only(
     said: str, heard_at: float, culprit: int
 ) -> None:
-    left = Finished(rank=0, replica=0, node=NodeName("n"), heard_at=heard_at)
+    left = FinishedWorker(rank=0, replica=0, node=NodeName("n"), heard_at=heard_at)
     found = diagnose([failed(1, said=said)], finished=[left])
     assert found is not None
     assert found.rank == culprit
@@ -173,7 +173,7 @@ def test_ranks_that_were_asked_to_end_are_no_failures() -> None:
 
 
 def test_a_bug_counts_before_a_node_that_went_with_it() -> None:
-    gone = [Gone(replica=2, node=NodeName("m"))]
+    gone = [GoneNode(replica=2, node=NodeName("m"))]
     found = diagnose([failed(1, said=BUG)], gone=gone)
     assert found is not None
     assert found.kind is FailureKind.CODE
@@ -292,7 +292,7 @@ def test_without_waits_nobody_is_called_slow() -> None:
 
 
 def test_a_little_slower_is_not_worth_a_replica() -> None:
-    slow = slowness.Slow(replica=1, node=NodeName("n"), ratio=1.15, usual_seconds=1.0)
+    slow = slowness.SlowSuspect(replica=1, node=NodeName("n"), ratio=1.15, usual_seconds=1.0)
     left = {"replicas": 4, "left": 3, "restart_seconds": 30.0}
     assert not slowness.pays(slow, horizon_seconds=1e6, **left)  # type: ignore[arg-type]
     eight = {"replicas": 8, "left": 7, "restart_seconds": 30.0}

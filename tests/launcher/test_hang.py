@@ -11,7 +11,7 @@ import pytest
 from benchmarks.health import hangs, nodes
 from launcher.values.hang import rules
 from launcher.values.hang.inspection import (
-    Look,
+    StackLook,
     culprits,
     main_thread,
     may_be_busy,
@@ -48,7 +48,7 @@ def a_rank(rank: int, steps: int, at: float, **changes: object) -> rules.RankObs
     return rules.RankObserved(rank=rank, steps=steps, step_at=at, **changes)  # type: ignore[arg-type]
 
 
-def after(*looks: tuple[float, list[rules.RankObserved]]) -> rules.Pace:
+def after(*looks: tuple[float, list[rules.RankObserved]]) -> rules.WorldPace:
     """The pace of a world that was looked at then."""
     pace = rules.begin(0.0)
     for now, ranks in looks:
@@ -64,8 +64,8 @@ def test_phases_of_ten_steps_are_no_hangs(seed: int) -> None:
     assert hangs.world(seed, None).found_at is None
 
 
-@pytest.mark.parametrize("phase", list(rules.Phase))
-def test_a_world_that_stops_is_found_within_its_budget(phase: rules.Phase) -> None:
+@pytest.mark.parametrize("phase", list(rules.QuietPhase))
+def test_a_world_that_stops_is_found_within_its_budget(phase: rules.QuietPhase) -> None:
     told = hangs.world(1, phase)
     assert told.stopped_at is not None
     assert told.found_at is not None
@@ -75,9 +75,9 @@ def test_a_world_that_stops_is_found_within_its_budget(phase: rules.Phase) -> No
 def test_the_budget_grows_with_steps_and_with_what_a_world_came_back_from() -> None:
     patience = rules.Patience(seconds=15)
     pace = after(*STEADY)
-    assert rules.budget(pace, rules.Phase.STEPS, patience) == 20.0
+    assert rules.budget(pace, rules.QuietPhase.STEPS, patience) == 20.0
     pace = rules.paced(pace, [a_rank(0, 11, 50.0)], 50.0)
-    assert rules.budget(pace, rules.Phase.STEPS, patience) == pytest.approx(120.0)
+    assert rules.budget(pace, rules.QuietPhase.STEPS, patience) == pytest.approx(120.0)
 
 
 def test_the_next_world_of_a_script_may_be_as_quiet_as_those_before() -> None:
@@ -85,15 +85,15 @@ def test_the_next_world_of_a_script_may_be_as_quiet_as_those_before() -> None:
     slow = after(*STEADY, (50.0, [a_rank(0, 20, 50.0), a_rank(1, 20, 50.0)]))
     shown = rules.shows(slow, "train.py")
     next_world = rules.begin(60.0, shown, "train.py")
-    assert rules.budget(next_world, rules.Phase.STEPS, patience) == pytest.approx(120.0)
+    assert rules.budget(next_world, rules.QuietPhase.STEPS, patience) == pytest.approx(120.0)
     other = rules.begin(60.0, shown, "other.py")
-    assert rules.budget(other, rules.Phase.STEPS, patience) == 15.0
+    assert rules.budget(other, rules.QuietPhase.STEPS, patience) == 15.0
 
 
 def budgets(**changes: float) -> tuple[float, float, float]:
     """Seconds that a world has for its first step: one that waits, is idle, is busy."""
     ranks = [a_rank(0, 0, 0.0)]
-    shown = rules.Shown(program="train.py", first_seconds=changes.pop("shown", 0.0))
+    shown = rules.ProgressShown(program="train.py", first_seconds=changes.pop("shown", 0.0))
     pace = rules.begin(0.0, shown, "train.py")
     quiet = rules.quiet(pace, ranks, 0.0, rules.Patience(**changes))
     assert quiet is not None
@@ -110,14 +110,14 @@ def test_a_script_whose_first_step_took_long_before_gets_three_times_as_long() -
     slow = after((0.0, [a_rank(0, 0, 0.0)]), (41.0, [a_rank(0, 1, 40.0)]))
     shown = rules.shows(slow, "train.py")
     assert (shown.first_seconds, shown.longest_seconds) == (40.0, 0.0)
-    assert rules.news(rules.Shown(program="train.py", longest_seconds=9.0), shown)
+    assert rules.news(rules.ProgressShown(program="train.py", longest_seconds=9.0), shown)
     assert budgets(shown=shown.first_seconds)[0] == 120.0
 
 
 def test_a_session_that_waits_for_its_first_world_waits_for_peers() -> None:
     stacks = WAITING.replace(C10D, "/env/lib/python3.11/site-packages/launcher/elastic/groups.py")
-    assert some_wait([Look(rank=0, stacks=stacks)])
-    assert not some_wait([Look(rank=0, stacks=STUCK)])
+    assert some_wait([StackLook(rank=0, stacks=stacks)])
+    assert not some_wait([StackLook(rank=0, stacks=STUCK)])
 
 
 #: One rank never comes to the exchange that the other one is in.
@@ -165,11 +165,11 @@ def test_steps_of_a_world_that_made_few_are_not_remembered() -> None:
 
 
 def test_what_a_script_shows_is_news_where_it_is_a_quarter_more() -> None:
-    known = rules.Shown(program="train.py", step_seconds=1.0, longest_seconds=40.0)
-    assert not rules.news(known, rules.Shown(program="train.py", longest_seconds=45.0))
-    assert rules.news(known, rules.Shown(program="train.py", longest_seconds=51.0))
-    assert rules.news(known, rules.Shown(program="other.py", longest_seconds=1.0))
-    assert not rules.news(None, rules.Shown(program="train.py"))
+    known = rules.ProgressShown(program="train.py", step_seconds=1.0, longest_seconds=40.0)
+    assert not rules.news(known, rules.ProgressShown(program="train.py", longest_seconds=45.0))
+    assert rules.news(known, rules.ProgressShown(program="train.py", longest_seconds=51.0))
+    assert rules.news(known, rules.ProgressShown(program="other.py", longest_seconds=1.0))
+    assert not rules.news(None, rules.ProgressShown(program="train.py"))
 
 
 def test_a_rank_that_waits_is_no_hang_while_another_moves() -> None:
@@ -197,16 +197,20 @@ def test_nobody_looks_where_none_is_to() -> None:
 
 
 def test_who_is_in_no_collective_is_to_blame() -> None:
-    looks = [Look(rank=0, stacks=WAITING), Look(rank=1, stacks=STUCK), Look(rank=2, stacks=WAITING)]
+    looks = [
+        StackLook(rank=0, stacks=WAITING),
+        StackLook(rank=1, stacks=STUCK),
+        StackLook(rank=2, stacks=WAITING),
+    ]
     assert culprits(looks, ()) == (1,)
     assert place(looks[1]) == "data.py:40 in read, which called acquire"
 
 
 def test_a_rank_of_which_nobody_says_anything_may_be_busy() -> None:
-    still = [Look(rank=0, state="S"), Look(rank=1, state="S")]
+    still = [StackLook(rank=0, state="S"), StackLook(rank=1, state="S")]
     assert not may_be_busy(still, [0, 1])
     assert may_be_busy(still, [0, 1, 2])
-    assert may_be_busy([Look(rank=0, cpu_share=1.0)], [0])
+    assert may_be_busy([StackLook(rank=0, cpu_share=1.0)], [0])
 
 
 def test_both_ways_to_have_stacks_name_the_main_thread() -> None:
@@ -230,11 +234,11 @@ stand_still()
 WORKS = "import os\nos.close(os.open('stands', os.O_CREAT))\nn = 0\nwhile True:\n    n += 1\n"
 
 
-def looked_at(place: Path, script: str) -> Look:
+def looked_at(place: Path, script: str) -> StackLook:
     """What is seen of a worker that has come to where it stays."""
     (place / "train.py").write_text(script)
 
-    async def story() -> Look:
+    async def story() -> StackLook:
         async with running(a_config(place, (sys.executable, str(place / "train.py")))) as watched:
             async with asyncio.timeout(60):
                 while not (place / "stands").exists():

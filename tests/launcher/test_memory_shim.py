@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.coordinator import pins
-from launcher.ram_checkpoint.shared_memory import Hold, free_root
+from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root
 from launcher.values.ram_checkpoint import links
 from tests.launcher.building import soon
 from tests.launcher.remembering import Held, ended, holding, lines_of, stop_keeper
@@ -242,7 +242,7 @@ def test_the_durable_file_before_is_kept_until_the_new_one_is_durable(tmp_path: 
             await held.run(SAVE.replace("1", "2"), tmp_path)
             registry = held.registry
             power_cut(held.hold.root)
-            again = Hold.open(free_root(f"test{os.getpid()}", 1), registry, said.append)
+            again = SharedMemory.open(free_root(f"test{os.getpid()}", 1), registry, said.append)
             await again.close()
             step = await asyncio.to_thread(plainly, "import torch\n" + READ, tmp_path)
             go_on()
@@ -299,7 +299,7 @@ def test_an_agent_leaves_though_its_keeper_fails_again_and_again(tmp_path: Path)
     async def story() -> list[str]:
         said: list[str] = []
         root = free_root(f"fails{os.getpid()}", 0)
-        hold = Hold.open(root, tmp_path / "home" / "directories", said.append)
+        hold = SharedMemory.open(root, tmp_path / "home" / "directories", said.append)
         go_on = stop_keeper(hold)
         (root / "bell").unlink(missing_ok=True)
         (root / "bell").mkdir()
@@ -475,7 +475,9 @@ def test_what_a_killed_keeper_and_agent_left_is_finished_by_the_next_start(tmp_p
             os.replace(hidden / "lock2", hidden / "lock")
             os.kill(held.hold.flusher_pid, 9)
         os.rename(hidden, root)
-        again = Hold.open(free_root(f"other{os.getpid()}", 0), held.registry, held.said.append)
+        again = SharedMemory.open(
+            free_root(f"other{os.getpid()}", 0), held.registry, held.said.append
+        )
 
         async def durable() -> None:
             while (tmp_path / "model.pt").is_symlink():

@@ -21,11 +21,11 @@ from launcher.ram_checkpoint.flusher import Flusher
 from launcher.ram_checkpoint.shared_memory import orphans
 from launcher.ram_checkpoint.sharing import Sharing
 from launcher.values.ram_checkpoint.links import SHARED, mine
-from launcher.values.ram_checkpoint.parts import Part
+from launcher.values.ram_checkpoint.parts import StepPart
 from tests.launcher.building import soon
 
 TOKEN = messages.digest("token")
-PART = asdict(Part(step=7, epoch=1, rank=0, world=1, path="/p", storage=True, accepted=0.0))
+PART = asdict(StepPart(step=7, epoch=1, rank=0, world=1, path="/p", storage=True, accepted=0.0))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_host_that_hangs_holds_up_neither_who_asks_it_nor_who_copies_to_it(
     (tmp_path / "own/7-1").mkdir(parents=True)
     (tmp_path / "own/7-1/state.pt").write_bytes(b"state")
     (tmp_path / "other").mkdir()
-    part = Part(**PART | {"files": ("state.pt",)})
+    part = StepPart(**PART | {"files": ("state.pt",)})
 
     async def story() -> list[bool]:
         own = Sharing(tmp_path / "own", "job", TOKEN, patience_seconds=0.05)

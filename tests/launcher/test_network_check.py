@@ -19,9 +19,9 @@ from launcher.agent.network_check import script
 from launcher.agent.network_check.measurement import measure
 from launcher.coordinator.network_checks import Checking
 from launcher.values.network_check import (
+    CheckRound,
     CheckTerms,
-    Measured,
-    Round,
+    NodeMeasured,
     Usual,
     Verdicts,
     first_round,
@@ -33,23 +33,23 @@ from launcher.values.network_check import (
 from launcher.workers.workers import free_port
 from tests.launcher.building import a_config, python
 
-BROKEN = Measured(ok=False, reason="no link")
+BROKEN = NodeMeasured(ok=False, reason="no link")
 
 
-def fine(compute: float = 1.0, exchange: float = 1.0) -> Measured:
-    return Measured(ok=True, compute_seconds=compute, exchange_seconds=exchange)
+def fine(compute: float = 1.0, exchange: float = 1.0) -> NodeMeasured:
+    return NodeMeasured(ok=True, compute_seconds=compute, exchange_seconds=exchange)
 
 
 def checked(
-    nodes: Mapping[int, Measured],
+    nodes: Mapping[int, NodeMeasured],
     usual: Mapping[str, Usual] | None = None,
     *,
-    together: Mapping[int, Measured] | None = None,
+    together: Mapping[int, NodeMeasured] | None = None,
 ) -> Verdicts:
     """Rounds in which a group is as good as its worst node; ``together`` is a first round that
     nobody is to blame for alone."""
 
-    def tried(groups: tuple[tuple[int, ...], ...], seen: Mapping[int, Measured]) -> Round:
+    def tried(groups: tuple[tuple[int, ...], ...], seen: Mapping[int, NodeMeasured]) -> CheckRound:
         measured = {}
         for group in groups:
             bad = any(not seen[replica].ok for replica in group)
@@ -58,7 +58,7 @@ def checked(
                 shown = slowest if len(group) > 1 else 0.0
                 good = replace(seen[replica], exchange_seconds=shown)
                 measured[replica] = BROKEN if bad else good
-        return Round(groups=groups, measured=measured)
+        return CheckRound(groups=groups, measured=measured)
 
     rounds = [tried(first_round(list(nodes)), together or nodes)]
     while again := next_round(rounds, usual or {}, 2.0):
@@ -84,14 +84,14 @@ def test_a_broken_link_between_two_good_nodes_keeps_the_first() -> None:
 
 def test_who_does_not_answer_in_both_rounds_has_failed() -> None:
     rounds = [
-        Round(groups=((0, 1), (2, 3)), measured={2: fine(), 3: fine()}),
-        Round(groups=((0, 2), (1, 3)), measured={0: fine(), 2: fine()}),
+        CheckRound(groups=((0, 1), (2, 3)), measured={2: fine(), 3: fine()}),
+        CheckRound(groups=((0, 2), (1, 3)), measured={0: fine(), 2: fine()}),
     ]
     assert verdicts(rounds, {}, 2.0).failed == {1: "it did not answer"}
 
 
 def test_all_fine_is_one_round_and_nobody_is_named() -> None:
-    first = Round(groups=((0, 1),), measured={0: fine(), 1: fine()})
+    first = CheckRound(groups=((0, 1),), measured={0: fine(), 1: fine()})
     assert (next_round([first], {}, 2.0), checked({0: fine(), 1: fine()})) == ((), Verdicts())
 
 
@@ -119,7 +119,7 @@ def test_a_slow_link_is_blamed_on_the_node_that_takes_it_along() -> None:
 
 
 def test_nodes_of_another_kind_are_not_compared() -> None:
-    other = Measured(ok=True, compute_seconds=0.1, exchange_seconds=1.0, kind="H100")
+    other = NodeMeasured(ok=True, compute_seconds=0.1, exchange_seconds=1.0, kind="H100")
     assert checked({0: fine(), 1: fine(), 2: other}).slow == {}
 
 
@@ -131,7 +131,7 @@ def test_slow_nodes_stay_where_the_rest_would_not_be_enough() -> None:
 
 
 def test_the_best_is_remembered() -> None:
-    first = Round(groups=((0, 1),), measured={0: fine(2), 1: fine(3)})
+    first = CheckRound(groups=((0, 1),), measured={0: fine(2), 1: fine(3)})
     usual = remembered([first], {"cpu": Usual(compute_seconds=9.0)})
     assert usual == {"cpu": Usual(compute_seconds=2.0, exchange_seconds=1.0)}
 

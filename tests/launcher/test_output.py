@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.workers.processes.output import Route, Stream, _split
+from launcher.workers.processes.output import OutputStream, Route, _split
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_long_line_without_an_end_costs_no_time():
 
 def test_the_end_of_what_was_written_is_remembered(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
-    stream = Stream(Route(console=False, file=log), 2)
+    stream = OutputStream(Route(console=False, file=log), 2)
     assert stream.fd is not None
     os.write(stream.fd, b"x" * 9000 + b"\nlast words\n")
     stream.given()

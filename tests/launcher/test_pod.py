@@ -8,7 +8,7 @@ from pathlib import Path
 
 from brain import wire
 from launcher.coordinator.pod_leadership import PodLeadership
-from launcher.coordinator.pod_place import Place, read_place
+from launcher.coordinator.pod_place import PodPlace, read_place
 from launcher.pod.program import RUN, PodIntent, intent
 from launcher.values.replica import ReplicaIntent
 from tests.launcher.observations import members
@@ -17,7 +17,7 @@ MINE, OTHER = "10.0.0.2:29399", "10.0.0.1:29399"
 
 
 def told(file: Path, **said: object) -> Path:
-    file.write_bytes(wire.encode(Place(**said)))  # type: ignore[arg-type]
+    file.write_bytes(wire.encode(PodPlace(**said)))  # type: ignore[arg-type]
     return file
 
 
@@ -55,16 +55,16 @@ def test_the_cluster_knows_who_is_gone(tmp_path: Path):
 
 
 def test_nobody_is_named_before_the_scaler_says_so(tmp_path: Path):
-    assert read_place(tmp_path / "none") == Place()
+    assert read_place(tmp_path / "none") == PodPlace()
     (tmp_path / "half").write_text('{"endpoint": "10.0')
-    assert read_place(tmp_path / "half") == Place()
+    assert read_place(tmp_path / "half") == PodPlace()
 
 
 def test_an_agent_is_told_its_address_and_node_by_its_pod(tmp_path: Path):
     asked = PodIntent(job="uid", name="digits", replica=3, command=("torchrun", "x.py"), port=29399)
     environment = {"POD_IP": "10.0.0.2", "NODE_NAME": "n1"}
 
-    made = intent(asked, Place(endpoint=OTHER, topology="z/s"), environment, tmp_path, tmp_path)
+    made = intent(asked, PodPlace(endpoint=OTHER, topology="z/s"), environment, tmp_path, tmp_path)
 
     assert isinstance(made, ReplicaIntent)
     assert (made.address, made.port, made.node, made.topology) == ("10.0.0.2", 29399, "n1", "z/s")

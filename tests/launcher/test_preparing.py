@@ -6,48 +6,48 @@ from brain.types.world import Cause
 from launcher.coordinator.membership import decide
 from launcher.values.observation import (
     STAY,
-    Discard,
-    Form,
-    Observation,
-    Park,
-    Prepare,
+    DiscardWorld,
+    FormWorld,
+    JobObserved,
+    ParkWorld,
+    PrepareWorld,
     Preparing,
-    Rules,
     Saves,
-    Stop,
+    StopWorld,
     Swap,
-    Wait,
+    WaitFor,
     WorldObserved,
+    WorldRules,
 )
 from tests.launcher.elastic import desired
 from tests.launcher.observations import agent, ended, members, observation, parked, planned, world
 
 NOW = 1000.0
-RULES = Rules()
-TWO = Form(members([0, 1]), Cause.PLAN, 1, 2)
+RULES = WorldRules()
+TWO = FormWorld(members([0, 1]), Cause.PLAN, 1, 2)
 
 
-def growing(now: WorldObserved, *here: int) -> Observation:
+def growing(now: WorldObserved, *here: int) -> JobObserved:
     """A plan of two replicas for a world of one."""
     return planned(2, observation(1, *here, world=now, rules=RULES))
 
 
-def preparing(form: Form = TWO, **fields: object) -> Preparing:
+def preparing(form: FormWorld = TWO, **fields: object) -> Preparing:
     """What is prepared since ``NOW``."""
     return replace(Preparing(form=form, since=NOW), **fields)
 
 
 def test_a_growth_is_prepared_before_anybody_parks() -> None:
-    assert decide(growing(world(0), 0, 1), NOW) == Prepare(TWO)
+    assert decide(growing(world(0), 0, 1), NOW) == PrepareWorld(TWO)
 
 
 def test_workers_park_once_those_of_the_next_world_wait_at_the_gate() -> None:
     waiting, ready = preparing(), preparing(ready=True)
 
-    assert decide(growing(world(0, preparing=waiting), 0, 1), NOW) == Wait(
+    assert decide(growing(world(0, preparing=waiting), 0, 1), NOW) == WaitFor(
         "workers of a world of 2 replicas get ready", NOW + 60
     )
-    assert decide(growing(world(0, preparing=ready), 0, 1), NOW) == Park()
+    assert decide(growing(world(0, preparing=ready), 0, 1), NOW) == ParkWorld()
 
 
 def test_what_was_prepared_is_what_is_formed() -> None:
@@ -60,66 +60,66 @@ def test_what_was_prepared_is_what_is_formed() -> None:
 def test_one_that_cannot_be_prepared_takes_the_ordinary_way() -> None:
     failed = preparing(failed="replica 1: no gate")
 
-    assert decide(growing(world(0, preparing=failed), 0, 1), NOW) == Park()
+    assert decide(growing(world(0, preparing=failed), 0, 1), NOW) == ParkWorld()
 
 
 def test_workers_that_do_not_come_to_the_gate_are_given_up() -> None:
     late = decide(growing(world(0, preparing=preparing()), 0, 1), NOW + 60)
 
-    assert late == Discard("its workers were not at the gate in 60 s")
+    assert late == DiscardWorld("its workers were not at the gate in 60 s")
 
 
 def test_what_is_not_wanted_any_more_is_discarded() -> None:
     seen = observation(1, 0, 1, world=world(0, preparing=preparing(ready=True)), rules=RULES)
 
-    assert decide(seen, NOW) == Discard(None)
+    assert decide(seen, NOW) == DiscardWorld(None)
 
 
 def test_a_member_that_went_ends_what_was_prepared_with_it() -> None:
-    three = Form(members([0, 1, 2]), Cause.PLAN, 1, 3)
+    three = FormWorld(members([0, 1, 2]), Cause.PLAN, 1, 3)
     seen = observation(1, 0, 1, world=world(0, preparing=preparing(three, ready=True)), rules=RULES)
     without = replace(planned(3, seen), desired_since=-1e6)
 
-    assert decide(without, NOW) == Discard(None)
+    assert decide(without, NOW) == DiscardWorld(None)
 
 
 def test_a_later_joiner_waits_for_the_next_change_once_all_is_ready() -> None:
-    two = Form(members([0, 1]), Cause.MEMBERSHIP, 0, 3)
+    two = FormWorld(members([0, 1]), Cause.MEMBERSHIP, 0, 3)
     seen = observation(3, 0, 1, 2, world=world(0, goal=3), rules=RULES)
     waiting = replace(seen, world=world(0, goal=3, preparing=preparing(two)))
     ready = replace(seen, world=world(0, goal=3, preparing=preparing(two, ready=True)))
 
-    assert decide(waiting, NOW) == Discard(None)
-    assert decide(ready, NOW) == Park()
+    assert decide(waiting, NOW) == DiscardWorld(None)
+    assert decide(ready, NOW) == ParkWorld()
 
 
 def test_a_failure_meanwhile_makes_what_was_prepared_another_world() -> None:
     after = ended(0, by=Cause.FAILURE, preparing=preparing(ready=True))
     action = decide(growing(after, 0, 1), NOW)
 
-    assert isinstance(action, Form)
+    assert isinstance(action, FormWorld)
     assert action != TWO
 
 
 def test_a_leave_with_notice_is_prepared_and_waits_for_a_save() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
-    one = Form(members([0]), Cause.MEMBERSHIP, 0, 2)
+    one = FormWorld(members([0]), Cause.MEMBERSHIP, 0, 2)
     seen = observation(2, world=world(0, 1), agents=going, rules=RULES)
     ready = preparing(one, ready=True)
 
-    assert decide(seen, NOW) == Prepare(one)
-    assert decide(replace(seen, world=world(0, 1, preparing=ready)), NOW) == Park()
+    assert decide(seen, NOW) == PrepareWorld(one)
+    assert decide(replace(seen, world=world(0, 1, preparing=ready)), NOW) == ParkWorld()
     assert decide(replace(seen, world=parked(0, 1, preparing=ready)), NOW) == Swap(planned=False)
 
 
 def test_half_of_the_notice_is_kept_for_the_save() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
-    one = Form(members([0]), Cause.MEMBERSHIP, 0, 2)
+    one = FormWorld(members([0]), Cause.MEMBERSHIP, 0, 2)
     slow = world(0, 1, preparing=preparing(one))
     seen = observation(2, world=slow, agents=going, rules=RULES)
 
-    assert decide(seen, NOW) == Wait("workers of a world of 1 replicas get ready", NOW + 10)
-    assert decide(seen, NOW + 10) == Park()
+    assert decide(seen, NOW) == WaitFor("workers of a world of 1 replicas get ready", NOW + 10)
+    assert decide(seen, NOW + 10) == ParkWorld()
 
 
 def test_a_leave_waits_no_longer_for_a_save_than_twice_the_interval() -> None:
@@ -128,23 +128,25 @@ def test_a_leave_waits_no_longer_for_a_save_than_twice_the_interval() -> None:
     waiting = parked(0, 1, since=NOW + 1, reached=False, saves=often)
     seen = observation(2, world=waiting, agents=going, rules=RULES)
 
-    assert decide(seen, NOW + 2) == Wait("a member leaves at the next safe point", NOW + 13)
-    assert decide(seen, NOW + 13) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen, NOW + 2) == WaitFor("a member leaves at the next safe point", NOW + 13)
+    assert decide(seen, NOW + 13) == StopWorld(Cause.MEMBERSHIP)
 
 
 def test_a_leave_without_saves_is_at_once() -> None:
     going = (agent(0), agent(1, leaving_since=NOW))
     seen = observation(2, world=world(0, 1, saves=Saves()), agents=going, rules=RULES)
 
-    assert decide(seen, NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen, NOW) == StopWorld(Cause.MEMBERSHIP)
 
 
 def test_whoever_ends_the_last_agent_by_hand_ends_the_job_at_once() -> None:
     alone = (agent(0, leaving_since=NOW),)
     seen = observation(1, world=world(0), agents=alone, rules=RULES)
 
-    assert decide(seen, NOW) == Park()
-    assert decide(replace(seen, rules=Rules(last_waits=False)), NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(seen, NOW) == ParkWorld()
+    assert decide(replace(seen, rules=WorldRules(last_waits=False)), NOW) == StopWorld(
+        Cause.MEMBERSHIP
+    )
 
 
 # --- bursts ------------------------------------------------------------------------------------
@@ -155,23 +157,23 @@ def test_thirty_joiners_at_once_are_one_change() -> None:
     seen = replace(seen, desired=desired(64, patience_seconds=0.1))
     action = decide(seen, NOW + 0.05)
 
-    assert decide(seen, NOW + 0.04) == Wait("others may come or go as well", NOW + 0.05)
-    assert isinstance(action, Prepare)
+    assert decide(seen, NOW + 0.04) == WaitFor("others may come or go as well", NOW + 0.05)
+    assert isinstance(action, PrepareWorld)
     assert len(action.form.members) == 31
 
 
 def test_a_wished_size_is_not_waited_beyond() -> None:
     seen = growing(world(0), 0, 1)
 
-    assert decide(replace(seen, stirred_at=NOW), NOW) == Prepare(TWO)
+    assert decide(replace(seen, stirred_at=NOW), NOW) == PrepareWorld(TWO)
 
 
 def test_agents_that_die_together_make_one_change() -> None:
     seen = observation(4, 0, 1, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP), rules=RULES)
     seen = replace(seen, gone=frozenset({2, 3}), stirred_at=NOW)
 
-    assert decide(seen, NOW + 0.01) == Wait("others may come or go as well", NOW + 0.05)
-    assert isinstance(decide(seen, NOW + 0.05), Form)
+    assert decide(seen, NOW + 0.01) == WaitFor("others may come or go as well", NOW + 0.05)
+    assert isinstance(decide(seen, NOW + 0.05), FormWorld)
 
 
 def test_a_joiner_that_is_not_ready_is_no_reason_to_change() -> None:
@@ -179,7 +181,7 @@ def test_a_joiner_that_is_not_ready_is_no_reason_to_change() -> None:
     seen = observation(2, world=world(0, goal=2), agents=cold, rules=RULES)
     seen = replace(seen, desired=desired(2, patience_seconds=0))
 
-    assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 10)
+    assert decide(seen, NOW) == WaitFor("1 of 2 replicas are here", NOW + 10)
     assert decide(seen, NOW + 10) == STAY
 
 
@@ -188,22 +190,22 @@ def test_a_joiner_that_is_ready_waits_a_moment_for_one_that_is_about_to_be() -> 
     seen = observation(4, world=world(0, goal=4), agents=warm, stirred_at=NOW, rules=RULES)
     seen = replace(seen, desired=desired(4, patience_seconds=0))
 
-    assert decide(seen, NOW + 0.5) == Wait("others may come or go as well", NOW + 1)
-    assert isinstance(decide(seen, NOW + 1), Prepare)
+    assert decide(seen, NOW + 0.5) == WaitFor("others may come or go as well", NOW + 1)
+    assert isinstance(decide(seen, NOW + 1), PrepareWorld)
 
 
 def test_a_first_world_waits_for_those_that_get_ready_but_not_for_long() -> None:
     cold = (agent(0), agent(1, ready=False, since=NOW))
     seen = replace(observation(2, agents=cold, rules=RULES), desired=desired(2, patience_seconds=0))
 
-    assert decide(seen, NOW) == Wait("1 of 2 replicas are here", NOW + 10)
-    assert decide(seen, NOW + 10) == Form(members([0]), Cause.START, 0, 2)
+    assert decide(seen, NOW) == WaitFor("1 of 2 replicas are here", NOW + 10)
+    assert decide(seen, NOW + 10) == FormWorld(members([0]), Cause.START, 0, 2)
 
 
 def test_healing_waits_for_nobody_who_is_not_ready() -> None:
     cold = (agent(0), agent(2, ready=False, since=NOW))
     seen = observation(2, world=ended(0, 1, by=Cause.MEMBERSHIP), agents=cold, gone=frozenset({1}))
 
-    assert decide(replace(seen, stirred_at=NOW), NOW + 1) == Form(
+    assert decide(replace(seen, stirred_at=NOW), NOW + 1) == FormWorld(
         members([0]), Cause.MEMBERSHIP, 0, 2
     )

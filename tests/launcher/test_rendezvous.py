@@ -22,9 +22,9 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from brain.errors import BadInput
-from launcher.rendezvous.guest import Turn
+from launcher.rendezvous.guest import RendezvousTurn
 from launcher.rendezvous.handler import BrainRendezvous
-from launcher.rendezvous.settings import DEFAULT_PORT, Settings, settings
+from launcher.rendezvous.settings import DEFAULT_PORT, RendezvousSettings, settings
 from launcher.workers.workers import Workers, free_port
 
 #: Several agents end inside one process here: what the end of a process closes is not closed.
@@ -107,7 +107,9 @@ def job(least: int = 1, most: int = 3) -> Iterator[Agents]:
         yield agents
 
 
-def read(conf: Mapping[str, Any], endpoint: str = "node0:29400", most: int = 4) -> Settings:
+def read(
+    conf: Mapping[str, Any], endpoint: str = "node0:29400", most: int = 4
+) -> RendezvousSettings:
     """Settings of a job of up to ``most`` nodes."""
     return settings(
         endpoint=endpoint,
@@ -178,7 +180,7 @@ def test_who_only_loads_the_entry_point_pays_nothing() -> None:
 
 @pytest.mark.parametrize("asked", ["stop", "progress", "park", "ask_to_save", "extend_lease"])
 def test_a_turn_is_asked_as_workers_are(asked: str) -> None:
-    ours, theirs = (inspect.signature(getattr(kind, asked)) for kind in (Turn, Workers))
+    ours, theirs = (inspect.signature(getattr(kind, asked)) for kind in (RendezvousTurn, Workers))
 
     assert list(ours.parameters) == list(theirs.parameters)
 

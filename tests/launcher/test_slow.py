@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from brain.types.resources import NodeName
 from launcher.coordinator.slow_nodes import Slowness
-from launcher.values.diagnosis.slowness import LOOKS, Slow
+from launcher.values.diagnosis.slowness import LOOKS, SlowSuspect
 from launcher.values.workers import Progress
 
 
@@ -24,7 +24,7 @@ def a_rank(rank: int, steps: int, own: float) -> Progress:
     )
 
 
-def looks(own: list[float], count: int) -> Iterator[Slow | None]:
+def looks(own: list[float], count: int) -> Iterator[SlowSuspect | None]:
     """What is found at one look after the other, 45 s apart."""
     slowness = Slowness()
     for turn in range(1, count + 1):

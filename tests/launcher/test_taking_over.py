@@ -22,7 +22,7 @@ from launcher.coordinator.membership import decide, may_form, quorum_at
 from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.state import CoordinatorState
-from launcher.values.observation import Form, Stop, Take, Wait
+from launcher.values.observation import FormWorld, StopWorld, Take, WaitFor
 from launcher.values.replica import Coordinating, JobPlace, read, started_ticks
 from launcher.values.witness import WitnessObserved
 from tests.disks import full_disk
@@ -166,9 +166,9 @@ def test_a_half_asks_for_the_witness_once_its_lease_is_over_and_goes_on_with_it(
     seen = observation(2, 1, world=lost, lease_until=NOW, witness=IN_FORCE)
     mine = replace(seen, witness=replace(IN_FORCE, asked=True, holder=1))
 
-    assert isinstance(decide(seen, NOW - 1), Wait)
+    assert isinstance(decide(seen, NOW - 1), WaitFor)
     assert decide(seen, NOW) == Take(1)
-    assert decide(mine, NOW) == Form(members([1]), Cause.MEMBERSHIP, 0, 2)
+    assert decide(mine, NOW) == FormWorld(members([1]), Cause.MEMBERSHIP, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_half_that_waits_says_why(witness: WitnessObserved, says: str) -> None
     lost = ended(0, 1, by=Cause.MEMBERSHIP, coordinated=0)
     action = decide(observation(2, 1, world=lost, lease_until=NOW, witness=witness), NOW)
 
-    assert isinstance(action, Wait)
+    assert isinstance(action, WaitFor)
     assert says in action.reason
 
 
@@ -195,9 +195,9 @@ def test_before_another_world_begins_the_witness_of_the_last_one_is_taken() -> N
     asked = replace(IN_FORCE, asked=True)
 
     assert decide(seen, NOW) == Take(0)
-    assert isinstance(decide(replace(seen, witness=asked), NOW), Wait)
+    assert isinstance(decide(replace(seen, witness=asked), NOW), WaitFor)
     for answer in (replace(asked, holder=0), replace(asked, lost=True)):
-        assert isinstance(decide(replace(seen, witness=answer), NOW), Form)
+        assert isinstance(decide(replace(seen, witness=answer), NOW), FormWorld)
 
 
 # --- leases ------------------------------------------------------------------------------------
@@ -233,25 +233,25 @@ def test_no_lease_outlasts_what_a_successor_waits_for(size: int) -> None:
 def test_a_successor_without_most_members_waits_for_the_lease_and_then_for_ever() -> None:
     seen = observation(4, 2, 3, world=ended(0, 1, 2, 3, by=Cause.MEMBERSHIP, coordinated=0))
 
-    assert isinstance(decide(seen, NOW), Wait)
+    assert isinstance(decide(seen, NOW), WaitFor)
 
 
 def test_a_successor_with_half_of_them_and_the_old_coordinator_waits_for_the_lease() -> None:
     fields = {"coordinated": 0, "by": Cause.MEMBERSHIP}
     seen = observation(4, 0, 1, world=ended(0, 1, 2, 3, **fields), lease_until=NOW)
 
-    assert isinstance(decide(seen, NOW - 1), Wait)
-    assert decide(seen, NOW) == Form(members([0, 1]), Cause.MEMBERSHIP, 0, 4)
+    assert isinstance(decide(seen, NOW - 1), WaitFor)
+    assert decide(seen, NOW) == FormWorld(members([0, 1]), Cause.MEMBERSHIP, 0, 4)
 
 
 def test_nothing_is_decided_while_an_agent_has_to_tell_of_a_later_world() -> None:
     seen = observation(2, 0, world=world(0, 1, failed=1), behind=True)
 
-    assert decide(seen, NOW) == Wait("an agent has still to tell of a later world")
+    assert decide(seen, NOW) == WaitFor("an agent has still to tell of a later world")
 
 
 def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:
-    assert decide(observation(2, 0, world=world(0, 1)), NOW) == Stop(Cause.MEMBERSHIP)
+    assert decide(observation(2, 0, world=world(0, 1)), NOW) == StopWorld(Cause.MEMBERSHIP)
 
 
 # --- the leadership on one machine -------------------------------------------------------------

@@ -18,13 +18,13 @@ from launcher.values.config import WorldDocument
 from launcher.values.observation import (
     STAY,
     AgentObserved,
-    Form,
-    Observation,
-    Park,
-    Phase,
-    Rules,
+    FormWorld,
+    JobObserved,
+    ParkWorld,
     Shape,
-    Wait,
+    WaitFor,
+    WorldPhase,
+    WorldRules,
 )
 from tests.launcher.elastic import desired
 from tests.launcher.observations import agent, agents, members, observation, world
@@ -139,28 +139,28 @@ def test_more_processes_serve_up_to_the_most_where_exactly_as_many_cannot_be() -
 
 
 def test_a_world_of_processes_forms_when_they_are_here_whatever_the_agents() -> None:
-    rules = Rules(shape=EIGHT)
+    rules = WorldRules(shape=EIGHT)
     wanted = desired(8, minimum=8)
-    seen = Observation(desired=wanted, agents=(sized(0, 4),), rules=rules, desired_since=0.0)
+    seen = JobObserved(desired=wanted, agents=(sized(0, 4),), rules=rules, desired_since=0.0)
 
-    assert isinstance(decide(seen, 0.0), Wait)
+    assert isinstance(decide(seen, 0.0), WaitFor)
     action = decide(replace(seen, agents=(sized(0, 4), sized(1, 4))), 0.0)
-    assert isinstance(action, Form)
+    assert isinstance(action, FormWorld)
     assert ids(action.members) == [0, 1]
 
 
 def test_a_spare_of_a_job_that_asks_for_processes_takes_over_from_those_that_leave() -> None:
-    wanted, rules = desired(8, minimum=8), Rules(shape=EIGHT, spares=True)
+    wanted, rules = desired(8, minimum=8), WorldRules(shape=EIGHT, spares=True)
     before = choose((), [sized(0, 4), sized(1, 4)], 8, 1, 8, EIGHT)
     running = world(members=before, goal=8)
-    spare = Observation(
+    spare = JobObserved(
         desired=wanted, agents=(sized(0, 4), sized(1, 4), sized(2, 8)), rules=rules, world=running
     )
-    lost = replace(running, phase=Phase.ENDED, ended_by=Cause.MEMBERSHIP)
+    lost = replace(running, phase=WorldPhase.ENDED, ended_by=Cause.MEMBERSHIP)
     action = decide(replace(spare, world=lost, agents=(sized(0, 4), sized(2, 8))), 1e6)
 
     assert decide(spare, 1e6) == STAY
-    assert isinstance(action, Form)
+    assert isinstance(action, FormWorld)
     assert ids(action.members) == [2]
 
 
@@ -438,18 +438,18 @@ def test_growing_from_28_to_32_waits_until_the_unit_is_complete_and_training_goe
     running = world(*range(28), goal=32)
     seen = observation(None, *range(31), desired_since=1000.0, world=running)
 
-    assert isinstance(decide(replace(seen, desired=wanted), 1000.0), Wait)
+    assert isinstance(decide(replace(seen, desired=wanted), 1000.0), WaitFor)
     assert decide(replace(seen, desired=wanted), 1e6) == STAY
-    assert decide(replace(seen, desired=wanted, agents=agents(*range(32))), 1e6) == Park()
+    assert decide(replace(seen, desired=wanted, agents=agents(*range(32))), 1e6) == ParkWorld()
 
 
 def test_agents_beyond_the_wish_stay_as_spares_where_a_person_started_them() -> None:
-    assert decide(observation(1, 0, 1, world=world(0), rules=Rules(spares=True)), 1e6) == STAY
+    assert decide(observation(1, 0, 1, world=world(0), rules=WorldRules(spares=True)), 1e6) == STAY
 
 
 def test_the_coordinator_says_who_is_spare_and_why() -> None:
     here = [*on("sw0", *range(4)), *on("sw1", 4, 5, 6)]
-    said = layout(of(here, 8, 4), here, 4, Rules())
+    said = layout(of(here, 8, 4), here, 4, WorldRules())
 
     assert said == (
         "warm spares: replicas 4, 5, 6 (4 of 7 replicas run, whole units of 4; "

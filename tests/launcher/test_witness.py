@@ -9,29 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher import messages
-from launcher.coordinator.witness_file import Witness
+from launcher.coordinator.witness_file import WitnessFile
 from launcher.values.witness import WitnessObserved
 
 
 async def offered(
     directory: Path, *, epoch: int = 1, rename: Callable[[str, str], None] = os.rename
-) -> Witness:
+) -> WitnessFile:
     """A coordinator's agent that wrote a witness for a world."""
-    made = Witness(rename)
+    made = WitnessFile(rename)
     made.begin(epoch)
     await made.offer(str(directory / "step.pt"), job="j", epoch=epoch)
     return made
 
 
-async def told(by: Witness) -> Witness:
+async def told(by: WitnessFile) -> WitnessFile:
     """A member that heard of it, and that it counts."""
-    member = Witness()
+    member = WitnessFile()
     member.begin(by.seen.epoch)
     await member.look(messages.Witness(epoch=by.seen.epoch, path=by.seen.path, in_force=True))
     return member
 
 
-async def answer(witness: Witness, replica: int) -> WitnessObserved:
+async def answer(witness: WitnessFile, replica: int) -> WitnessObserved:
     """Ask for it and wait for what comes of it."""
     witness.take(witness.seen, replica)
     while not (witness.seen.lost or witness.seen.trouble or witness.seen.holder is not None):
@@ -118,7 +118,7 @@ def test_storage_that_refuses_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_member_that_sees_another_directory_says_so(tmp_path: Path) -> None:
     async def look() -> tuple[messages.Witnessed, WitnessObserved]:
-        member = Witness()
+        member = WitnessFile()
         member.begin(1)
         said = await member.look(messages.Witness(epoch=1, path=str(tmp_path / "elsewhere")))
         return said, member.seen

@@ -15,7 +15,7 @@ import pytest
 from brain.errors import BadInput, Unavailable
 from launcher.messages import Exited, encoded
 from launcher.values.config import LogConfig, Std
-from launcher.workers.environment import Injection, worker_environment
+from launcher.workers.environment import WorkerInjection, worker_environment
 from launcher.workers.fork_server.channel import Child
 from launcher.workers.fork_server.fork_server import ForkServer
 from launcher.workers.workers import (
@@ -46,7 +46,7 @@ def environment_of(group_rank: int, local_rank: int, tmp_path: Path) -> dict[str
         a_world(1, 3, 2),
         group_rank,
         local_rank,
-        injection=Injection(inject="/inject", probe=None, control="/c", agent="/a"),
+        injection=WorkerInjection(inject="/inject", probe=None, control="/c", agent="/a"),
         error_file="/e",
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.messages import Check, Checked
 from launcher.values.config import LaunchConfig
-from launcher.values.network_check import Measured
+from launcher.values.network_check import NodeMeasured
 from launcher.workers.processes import process
 
 _SCRIPT = Path(__file__).parent / "script.py"
@@ -27,14 +27,14 @@ async def measure(config: LaunchConfig, asked: Check) -> Checked:
     try:
         running = await _start(config, command)
     except OSError as cannot:
-        measured = Measured(ok=False, reason=f"the check cannot be started: {cannot}")
+        measured = NodeMeasured(ok=False, reason=f"the check cannot be started: {cannot}")
         return Checked(round=asked.round, measured=measured)
     try:
         async with asyncio.timeout(asked.seconds):
             out, err = await running.communicate()
         measured = read(out.decode(errors="replace"), err.decode(errors="replace"))
     except TimeoutError:
-        measured = Measured(ok=False, reason=f"nothing came of it within {asked.seconds:g} s")
+        measured = NodeMeasured(ok=False, reason=f"nothing came of it within {asked.seconds:g} s")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
@@ -57,7 +57,7 @@ async def _start(config: LaunchConfig, command: Sequence[str]) -> asyncio.subpro
     )
 
 
-def read(out: str, err: str) -> Measured:
+def read(out: str, err: str) -> NodeMeasured:
     """What the script said.
 
     >>> read('{"ok": false, "reason": "no link", "torch": true}', "").reason
@@ -67,7 +67,9 @@ def read(out: str, err: str) -> Measured:
     try:
         said = json.loads(lines[-1])
         said.pop("torch")
-        return Measured(**said)
+        return NodeMeasured(**said)
     except (IndexError, ValueError, TypeError, KeyError, AttributeError):
         words = err.strip().splitlines()
-        return Measured(ok=False, reason=words[-1] if words else "the check ended without a word")
+        return NodeMeasured(
+            ok=False, reason=words[-1] if words else "the check ended without a word"
+        )

@@ -14,14 +14,14 @@ from brain.errors import BadInput
 from brain.types.batch import BatchWish
 from launcher import messages
 from launcher.agent.worker_group import capacity
-from launcher.agent.worker_group.in_process import FAILING_SECONDS, Staying, rank_in
-from launcher.agent.worker_group.reports import Telling, grace_told
+from launcher.agent.worker_group.in_process import FAILING_SECONDS, InProcessChanges, rank_in
+from launcher.agent.worker_group.reports import WorkerReports, grace_told
 from launcher.agent.worker_group.standstill import Standstill
 from launcher.data.shard_socket import ShardSocket
 from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
-from launcher.values.ram_checkpoint.parts import Part
-from launcher.values.workers import Park, ProbeEvent, Progress, WorkerExit
+from launcher.values.ram_checkpoint.parts import StepPart
+from launcher.values.workers import ParkRequest, ProbeEvent, Progress, WorkerExit
 from launcher.workers import events, stack_dumps
 from launcher.workers.batch_file import BatchFile
 from launcher.workers.fork_server.fork_server import ForkServer
@@ -58,7 +58,7 @@ class WorkerGroup:
         self.ready = False
         self._memory = memory
         self._tell, self._phase, self._say = tell, phase, say
-        self._telling = Telling(tell, memory=memory, host=host)
+        self._telling = WorkerReports(tell, memory=memory, host=host)
         self._fork_server: ForkServer | None = None
         self._workers: Workers | None = None
         self._next: Workers | None = None
@@ -71,7 +71,7 @@ class WorkerGroup:
         #: Where workers ask for shards of data.
         self.shard_socket = ShardSocket(tell)
         #: Workers that go over into the next world without being ended.
-        self.staying = Staying(host, lambda: self.config.replica, tell)
+        self.staying = InProcessChanges(host, lambda: self.config.replica, tell)
         #: The batch that the script is to take, as last heard, and where it reads it.
         self._batch: BatchWish | None = None
         self._batch_file = BatchFile(config.batch_file, say)
@@ -123,13 +123,13 @@ class WorkerGroup:
             self._workers.end_held()
         self._orders.put_nowait(order)
 
-    def park(self, epoch: int, mode: Park) -> None:
+    def park(self, epoch: int, mode: ParkRequest) -> None:
         """Ask the workers to park, or to run on; with a signal of the job to save, too."""
         workers = self._workers
         if workers is None or self._stopping or epoch != self.epoch:
             return
         workers.park(mode)
-        if mode is Park.AT_SAVE and (name := self.config.checkpoint.signal):
+        if mode is ParkRequest.AT_SAVE and (name := self.config.checkpoint.signal):
             workers.ask_to_save(signal.Signals[name])
 
     def handles(self, signum: signal.Signals) -> bool:
@@ -200,7 +200,7 @@ class WorkerGroup:
 
     # --- the world that runs ---------------------------------------------------------------
 
-    async def _run(self, world: WorldDocument, memory: Part | None) -> None:
+    async def _run(self, world: WorldDocument, memory: StepPart | None) -> None:
         if self.last is not None and world.epoch <= self.last.epoch:
             return
         self.staying.unbuild(self._workers, 0)
@@ -314,7 +314,7 @@ class WorkerGroup:
         except (BadInput, OSError) as cannot:
             self._telling.refused(world.epoch, str(cannot))
 
-    async def _go_over(self, world: WorldDocument, memory: Part | None) -> None:
+    async def _go_over(self, world: WorldDocument, memory: StepPart | None) -> None:
         """The next world is decided: as it was built, or at once where the present one is over."""
         coming, self.staying.coming = self.staying.coming, None
         built = coming == world

@@ -18,7 +18,7 @@ FAILING_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
 
 
-class Staying:
+class InProcessChanges:
     """What the workers of one agent were told of the world to come, and what they answered."""
 
     def __init__(

@@ -15,7 +15,7 @@ _LASTING = frozenset({"loaded", "saved", "stepping"})
 _LASTING_LOADS, _LASTING_SAVES = 100, 20
 
 
-class Telling:
+class WorkerReports:
     """``tell`` swallows messages while there is no coordinator."""
 
     def __init__(

@@ -5,13 +5,13 @@ from launcher.coordinator.membership.facts import resting, span
 from launcher.values.observation import (
     STAY,
     Action,
-    Hold,
-    Observation,
-    Park,
-    Rules,
+    HoldWorld,
+    JobObserved,
+    ParkWorld,
     Saves,
-    Wait,
+    WaitFor,
     WorldObserved,
+    WorldRules,
 )
 
 #: A machine may hesitate that long, however often a script saves.
@@ -19,7 +19,7 @@ _HICCUP_SECONDS = 10.0
 
 
 def at_safe_point(
-    observation: Observation, world: WorldObserved, now: float, action: Action, what: str
+    observation: JobObserved, world: WorldObserved, now: float, action: Action, what: str
 ) -> Action:
     """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
 
@@ -33,24 +33,26 @@ def at_safe_point(
             return preparing.first(observation, world, now, action) or action
         if resting(observation, world):
             return STAY
-        return Hold(
+        return HoldWorld(
             f"I will not {what} this job: no checkpoint was seen or declared, "
             f"it would lose {span(age)} of work"
         )
     if world.parking is None:
         if resting(observation, world):
             return STAY
-        return preparing.first(observation, world, now, action) or Park()
+        return preparing.first(observation, world, now, action) or ParkWorld()
     if world.parking.reached:
         return action
     limit = patience_for(saves, observation.rules)
     until = world.parking.since + limit
     if now < until:
-        return Wait("a safe point", until)
-    return Hold(f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s")
+        return WaitFor("a safe point", until)
+    return HoldWorld(
+        f"I will not {what} this job now: no checkpoint was completed within {limit:.0f} s"
+    )
 
 
-def patience_for(saves: Saves, rules: Rules) -> float:
+def patience_for(saves: Saves, rules: WorldRules) -> float:
     """Seconds to wait for a safe point."""
     if rules.signal_seconds is not None:
         return rules.signal_seconds

@@ -1,21 +1,21 @@
 """The order of the questions."""
 
 from launcher.coordinator.membership import ending, forming, in_process, leaving, sizing
-from launcher.values.observation import STAY, Action, Observation, Phase, Wait
+from launcher.values.observation import STAY, Action, JobObserved, WaitFor, WorldPhase
 
 
-def decide(observation: Observation, now: float) -> Action:
+def decide(observation: JobObserved, now: float) -> Action:
     """Return the one thing to do now."""
     return forming.alone(observation, _decide(observation, now))
 
 
-def _decide(observation: Observation, now: float) -> Action:
+def _decide(observation: JobObserved, now: float) -> Action:
     world = observation.world
     if observation.behind:
-        return Wait("an agent has still to tell of a later world")
-    if world is None or world.phase is Phase.ENDED:
+        return WaitFor("an agent has still to tell of a later world")
+    if world is None or world.phase is WorldPhase.ENDED:
         return forming.between(observation, now)
-    if world.phase is Phase.STOPPING:
+    if world.phase is WorldPhase.STOPPING:
         return STAY
     return (
         ending.trouble(observation, world, now)

@@ -10,22 +10,22 @@ from launcher.coordinator.membership.leaving import notice
 from launcher.values.observation import (
     Action,
     End,
-    Observation,
-    Park,
+    JobObserved,
+    ParkWorld,
     Revert,
-    Stop,
+    StopWorld,
     Swap,
-    Wait,
+    WaitFor,
     WorldObserved,
 )
 
 
-def trouble(observation: Observation, world: WorldObserved, now: float) -> Action | None:
+def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """What ends a world by itself."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
     if observation.hopeless:  # it was found out after the others had gone on
-        return Stop(Cause.FAILURE)
+        return StopWorld(Cause.FAILURE)
     known = {agent.replica for agent in observation.agents}
     missing = [m.replica for m in world.members if m.replica not in known]
     if (
@@ -40,24 +40,24 @@ def trouble(observation: Observation, world: WorldObserved, now: float) -> Actio
         return (
             _go_on(observation, world, now, Cause.MEMBERSHIP)
             if now >= observation.lease_until
-            else Wait(f"replicas {names(missing)} have not come back", observation.lease_until)
+            else WaitFor(f"replicas {names(missing)} have not come back", observation.lease_until)
         )
     if world.unbuilt and not world.in_process:
         return _unmet(observation, world, now)
     return Revert("it stepped without loading the checkpoint") if world.unloaded else None
 
 
-def intent(observation: Observation, world: WorldObserved, now: float) -> Action | None:
+def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """The owner wants it to stop."""
     if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
     fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds
     if observation.desired.intent is Intent.CANCEL or fresh:
-        return Stop(None)
-    return changing.at_safe_point(observation, world, now, Stop(None), "suspend")
+        return StopWorld(None)
+    return changing.at_safe_point(observation, world, now, StopWorld(None), "suspend")
 
 
-def leave(observation: Observation, world: WorldObserved, now: float) -> Action | None:
+def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """Members that gave notice are kept for a safe point, but not for long."""
     since = notice(observation, world)
     if since is None:
@@ -69,17 +69,21 @@ def leave(observation: Observation, world: WorldObserved, now: float) -> Action 
         if staying is not None:
             return _no_later(staying, until)
     if not world.saves.known or not world.stepping or now >= until or _abandoned(observation):
-        return Stop(Cause.MEMBERSHIP)
+        return StopWorld(Cause.MEMBERSHIP)
     swap = Swap(planned=False)
     if world.parking is None:
         half = since + seconds / 2
         step = preparing.first(observation, world, now, swap) if now < half else None
-        return _no_later(step, half) if step is not None else Park()
+        return _no_later(step, half) if step is not None else ParkWorld()
     if world.parking.reached:
         return swap
     until = min(until, world.parking.since + changing.patience_for(world.saves, observation.rules))
     late = now >= until
-    return Stop(Cause.MEMBERSHIP) if late else Wait("a member leaves at the next safe point", until)
+    return (
+        StopWorld(Cause.MEMBERSHIP)
+        if late
+        else WaitFor("a member leaves at the next safe point", until)
+    )
 
 
 def hopeless(codes: Sequence[int], limit: int | None) -> bool:
@@ -92,12 +96,12 @@ def hopeless(codes: Sequence[int], limit: int | None) -> bool:
     return limit is not None and len(codes) >= limit and len(set(codes[-limit:])) == 1
 
 
-def _go_on(observation: Observation, world: WorldObserved, now: float, cause: Cause) -> Action:
+def _go_on(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action:
     """Those that are left go on as they are, where they can; else all are ended."""
-    return in_process.heal(observation, world, now, cause) or Stop(cause)
+    return in_process.heal(observation, world, now, cause) or StopWorld(cause)
 
 
-def _failed(observation: Observation, world: WorldObserved, code: int, now: float) -> Action:
+def _failed(observation: JobObserved, world: WorldObserved, code: int, now: float) -> Action:
     if observation.desired is not None and observation.failures > observation.desired.restart_limit:
         reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
         return End(ReplicaExit.FAILED, code, reason)
@@ -109,19 +113,19 @@ def _failed(observation: Observation, world: WorldObserved, code: int, now: floa
     return _go_on(observation, world, now, Cause.FAILURE)
 
 
-def _unmet(observation: Observation, world: WorldObserved, now: float) -> Action:
+def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action:
     """Workers that were started and could not meet: that may come again, so it is counted; unless
     a member is lost, which is seen first."""
     until = (world.torn_since or now) + in_process.CAUSE_SECONDS
     if now < until:
-        return Wait("workers cannot reach each other", until)
+        return WaitFor("workers cannot reach each other", until)
     if observation.desired is not None and observation.failures > observation.desired.restart_limit:
         reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
         return End(ReplicaExit.FAILED, 1, reason)
-    return Stop(Cause.FAILURE)
+    return StopWorld(Cause.FAILURE)
 
 
-def _abandoned(observation: Observation) -> bool:
+def _abandoned(observation: JobObserved) -> bool:
     """Whether a person ends the job: nobody stays, and nobody would go on from a safe point."""
     return not observation.rules.last_waits and all(
         a.leaving_since is not None for a in observation.agents
@@ -129,6 +133,6 @@ def _abandoned(observation: Observation) -> bool:
 
 
 def _no_later(step: Action, until: float) -> Action:
-    if isinstance(step, Wait):
-        return Wait(step.reason, until if step.until is None else min(step.until, until))
+    if isinstance(step, WaitFor):
+        return WaitFor(step.reason, until if step.until is None else min(step.until, until))
     return step

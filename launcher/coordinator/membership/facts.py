@@ -4,39 +4,39 @@ from collections.abc import Iterable, Sequence
 
 from brain.types.world import Cause, Member, WorldWish
 from launcher.coordinator.topology import choose, extent
-from launcher.values.observation import AgentObserved, Observation, WorldObserved
+from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
 
 
-def available(observation: Observation) -> list[AgentObserved]:
+def available(observation: JobObserved) -> list[AgentObserved]:
     """Agents that a world may be made of."""
     return [agent for agent in observation.agents if agent.ready and agent.leaving_since is None]
 
 
 def chosen(
-    observation: Observation, desired: WorldWish, previous: Sequence[Member], goal: int
+    observation: JobObserved, desired: WorldWish, previous: Sequence[Member], goal: int
 ) -> tuple[Member, ...]:
     """Return the members that a world of ``goal`` would have now; none where it cannot be."""
     here = available(observation)
     return choose(previous, here, goal, desired.unit, desired.minimum, observation.rules.shape)
 
 
-def size_of(observation: Observation, members: Sequence[Member]) -> int:
+def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
     """How large a world is, in what the desired world counts."""
     return extent(members, observation.rules.shape)
 
 
-def counted(observation: Observation) -> str:
+def counted(observation: JobObserved) -> str:
     """What the desired world counts, in a sentence."""
     return "replicas" if observation.rules.shape is None else "processes"
 
 
-def warming_until(observation: Observation) -> float:
+def warming_until(observation: JobObserved) -> float:
     """Until when agents are waited for that are here but not ready; 0.0 where all are."""
     slow = [a.since for a in observation.agents if not a.ready and a.leaving_since is None]
     return max(slow) + observation.rules.ready_seconds if slow else 0.0
 
 
-def goal_of(observation: Observation, desired: WorldWish) -> tuple[int, bool]:
+def goal_of(observation: JobObserved, desired: WorldWish) -> tuple[int, bool]:
     """Return the replicas to strive for now, and whether that is a change by plan."""
     world = observation.world
     if world is not None and world.ended_by is Cause.REVERT and world.change is not None:
@@ -47,7 +47,7 @@ def goal_of(observation: Observation, desired: WorldWish) -> tuple[int, bool]:
     return (world.goal, False) if blocked or desired.frozen else (desired.replicas, True)
 
 
-def resting(observation: Observation, world: WorldObserved) -> bool:
+def resting(observation: JobObserved, world: WorldObserved) -> bool:
     """Whether this was given up, and nothing was saved since."""
     held, desired = observation.held, observation.desired
     if held is None or desired is None or held.generation != desired.generation:

@@ -18,23 +18,25 @@ from launcher.coordinator.topology import extent
 from launcher.values.observation import (
     Action,
     End,
-    Form,
+    FormWorld,
     Heal,
-    Observation,
+    JobObserved,
     Preparing,
     Switch,
     Take,
-    Wait,
+    WaitFor,
     WorldObserved,
 )
 from launcher.values.witness import WitnessObserved
 
 
-def between(observation: Observation, now: float) -> Action:
+def between(observation: JobObserved, now: float) -> Action:
     """No worker runs: what is formed next?"""
     desired, world = observation.desired, observation.world
     if desired is None:
-        return release(observation, leaving_only=True) or Wait("the desired world is not known yet")
+        return release(observation, leaving_only=True) or WaitFor(
+            "the desired world is not known yet"
+        )
     if desired.intent is not Intent.RUN:
         return _end(desired)
     if observation.hopeless and world is not None and world.ended_by is Cause.FAILURE:
@@ -52,32 +54,32 @@ def between(observation: Observation, now: float) -> Action:
     if world is not None and not _may_form(observation, world, now):
         return _silence(observation, world, now)
     if size < goal and now < (until := settled_at(observation)):
-        return Wait("others may come or go as well", until)
-    form = Form(members, _cause(observation), *_answers(observation, desired, size, goal))
+        return WaitFor("others may come or go as well", until)
+    form = FormWorld(members, _cause(observation), *_answers(observation, desired, size, goal))
     preparing = None if world is None else world.preparing
     if preparing is not None and _holds(observation, preparing, form):
         return preparing.form
     return form
 
 
-def _too_few(observation: Observation, desired: WorldWish, now: float) -> Action:
+def _too_few(observation: JobObserved, desired: WorldWish, now: float) -> Action:
     need = max(desired.minimum, desired.unit)
     here = extent(available(observation), observation.rules.shape)
     too_few = f"{here} of at least {need} {counted(observation)} are here"
     if observation.world is not None or math.isinf(observation.rules.join_seconds):
-        return Wait(too_few)
+        return WaitFor(too_few)
     until = observation.desired_since + observation.rules.join_seconds
     if now < until:
-        return Wait(too_few, until)
+        return WaitFor(too_few, until)
     waited = f"after {observation.rules.join_seconds:g} s (--rdzv-conf join_timeout=)"
     return End(ReplicaExit.FAILED, 1, f"{too_few} {waited}")
 
 
-def alone(observation: Observation, action: Action) -> Action:
+def alone(observation: JobObserved, action: Action) -> Action:
     """Take the witness of the last world before another one begins: no half that misses that can
     then form one as well."""
     world, witness = observation.world, observation.witness
-    if world is None or not witness.path or not isinstance(action, Form | Heal | Switch):
+    if world is None or not witness.path or not isinstance(action, FormWorld | Heal | Switch):
         return action
     known = {agent.replica for agent in observation.agents}
     here = [member.replica for member in world.members if member.replica in known]
@@ -85,32 +87,32 @@ def alone(observation: Observation, action: Action) -> Action:
         return action
     if not witness.asked:
         return Take(here[0])
-    return Wait(f"no other world begins yet: {_unanswered(witness)}")
+    return WaitFor(f"no other world begins yet: {_unanswered(witness)}")
 
 
-def settled_at(observation: Observation) -> float:
+def settled_at(observation: JobObserved) -> float:
     """When what happened to agents may be taken for one change: a rack goes down in pieces."""
     return observation.stirred_at + observation.rules.debounce_seconds
 
 
-def _may_form(observation: Observation, world: WorldObserved, now: float) -> bool:
+def _may_form(observation: JobObserved, world: WorldObserved, now: float) -> bool:
     last, known = _members_and_known(observation, world)
     over = now >= observation.lease_until
     return may_form(last, known, observation.gone, over, world.coordinated, observation.witness)
 
 
-def _silence(observation: Observation, world: WorldObserved, now: float) -> Take | Wait:
+def _silence(observation: JobObserved, world: WorldObserved, now: float) -> Take | WaitFor:
     """Too few of the last world are here: the witness is asked, where one may decide."""
     waits, witness = "members of the last world may still run", observation.witness
     last, known = _members_and_known(observation, world)
     here = sum(replica in known for replica in last)
     silent = sum(replica not in known and replica not in observation.gone for replica in last)
     if now < observation.lease_until or here != silent:
-        return Wait(waits, observation.lease_until)
+        return WaitFor(waits, observation.lease_until)
     half = half_to_ask_for(last, known, observation.gone, world.coordinated, witness)
     if half is not None:
         return Take(half)
-    return Wait(f"{waits}: {_undecided(witness)}", observation.lease_until)
+    return WaitFor(f"{waits}: {_undecided(witness)}", observation.lease_until)
 
 
 def _undecided(witness: WitnessObserved) -> str:
@@ -133,12 +135,12 @@ def _unanswered(witness: WitnessObserved) -> str:
 
 
 def _members_and_known(
-    observation: Observation, world: WorldObserved
+    observation: JobObserved, world: WorldObserved
 ) -> tuple[list[int], set[int]]:
     return [m.replica for m in world.members], {agent.replica for agent in observation.agents}
 
 
-def _holds(observation: Observation, preparing: Preparing, form: Form) -> bool:
+def _holds(observation: JobObserved, preparing: Preparing, form: FormWorld) -> bool:
     """Whether what was prepared can be formed, even where a later joiner might have come, too."""
     ready = {agent.replica for agent in available(observation)}
     same = (preparing.form.cause, preparing.form.generation, preparing.form.goal)
@@ -150,12 +152,12 @@ def _holds(observation: Observation, preparing: Preparing, form: Form) -> bool:
     )
 
 
-def _cause(observation: Observation) -> Cause:
+def _cause(observation: JobObserved) -> Cause:
     world = observation.world
     return Cause.START if world is None or world.ended_by is None else world.ended_by
 
 
-def _answers(observation: Observation, desired: WorldWish, size: int, goal: int) -> tuple[int, int]:
+def _answers(observation: JobObserved, desired: WorldWish, size: int, goal: int) -> tuple[int, int]:
     """Return the generation that a new world of ``size`` answers, and what that one desired."""
     world = observation.world
     if world is None or world.stopped:
@@ -168,8 +170,8 @@ def _answers(observation: Observation, desired: WorldWish, size: int, goal: int)
 
 
 def _patience(
-    observation: Observation, desired: WorldWish, now: float, goal: int, size: int
-) -> Wait | None:
+    observation: JobObserved, desired: WorldWish, now: float, goal: int, size: int
+) -> WaitFor | None:
     """A first world waits for all that were desired; healing takes what there is."""
     world = observation.world
     known = {agent.replica for agent in observation.agents}
@@ -180,7 +182,7 @@ def _patience(
         observation.desired_since + max(desired.patience_seconds, alone), warming_until(observation)
     )
     here = f"{size} of {goal} {counted(observation)} are here"
-    return Wait(here, until) if now < until else None
+    return WaitFor(here, until) if now < until else None
 
 
 def _end(desired: WorldWish) -> End:

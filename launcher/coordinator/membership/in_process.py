@@ -16,16 +16,16 @@ from launcher.coordinator.membership.taking_over import may_form
 from launcher.coordinator.topology import choose
 from launcher.values.observation import (
     Action,
-    Discard,
-    Form,
+    DiscardWorld,
+    FormWorld,
     Heal,
-    Observation,
-    Prepare,
+    JobObserved,
+    PrepareWorld,
     Preparing,
-    Stop,
+    StopWorld,
     Swap,
     Switch,
-    Wait,
+    WaitFor,
     WorldObserved,
 )
 
@@ -39,37 +39,37 @@ _GO_OVER_SECONDS = 300.0
 
 
 def change(
-    observation: Observation, world: WorldObserved, now: float, action: Action
+    observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
     """Return the next thing to do for a planned change; None where it takes the ordinary way."""
     if not isinstance(action, Swap) or not world.elastic:
         return None
     form = preparing.after(observation, world, action)
-    if not isinstance(form, Form) or not _stays(world, form.members):
+    if not isinstance(form, FormWorld) or not _stays(world, form.members):
         return None
     if world.broken:  # with 0, or it would not have come to this: the training is over
-        return Wait("some workers have ended, the others are about to")
+        return WaitFor("some workers have ended, the others are about to")
     there = world.preparing
     if there is None:
         if now < observation.build_after:
-            return Wait("members did not meet; they try again", observation.build_after)
+            return WaitFor("members did not meet; they try again", observation.build_after)
         waits = preparing.gathering(observation, form, now)
         return waits or (
-            Prepare(form, in_process=True) if observation.rules.prepare_seconds else None
+            PrepareWorld(form, in_process=True) if observation.rules.prepare_seconds else None
         )
     if there.failed is not None:
         return None
     if not there.in_process or not _serves(observation, there, form):
-        return Discard(None)
+        return DiscardWorld(None)
     if there.ready:
         return Switch(there.form)
     until = there.since + _JOIN_SECONDS
     if now >= until:
-        return Discard(f"its members did not meet in {_JOIN_SECONDS:.0f} s")
-    return Wait(f"a world of {len(there.form.members)} replicas is built beside this one", until)
+        return DiscardWorld(f"its members did not meet in {_JOIN_SECONDS:.0f} s")
+    return WaitFor(f"a world of {len(there.form.members)} replicas is built beside this one", until)
 
 
-def heal(observation: Observation, world: WorldObserved, now: float, cause: Cause) -> Action | None:
+def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action | None:
     """Return how those that are left go on without being ended; None where they cannot."""
     desired = observation.desired
     if desired is None or desired.intent is not Intent.RUN:
@@ -81,7 +81,7 @@ def heal(observation: Observation, world: WorldObserved, now: float, cause: Caus
     order = [member.replica for member in world.members]
     silent = last - known - observation.gone
     if world.was_elastic and silent and not lease_over:  # they look for a coordinator, too
-        return Wait(f"replicas {names(silent)} have not come back", observation.lease_until)
+        return WaitFor(f"replicas {names(silent)} have not come back", observation.lease_until)
     if not here or any(agent.replica not in world.sessions for agent in here):
         return None
     if not may_form(
@@ -91,24 +91,24 @@ def heal(observation: Observation, world: WorldObserved, now: float, cause: Caus
     goal, _ = goal_of(observation, desired)
     shape = observation.rules.shape
     members = choose(world.members, here, goal, desired.unit, desired.minimum, shape)
-    return Heal(Form(members, cause, world.generation, world.goal)) if members else None
+    return Heal(FormWorld(members, cause, world.generation, world.goal)) if members else None
 
 
-def settling(observation: Observation, world: WorldObserved, now: float) -> Action | None:
+def settling(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """Nothing else is decided while members go over; if they do not, the ordinary way is taken."""
     if world.unbuilt:
-        return Stop(Cause.MEMBERSHIP)
+        return StopWorld(Cause.MEMBERSHIP)
     if world.torn_since is not None:
         until = world.torn_since + CAUSE_SECONDS
         if now < until:
-            return Wait("workers cannot reach each other", until)
+            return WaitFor("workers cannot reach each other", until)
         first = world.stepping and heal(observation, world, now, Cause.MEMBERSHIP)
-        return first or Stop(Cause.MEMBERSHIP)
+        return first or StopWorld(Cause.MEMBERSHIP)
     if not world.in_process or world.formed:
         return None
     until = world.since + _GO_OVER_SECONDS
-    late = Stop(Cause.MEMBERSHIP)
-    return Wait("members go over into the next world", until) if now < until else late
+    late = StopWorld(Cause.MEMBERSHIP)
+    return WaitFor("members go over into the next world", until) if now < until else late
 
 
 def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
@@ -117,7 +117,7 @@ def _stays(world: WorldObserved, members: Sequence[Member]) -> bool:
     return any(m.replica in last and m.replica not in world.broken for m in members)
 
 
-def _serves(observation: Observation, there: Preparing, form: Form) -> bool:
+def _serves(observation: JobObserved, there: Preparing, form: FormWorld) -> bool:
     """Whether what is being built is still wanted, even where a later joiner might come, too."""
     ready = {agent.replica for agent in available(observation)}
     made = there.form

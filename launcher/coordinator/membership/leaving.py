@@ -2,20 +2,26 @@
 
 from brain.types.world import WorldWish
 from launcher.coordinator.membership.facts import goal_of
-from launcher.values.observation import AgentObserved, Observation, Phase, Release, WorldObserved
+from launcher.values.observation import (
+    AgentObserved,
+    JobObserved,
+    Release,
+    WorldObserved,
+    WorldPhase,
+)
 
 
-def notice(observation: Observation, world: WorldObserved) -> float | None:
+def notice(observation: JobObserved, world: WorldObserved) -> float | None:
     """Return when the first of the members that leave said so; None where none does."""
     members = {member.replica for member in world.members}
     going = (agent.leaving_since for agent in observation.agents if agent.replica in members)
     return min((at for at in going if at is not None), default=None)
 
 
-def release(observation: Observation, *, leaving_only: bool) -> Release | None:
+def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
     """Name agents outside a running world that left, or that nobody desires any more."""
     desired, world = observation.desired, observation.world
-    running = world is not None and world.phase is Phase.RUNNING
+    running = world is not None and world.phase is WorldPhase.RUNNING
     members = {m.replica for m in world.members} if world is not None and running else set()
     outside = [agent for agent in observation.agents if agent.replica not in members]
     going = [a.replica for a in outside if a.leaving_since is not None]
@@ -25,7 +31,7 @@ def release(observation: Observation, *, leaving_only: bool) -> Release | None:
 
 
 def _surplus(
-    observation: Observation, desired: WorldWish, members: int, outside: list[AgentObserved]
+    observation: JobObserved, desired: WorldWish, members: int, outside: list[AgentObserved]
 ) -> list[int]:
     """Agents that are more than anybody may still want."""
     if observation.rules.spares or observation.rules.shape is not None:

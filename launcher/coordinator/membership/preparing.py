@@ -13,15 +13,15 @@ from launcher.coordinator.membership import forming
 from launcher.coordinator.membership.facts import goal_of, size_of, warming_until
 from launcher.values.observation import (
     Action,
-    Discard,
-    Form,
-    Observation,
-    Phase,
-    Prepare,
+    DiscardWorld,
+    FormWorld,
+    JobObserved,
+    PrepareWorld,
     Preparing,
     Swap,
-    Wait,
+    WaitFor,
     WorldObserved,
+    WorldPhase,
 )
 
 #: Seconds after the last joiner became ready that another one which is here is waited for.
@@ -29,30 +29,30 @@ _GATHER_SECONDS = 1.0
 
 
 def first(
-    observation: Observation, world: WorldObserved, now: float, action: Action
+    observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
     """Return what has to be done, or waited for, before the workers are asked to park."""
     if not isinstance(action, Swap) or not isinstance(
-        form := after(observation, world, action), Form
+        form := after(observation, world, action), FormWorld
     ):
         return None
     preparing = world.preparing
     if preparing is not None and (preparing.form != form or _of_another_kind(preparing)):
-        return Discard(None)
+        return DiscardWorld(None)
     if preparing is None and (waits := gathering(observation, form, now)):
         return waits
     if observation.rules.prepare_seconds == 0:
         return None
     if preparing is None:
-        return Prepare(form)
+        return PrepareWorld(form)
     if preparing.ready or preparing.failed is not None:
         return None
     until = preparing.since + observation.rules.prepare_seconds
     if now >= until:
-        return Discard(
+        return DiscardWorld(
             f"its workers were not at the gate in {observation.rules.prepare_seconds:.0f} s"
         )
-    return Wait(f"workers of a world of {len(form.members)} replicas get ready", until)
+    return WaitFor(f"workers of a world of {len(form.members)} replicas get ready", until)
 
 
 def _of_another_kind(preparing: Preparing) -> bool:
@@ -60,14 +60,14 @@ def _of_another_kind(preparing: Preparing) -> bool:
     return preparing.in_process and preparing.failed is None
 
 
-def after(observation: Observation, world: WorldObserved, swap: Swap) -> Action:
+def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
     """What would be formed if this world ended now and nobody else were waited for."""
     cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
-    ended = replace(world, phase=Phase.ENDED, ended_by=cause, parking=None)
+    ended = replace(world, phase=WorldPhase.ENDED, ended_by=cause, parking=None)
     return forming.between(replace(observation, world=ended), math.inf)
 
 
-def gathering(observation: Observation, form: Form, now: float) -> Wait | None:
+def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor | None:
     """Several that come at once are one change; less than was desired waits for who is here."""
     assert observation.desired is not None
     goal, _ = goal_of(observation, observation.desired)
@@ -75,4 +75,4 @@ def gathering(observation: Observation, form: Form, now: float) -> Wait | None:
         return None
     warm = min(observation.stirred_at + _GATHER_SECONDS, warming_until(observation))
     until = max(forming.settled_at(observation), warm)
-    return Wait("others may come or go as well", until) if now < until else None
+    return WaitFor("others may come or go as well", until) if now < until else None

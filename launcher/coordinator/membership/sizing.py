@@ -13,18 +13,18 @@ from launcher.coordinator.membership.leaving import release
 from launcher.values.observation import (
     STAY,
     Action,
-    Discard,
-    Hold,
-    Observation,
+    DiscardWorld,
+    HoldWorld,
+    JobObserved,
     Relabel,
     Swap,
     Unpark,
-    Wait,
+    WaitFor,
     WorldObserved,
 )
 
 
-def compare(observation: Observation, world: WorldObserved, now: float) -> Action:
+def compare(observation: JobObserved, world: WorldObserved, now: float) -> Action:
     """Compare the desired size with the world's."""
     desired = observation.desired
     if desired is None:
@@ -50,30 +50,30 @@ def compare(observation: Observation, world: WorldObserved, now: float) -> Actio
     free = not world.saves.known and now - world.since < observation.rules.free_seconds
     if not world.stepping and not free:
         until = max(observation.desired_since, world.since) + observation.rules.first_step_seconds
-        late = Hold("I will not resize this job: it has not made a step yet")
-        return Wait("the world has not stepped yet", until) if now < until else late
+        late = HoldWorld("I will not resize this job: it has not made a step yet")
+        return WaitFor("the world has not stepped yet", until) if now < until else late
     return changing.at_safe_point(observation, world, now, Swap(planned=planned), "resize")
 
 
-def _wait(observation: Observation, world: WorldObserved, reason: str, until: float) -> Action:
+def _wait(observation: JobObserved, world: WorldObserved, reason: str, until: float) -> Action:
     if world.parking is not None:
         return Unpark()
-    return Discard(None) if world.preparing is not None else Wait(reason, until)
+    return DiscardWorld(None) if world.preparing is not None else WaitFor(reason, until)
 
 
 def _short(
-    observation: Observation, world: WorldObserved, planned: bool, here: int, goal: int
+    observation: JobObserved, world: WorldObserved, planned: bool, here: int, goal: int
 ) -> Action:
     if planned:
-        return Hold(f"only {here} of {goal} replicas came, which is no larger world")
+        return HoldWorld(f"only {here} of {goal} replicas came, which is no larger world")
     return _settled(observation, world)
 
 
-def _settled(observation: Observation, world: WorldObserved) -> Action:
+def _settled(observation: JobObserved, world: WorldObserved) -> Action:
     """The world is as it should be; whoever has no part in it may go."""
     if world.parking is not None:
         return Unpark()
     if world.preparing is not None:
-        return Discard(None)
+        return DiscardWorld(None)
     confirmed = world.stepping and world.change is None
     return (release(observation, leaving_only=False) if confirmed else None) or STAY

@@ -16,7 +16,7 @@ from launcher.coordinator.topology.order import arrange, fill, in_order
 from launcher.coordinator.topology.packing import pack
 from launcher.coordinator.topology.parallel import crossings, groups
 from launcher.coordinator.topology.spares import explain, keep
-from launcher.values.observation import AgentObserved, Rules, Shape
+from launcher.values.observation import AgentObserved, Shape, WorldRules
 
 __all__ = ["choose", "extent", "fit", "layout"]
 
@@ -71,7 +71,7 @@ def extent(members: Iterable[Member | AgentObserved], shape: Shape | None) -> in
 
 
 def layout(
-    members: Sequence[Member], agents: Sequence[AgentObserved], unit: int, rules: Rules
+    members: Sequence[Member], agents: Sequence[AgentObserved], unit: int, rules: WorldRules
 ) -> str:
     """Say who waits as a warm spare and why, and which groups of ranks cross a switch."""
     said = [explain(members, agents, unit if rules.shape is None else 1)]

@@ -12,7 +12,7 @@ from launcher.values.observation import AgentObserved, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PackingKind:
     """Agents that are alike: members of the last world or not, of so many processes each."""
 
     survivor: bool
@@ -34,9 +34,9 @@ def pack(
     ones, those that fill switches. Sums are multiples of ``unit``.
     """
     known = {member.replica for member in previous}
-    kinds: dict[Kind, list[AgentObserved]] = defaultdict(list)
+    kinds: dict[PackingKind, list[AgentObserved]] = defaultdict(list)
     for agent in in_order(agents):
-        kinds[Kind(agent.replica in known, agent.processes)].append(agent)
+        kinds[PackingKind(agent.replica in known, agent.processes)].append(agent)
     counts = _counts(
         {kind: len(group) for kind, group in kinds.items()}, goal, unit, minimum, shape.most
     )
@@ -48,8 +48,8 @@ def pack(
 
 
 def _counts(
-    available: Mapping[Kind, int], goal: int, unit: int, minimum: int, most: int
-) -> dict[Kind, int]:
+    available: Mapping[PackingKind, int], goal: int, unit: int, minimum: int, most: int
+) -> dict[PackingKind, int]:
     """How many agents of each kind; empty where no sum will do.
 
     A bounded knapsack over sums in steps of what all sizes have in common.
@@ -60,7 +60,7 @@ def _counts(
     agent_costs = 1.0
     newcomer_costs = float(sum(available.values()) + 1)
     costs: list[float] = [0.0] + [inf] * limit
-    taken: list[tuple[Kind, list[int]]] = []
+    taken: list[tuple[PackingKind, list[int]]] = []
     for kind, count in available.items():
         price = agent_costs + (0 if kind.survivor else kind.processes * newcomer_costs)
         costs, chosen = _with(costs, kind.processes // step, count, price)
@@ -69,7 +69,7 @@ def _counts(
     above = [s for s in feasible if s * step >= goal]
     below = [s for s in feasible if max(minimum, 1) <= s * step < goal]
     at = min(above) if above else max(below, default=0)
-    found: dict[Kind, int] = {}
+    found: dict[PackingKind, int] = {}
     for kind, chosen in reversed(taken):
         found[kind] = chosen[at]
         at -= chosen[at] * kind.processes // step

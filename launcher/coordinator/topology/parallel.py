@@ -15,7 +15,7 @@ from brain.types.world import Member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ParallelGroup:
     """Ranks that talk to one another: a ring (tensor, data) or a chain (pipeline)."""
 
     #: ``tensor``, ``data`` or ``pipeline``.
@@ -36,7 +36,9 @@ def unit_of(tensor: int, pipeline: int, processes: int) -> int:
     return copy // gcd(copy, processes)
 
 
-def groups(members: Sequence[Member], tensor: int = 1, pipeline: int = 1) -> tuple[Group, ...]:
+def groups(
+    members: Sequence[Member], tensor: int = 1, pipeline: int = 1
+) -> tuple[ParallelGroup, ...]:
     """Return every group of more than one rank, with its edges; O(ranks).
 
     Raises:
@@ -71,7 +73,7 @@ def groups(members: Sequence[Member], tensor: int = 1, pipeline: int = 1) -> tup
     )
 
 
-def crossings(found: Iterable[Group]) -> str:
+def crossings(found: Iterable[ParallelGroup]) -> str:
     """Say in a sentence which kinds of groups leave machines and switches.
 
     Tensor groups are counted where they leave a machine, the others where they cross a switch.
@@ -90,14 +92,14 @@ def crossings(found: Iterable[Group]) -> str:
     return ", ".join(said)
 
 
-def _group(kind: str, ranks: tuple[int, ...], machines: Sequence[Member]) -> Group:
+def _group(kind: str, ranks: tuple[int, ...], machines: Sequence[Member]) -> ParallelGroup:
     apart = [
         (one, other)
         for one, other in _edges(ranks, closed=kind != "pipeline")
         if machines[one].node != machines[other].node
     ]
     far = sum(machines[one].topology != machines[other].topology for one, other in apart)
-    return Group(kind=kind, ranks=ranks, machine_edges=len(apart), switch_edges=far)
+    return ParallelGroup(kind=kind, ranks=ranks, machine_edges=len(apart), switch_edges=far)
 
 
 def _edges(ranks: tuple[int, ...], *, closed: bool) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from launcher.values.config import WorldDocument, on_loopback
 from launcher.values.console import say
 from launcher.values.diagnosis.first import then
 from launcher.values.ram_checkpoint import parts
-from launcher.values.workers import Park as Mode
+from launcher.values.workers import ParkRequest as Mode
 
 #: Seconds until a world that could not be built in process is tried again.
 _BUILD_AGAIN_SECONDS = 30.0
@@ -39,25 +39,25 @@ _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: World
 async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
     """Do it."""
     match action:
-        case observation.Stay() | observation.Wait():
+        case observation.StayAsIs() | observation.WaitFor():
             return
-        case observation.Park():
+        case observation.ParkWorld():
             park(it, Mode.AT_SAVE)
         case observation.Unpark():
             park(it, Mode.RUN)
-        case observation.Hold(reason=reason):
+        case observation.HoldWorld(reason=reason):
             hold(it, reason)
-        case observation.Prepare(form=formed):
+        case observation.PrepareWorld(form=formed):
             prepare(it, formed)
-        case observation.Discard(reason=reason):
+        case observation.DiscardWorld(reason=reason):
             discard(it, reason)
         case observation.Swap(planned=planned):
             await swap(it, planned=planned)
-        case observation.Stop(cause=cause):
+        case observation.StopWorld(cause=cause):
             stop(it, cause)
         case observation.Take(replica=replica):
             it.witness.take(it.witness_seen, replica)
-        case observation.Form():
+        case observation.FormWorld():
             await form(it, action)
         case observation.Relabel(generation=generation, goal=goal):
             relabel(it, generation, goal)
@@ -82,7 +82,7 @@ def park(it: CoordinatorState, mode: Mode) -> None:
         peer.connection.send(messages.Parked(epoch=monitor.document.epoch, mode=mode))
 
 
-def prepare(it: CoordinatorState, formed: observation.Form) -> None:
+def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
     """Have the workers of the next world started and held, while this one trains."""
     document = document_of(it, formed)
     it.prepared_epoch = document.epoch
@@ -116,7 +116,7 @@ def hold(it: CoordinatorState, reason: str) -> None:
     if it.preparation is not None and it.preparation.in_process:
         it.build_after = it.clock() + _BUILD_AGAIN_SECONDS
     discard(it, None)
-    held = observation.Held(generation=desired.generation, saves=monitor.seen().saves.count)
+    held = observation.HeldWorld(generation=desired.generation, saves=monitor.seen().saves.count)
     it.journal.note(held=held)
     it.journal.tell(WorldEvent.HELD, monitor, generation=desired.generation, detail=reason)
 
@@ -133,7 +133,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
     except pins.CannotPin as cannot:
         hold(it, f"I will not resize this job now: {cannot}")
         return
-    monitor.change = observation.Change(
+    monitor.change = observation.WorldChange(
         from_goal=len(monitor.document.members) if planned else monitor.goal,
         from_generation=monitor.generation,
         to_generation=desired.generation if desired is not None else monitor.generation,
@@ -149,7 +149,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
     workers that have ended, and one failure is not counted.
     """
     monitor = it.running
-    monitor.phase, monitor.ended_by = observation.Phase.STOPPING, cause
+    monitor.phase, monitor.ended_by = observation.WorldPhase.STOPPING, cause
     lost = cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly
     grace = it.terms.grace_seconds
     order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=grace, lost=lost)
@@ -167,7 +167,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
     monitor.untold = cause if lost else None
 
 
-async def form(it: CoordinatorState, formed: observation.Form) -> None:
+async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
     """Start the workers of the next world, or let go of those that wait for it at the gate."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
@@ -184,7 +184,7 @@ async def form(it: CoordinatorState, formed: observation.Form) -> None:
     it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")
 
 
-def _prepared(it: CoordinatorState, formed: observation.Form) -> WorldDocument | None:
+def _prepared(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument | None:
     """What was prepared, where it is exactly this; else it is ended."""
     preparation = it.preparation
     if preparation is None or not preparation.fits(formed):
@@ -212,7 +212,7 @@ async def _put_back(it: CoordinatorState, revert: bool) -> None:
         it.confirm()
 
 
-def document_of(it: CoordinatorState, formed: observation.Form) -> WorldDocument:
+def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument:
     """The next world, with an epoch that nobody has heard of."""
     terms, ledger = it.terms, it.journal.ledger
     first = it.peers.get(formed.members[0].replica)
@@ -246,7 +246,7 @@ def _near(members: Iterable[Member]) -> bool:
 async def _all_ended(it: CoordinatorState) -> None:
     """Have workers that still run ended, and hear how: one of them may have failed first."""
     monitor = it.monitor
-    if monitor is None or monitor.phase is not observation.Phase.RUNNING or not monitor.still:
+    if monitor is None or monitor.phase is not observation.WorldPhase.RUNNING or not monitor.still:
         return
     order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=it.terms.grace_seconds)
     halt = messages.encoded(order)
@@ -286,7 +286,7 @@ def revert(it: CoordinatorState, reason: str) -> None:
     assert monitor.change is not None
     generation = monitor.change.to_generation
     failed = monitor.seen().failed is not None
-    held = observation.Held(generation=generation, saves=0)
+    held = observation.HeldWorld(generation=generation, saves=0)
     if monitor.unloaded and not it.journal.ledger.unchecked:
         it.journal.note(unchecked=True)
         say(_UNLOADED % ", ".join(pin.path for pin in monitor.pins))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from brain.types.world import Member
-from launcher.values.diagnosis.first import Failed, Finished, Gone
+from launcher.values.diagnosis.first import Failed, FinishedWorker, GoneNode
 from launcher.values.diagnosis.signs import Signs
 from launcher.values.workers import WorkerExit
 
@@ -30,21 +30,21 @@ def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
     ]
 
 
-def succeeded(members: Sequence[Member], exits: Exits) -> list[Finished]:
+def succeeded(members: Sequence[Member], exits: Exits) -> list[FinishedWorker]:
     """Workers that ended with 0 by themselves."""
     nodes = {member.replica: member.node for member in members}
     return [
-        Finished(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
+        FinishedWorker(rank=exit.rank, replica=replica, node=nodes[replica], heard_at=heard_at)
         for (replica, exit), heard_at in exits.items()
         if not exit.code and not exit.stopped and replica in nodes
     ]
 
 
-def lost(members: Sequence[Member], gone: Iterable[int]) -> list[Gone]:
+def lost(members: Sequence[Member], gone: Iterable[int]) -> list[GoneNode]:
     """Members whose agents are gone."""
     left = set(gone)
     return [
-        Gone(replica=member.replica, node=member.node)
+        GoneNode(replica=member.replica, node=member.node)
         for member in members
         if member.replica in left
     ]

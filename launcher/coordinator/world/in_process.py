@@ -16,7 +16,7 @@ from launcher.values.config import WorldDocument
 async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
     """Do it, or have it done."""
     match action:
-        case observation.Prepare(form=formed, in_process=True):
+        case observation.PrepareWorld(form=formed, in_process=True):
             prepare(it, formed)
         case observation.Switch(form=formed):
             switch(it, formed)
@@ -26,7 +26,7 @@ async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
             await actions.carry_out(action, it)
 
 
-def prepare(it: CoordinatorState, formed: observation.Form) -> None:
+def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
     """Have the next world's group built, its newcomers started, and who leaves get ready."""
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
@@ -81,7 +81,7 @@ def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
         _send(it, [peer.replica], message)
 
 
-def switch(it: CoordinatorState, formed: observation.Form) -> None:
+def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
     """All agreed: the next world is the present one, as soon as its members are at that step."""
     preparation, before = it.preparation, it.running
     assert preparation is not None
@@ -94,7 +94,7 @@ def switch(it: CoordinatorState, formed: observation.Form) -> None:
     _say(it, formed)
 
 
-def heal(it: CoordinatorState, formed: observation.Form) -> None:
+def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
     """Whoever is left goes on at once; a failure is counted and told, and may end the job."""
     before = it.running
     actions.discard(it, None)
@@ -128,7 +128,7 @@ def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
             _send(it, [replica], messages.Halt(epoch=epoch, grace_seconds=grace))
 
 
-def _follow(it: CoordinatorState, formed: observation.Form, document: WorldDocument) -> None:
+def _follow(it: CoordinatorState, formed: observation.FormWorld, document: WorldDocument) -> None:
     """Another world is the present one, of processes that were in the one before."""
     before = it.running
     it.begin(document, formed.goal, past=before.past if before.past.steps else None)
@@ -149,6 +149,6 @@ def _send(it: CoordinatorState, replicas: Iterable[int], message: messages.Messa
             peer.connection.send(content)
 
 
-def _say(it: CoordinatorState, formed: observation.Form) -> None:
+def _say(it: CoordinatorState, formed: observation.FormWorld) -> None:
     epoch, size = it.running.document.epoch, len(formed.members)
     it.say(f"world {epoch} of {size} replicas, {formed.cause}, in process")

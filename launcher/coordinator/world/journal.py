@@ -15,7 +15,7 @@ from typing import Any
 from brain.types.job import JobId
 from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
 from launcher.coordinator.brain import Reports
-from launcher.coordinator.world.ledger import Ledger
+from launcher.coordinator.world.ledger import WorldLedger
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.values.config import WorldDocument
 from launcher.values.replica import JobPlace, settle
@@ -28,7 +28,7 @@ class Journal:
         self, job: str, place: JobPlace, reports: Reports, say: Callable[[str], None]
     ) -> None:
         self._job, self._place, self._reports, self._say = job, place, reports, say
-        self.ledger = Ledger()
+        self.ledger = WorldLedger()
         #: Files that a power cut might take back.
         self._unsettled: dict[Path, None] = {}
         self._wrote = asyncio.Event()
@@ -48,7 +48,7 @@ class Journal:
 
     def open(self, last: WorldDocument | None) -> WorldDocument | None:
         """Read what the coordinator before wrote; ``last`` where this machine has nothing."""
-        self.ledger = self._place.find("ledger", Ledger) or Ledger()
+        self.ledger = self._place.find("ledger", WorldLedger) or WorldLedger()
         document = self._place.find("world", WorldDocument) or last
         if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed
             self.note(over=None, ended=True)

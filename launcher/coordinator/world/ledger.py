@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from brain.types.world import Cause, ReplicaExit
 from launcher.coordinator.pins import Pin
 from launcher.values.diagnosis.policy import Occurrence
-from launcher.values.hang.rules import Shown
-from launcher.values.observation import Change, Held
+from launcher.values.hang.rules import ProgressShown
+from launcher.values.observation import HeldWorld, WorldChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class WorldPast:
     """How far a world came."""
 
     #: Optimizer steps of rank 0.
@@ -32,7 +32,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class WorldLedger:
     """``ledger.json``: what a coordinator tells its successor, beside the world document."""
 
     epoch: int = 0
@@ -46,11 +46,11 @@ class Ledger:
     hopeless: str = ""
     #: Steps of the job when the present world was formed, as far as they are known.
     begun: int = 0
-    held: Held | None = None
+    held: HeldWorld | None = None
     #: A change was taken back since its world stepped without the checkpoint kept for it. Another
     #: one that nobody planned would end alike: it is made without that check, at one start.
     unchecked: bool = False
-    change: Change | None = None
+    change: WorldChange | None = None
     pins: tuple[Pin, ...] = ()
     #: World that wrote what is pinned; until another one forms, what it writes is good.
     pinned_epoch: int = 0
@@ -66,6 +66,6 @@ class Ledger:
     exit_code: int = 0
     reason: str = ""
     #: The last world that made a step.
-    past: Past | None = None
+    past: WorldPast | None = None
     #: What worlds of this script came back from without being ended.
-    shown: Shown | None = None
+    shown: ProgressShown | None = None

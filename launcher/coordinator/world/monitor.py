@@ -8,9 +8,9 @@ from brain.types.diagnosis import Diagnosis
 from brain.types.world import Cause, Member, MemoryCheckpoint
 from launcher.coordinator.pins import Pin, loads
 from launcher.coordinator.world.exits import Exits
-from launcher.coordinator.world.ledger import Past
+from launcher.coordinator.world.ledger import WorldPast
 from launcher.values.config import WorldDocument
-from launcher.values.observation import Change, Parking, Phase, Saves, WorldObserved
+from launcher.values.observation import Saves, WorldChange, WorldObserved, WorldParking, WorldPhase
 from launcher.values.ram_checkpoint import links
 from launcher.values.ram_checkpoint.ages import worth_telling
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
@@ -34,7 +34,7 @@ class WorldMonitor:
         #: Replicas desired by the generation that it answers.
         self.goal = goal
         self.generation = document.generation
-        self.change: Change | None = None
+        self.change: WorldChange | None = None
         self.pins: tuple[Pin, ...] = ()
         self.loaded: list[str] = []
         self.ended_by: Cause | None = None
@@ -42,7 +42,7 @@ class WorldMonitor:
         self.untold: Cause | None = None
         #: What was found while it stood still; None: nothing.
         self.hung: Diagnosis | None = None
-        self.phase = Phase.RUNNING
+        self.phase = WorldPhase.RUNNING
         self.unloaded = False
         #: Another program has the port where the workers were to meet.
         self.port_taken = False
@@ -245,7 +245,7 @@ class WorldMonitor:
         self._dispersed = True
         self.stopped(replica)
 
-    def inherit(self, past: Past) -> None:
+    def inherit(self, past: WorldPast) -> None:
         """Know what the coordinator before knew of this world's saves."""
         self._saved = {path: (step, False) for path, step in past.saved.items()}
 
@@ -272,14 +272,14 @@ class WorldMonitor:
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
-    def past(self) -> Past:
+    def past(self) -> WorldPast:
         """How far it came."""
         if not self._progress:
-            return Past()
+            return WorldPast()
         first = self._progress.get(0)
         steps = first[0].steps if first else max(p.steps for p, _ in self._progress.values())
         last = [p.last_step_ns / 1e9 + offset for p, offset in self._progress.values() if p.steps]
-        return Past(
+        return WorldPast(
             steps=steps,
             last_step_at=max(last, default=None),
             saved={path: step for path, (step, _) in self._saved.items()},
@@ -347,7 +347,7 @@ class WorldMonitor:
             saves=self._saves(),
             parking=None
             if self._parking is None
-            else Parking(since=self._parking, reached=self._reached()),
+            else WorldParking(since=self._parking, reached=self._reached()),
             coordinated=self.coordinated,
             ended_by=self.ended_by,
         )

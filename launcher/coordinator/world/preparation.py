@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from launcher.values.config import WorldDocument
-from launcher.values.observation import Form, Preparing
+from launcher.values.observation import FormWorld, Preparing
 
 
 class Preparation:
@@ -15,7 +15,7 @@ class Preparation:
 
     def __init__(
         self,
-        form: Form,
+        form: FormWorld,
         document: WorldDocument,
         *,
         since: float,
@@ -75,7 +75,7 @@ class Preparation:
         """Whether it is nothing without this replica."""
         return self.failed is None and replica in self.involved
 
-    def fits(self, form: Form) -> bool:
+    def fits(self, form: FormWorld) -> bool:
         """Whether it is exactly what must be formed."""
         return self.ready and self.form == form
 

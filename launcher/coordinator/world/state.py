@@ -11,10 +11,10 @@ from brain.types.grace import GRACE_SECONDS
 from brain.types.world import Cause, Member, WorldEvent, WorldWish
 from launcher.coordinator import pins
 from launcher.coordinator.topology import choose, layout
-from launcher.coordinator.witness_file import Witness
+from launcher.coordinator.witness_file import WitnessFile
 from launcher.coordinator.world import exits
 from launcher.coordinator.world.journal import Journal
-from launcher.coordinator.world.ledger import Past
+from launcher.coordinator.world.ledger import WorldPast
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.preparation import Preparation
@@ -24,7 +24,7 @@ from launcher.values.diagnosis.first import diagnose, first, then
 from launcher.values.diagnosis.policy import GO_BACK, GO_ON, REMEMBERED, consequence, occurrence
 from launcher.values.hang.terms import HangTerms
 from launcher.values.network_check import CheckTerms
-from launcher.values.observation import Observation, Phase, Rules, WorldObserved
+from launcher.values.observation import JobObserved, WorldObserved, WorldPhase, WorldRules
 from launcher.values.witness import WitnessObserved
 
 #: Seconds that the end of a worker which failed may take to be heard, before its loss is told.
@@ -41,7 +41,7 @@ _NOT_DISTRIBUTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CoordinatorTerms:
     """What a coordinator is told about its job."""
 
     job: str
@@ -66,7 +66,7 @@ class Terms:
     checkpoint: str | None = None
     #: Workers cannot be seen stepping.
     blind: bool = False
-    rules: Rules = field(default_factory=Rules)
+    rules: WorldRules = field(default_factory=WorldRules)
     #: Seconds to go on telling Brain of the end while it is away.
     linger_seconds: float = 10.0
     #: How nodes are checked before the first world; None: they are not.
@@ -80,16 +80,16 @@ class CoordinatorState:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: CoordinatorTerms,
         journal: Journal,
         peers: Peers,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-        witness: Witness | None = None,
+        witness: WitnessFile | None = None,
     ) -> None:
         self.terms, self.journal, self.peers = terms, journal, peers
         #: The agent's own; it outlives this time as coordinator.
-        self.witness = witness or Witness()
+        self.witness = witness or WitnessFile()
         self.say, self.clock = say, clock
         self.desired: WorldWish | None = None
         self.desired_since = clock()
@@ -194,7 +194,7 @@ class CoordinatorState:
             monitor.first_step()
         self.recovered_at = self.clock()
         if ledger.ended:
-            monitor.phase, monitor.ended_by = Phase.ENDED, ledger.ended_by
+            monitor.phase, monitor.ended_by = WorldPhase.ENDED, ledger.ended_by
         folders = {os.path.dirname(each) for each in ledger.folders}
         pins.sweep(folders, job=self.terms.job, keep=ledger.pins)
 
@@ -213,7 +213,7 @@ class CoordinatorState:
         self.recovered_at = self.clock()
         return True
 
-    def begin(self, document: WorldDocument, goal: int, *, past: Past | None = None) -> None:
+    def begin(self, document: WorldDocument, goal: int, *, past: WorldPast | None = None) -> None:
         """Another world is the present one, for a desired world of ``goal`` replicas.
 
         ``past`` is how far the one before came, None where that is written down.
@@ -247,12 +247,12 @@ class CoordinatorState:
         if monitor is None:
             return
         self._observe_fallen()
-        if monitor.phase is Phase.STOPPING and not monitor.still:
-            monitor.phase = Phase.ENDED
+        if monitor.phase is WorldPhase.STOPPING and not monitor.still:
+            monitor.phase = WorldPhase.ENDED
             past = monitor.past if monitor.stepping and monitor.past.steps else journal.ledger.past
             journal.note(ended=True, ended_by=monitor.ended_by, past=past)
             self.tell_lost(monitor)
-        if monitor.phase is not Phase.RUNNING or not monitor.formed or self.fallen is not None:
+        if monitor.phase is not WorldPhase.RUNNING or not monitor.formed or self.fallen is not None:
             return
         if not journal.ledger.formed:
             journal.note(formed=True)
@@ -316,12 +316,12 @@ class CoordinatorState:
         if self.monitor is not None:
             self.monitor.change, self.monitor.pins = None, ()
 
-    def observation(self) -> Observation:
+    def observation(self) -> JobObserved:
         """Everything, as ``membership.decide`` wants it."""
         world = None if self.monitor is None else self.monitor.seen()
         if world is not None and self.preparation is not None:
             world = replace(world, preparing=self.preparation.seen())
-        return Observation(
+        return JobObserved(
             desired=self.desired,
             desired_since=self.desired_since,
             agents=tuple(peer.seen() for peer in self.peers),

@@ -13,7 +13,7 @@ from launcher import messages
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.state import CoordinatorState
-from launcher.values.observation import Phase
+from launcher.values.observation import WorldPhase
 
 
 class Witnessing:
@@ -86,7 +86,7 @@ class Witnessing:
         """Whether it is our world, whole, and a network could come between its members."""
         document = monitor.document
         return (
-            monitor.phase is Phase.RUNNING
+            monitor.phase is WorldPhase.RUNNING
             and monitor.formed
             and monitor.coordinated is not None
             and document.coordinator == self._it.terms.address

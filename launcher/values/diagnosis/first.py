@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from brain.types.diagnosis import Attachment, Diagnosis, FailureKind
 from brain.types.explanation import Evidence
 from brain.types.resources import NodeName
-from launcher.values.diagnosis.kinds import Cause, cause, is_victim, lost_a_peer, signal_name
+from launcher.values.diagnosis.kinds import FailureCause, cause, is_victim, lost_a_peer, signal_name
 from launcher.values.diagnosis.signs import Signs
 
 #: More of a traceback is not sent.
@@ -61,7 +61,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class FinishedWorker:
     """One worker that ended with 0."""
 
     rank: int
@@ -72,14 +72,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class GoneNode:
     """A member whose agent is proved to be gone."""
 
     replica: int
     node: NodeName
 
 
-def first(failed: Sequence[Failed]) -> tuple[Failed, Cause] | None:
+def first(failed: Sequence[Failed]) -> tuple[Failed, FailureCause] | None:
     """The failure that the others follow from, with its cause; None where nothing failed."""
     found = [(each, cause(each.code, each.message, each.signs)) for each in failed if each.code]
     unasked = [each for each, _ in found if not each.stopped]
@@ -92,7 +92,7 @@ def first(failed: Sequence[Failed]) -> tuple[Failed, Cause] | None:
     return min(own, key=lambda pair: (is_victim(pair[1].kind), pair[0].at), default=None)
 
 
-def _by_itself(failed: Failed, why: Cause, asked_at: float | None) -> bool:
+def _by_itself(failed: Failed, why: FailureCause, asked_at: float | None) -> bool:
     """Whether one that was asked to end had failed by then: a worker may be asked while it ends.
 
     Where nobody failed unasked, a lost connection is what a stop looks like.
@@ -103,8 +103,8 @@ def _by_itself(failed: Failed, why: Cause, asked_at: float | None) -> bool:
 def diagnose(
     failed: Sequence[Failed],
     *,
-    gone: Sequence[Gone] = (),
-    finished: Sequence[Finished] = (),
+    gone: Sequence[GoneNode] = (),
+    finished: Sequence[FinishedWorker] = (),
     step: int | None = None,
 ) -> Diagnosis | None:
     """Why a world was lost; None where nothing tells.
@@ -154,7 +154,7 @@ def then(diagnosis: Diagnosis, next_step: str) -> Diagnosis:
     return replace(diagnosis, next_step=next_step)
 
 
-def _of_worker(failed: Failed, why: Cause, step: int | None) -> Diagnosis:
+def _of_worker(failed: Failed, why: FailureCause, step: int | None) -> Diagnosis:
     at = "" if step is None else f" at step {step}"
     said = f": {why.words}" if why.words else ""
     ended = f"ended with {failed.exit_code}"
@@ -181,7 +181,9 @@ def _of_worker(failed: Failed, why: Cause, step: int | None) -> Diagnosis:
     )
 
 
-def _of_finished(early: Finished, failed: Failed, why: Cause, step: int | None) -> Diagnosis:
+def _of_finished(
+    early: FinishedWorker, failed: Failed, why: FailureCause, step: int | None
+) -> Diagnosis:
     """A worker that left its peers in a collective: their errors are what follows from that."""
     at = "" if step is None else f" at step {step}"
     place = f" ({why.place})" if why.place else ""
@@ -202,7 +204,7 @@ def _of_finished(early: Finished, failed: Failed, why: Cause, step: int | None) 
     )
 
 
-def _of_nodes(gone: Sequence[Gone], step: int | None) -> Diagnosis:
+def _of_nodes(gone: Sequence[GoneNode], step: int | None) -> Diagnosis:
     one = gone[0]
     who = ", ".join(str(each.replica) for each in gone)
     nodes = ", ".join(dict.fromkeys(str(each.node) for each in gone))

@@ -102,7 +102,7 @@ _WORDS_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class FailureCause:
     """What ended one worker."""
 
     kind: FailureKind
@@ -120,7 +120,7 @@ class Cause:
         return f"{self.words.partition(':')[0]} at {self.place}" if self.place else ""
 
 
-def cause(code: int, message: str, signs: Signs) -> Cause:
+def cause(code: int, message: str, signs: Signs) -> FailureCause:
     """The cause of one worker's end.
 
     Args:
@@ -145,9 +145,9 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
     hard = _by_hardware(code, signs)
     if hard is not None:
         kind, told = hard
-        return Cause(kind=kind, words=words, place=place, evidence=(*evidence, told))
+        return FailureCause(kind=kind, words=words, place=place, evidence=(*evidence, told))
     if signs.saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
-        return Cause(
+        return FailureCause(
             kind=FailureKind.STORAGE,
             words=f"no space left to save {signs.saving}",
             place=place,
@@ -163,12 +163,12 @@ def cause(code: int, message: str, signs: Signs) -> Cause:
         if line != words:
             evidence.append(Evidence(label="it printed", value=line))
         meaning = _limited(kind, signs)
-        return Cause(
+        return FailureCause(
             kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
         )
     # What left the script ended it, whatever signal came while it was on its way out.
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
-    return Cause(kind=kind, words=words, place=place, evidence=tuple(evidence))
+    return FailureCause(kind=kind, words=words, place=place, evidence=tuple(evidence))
 
 
 def exception_in(text: str) -> str:
@@ -229,7 +229,7 @@ def is_victim(kind: FailureKind) -> bool:
     return kind is FailureKind.NETWORK
 
 
-def lost_a_peer(why: Cause) -> bool:
+def lost_a_peer(why: FailureCause) -> bool:
     """True if the words are those of a collective whose other side went, not of any network."""
     return is_victim(why.kind) and bool(_PEER.search(why.words))
 

@@ -35,7 +35,7 @@ class RankTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class SlowSuspect:
     """A replica that holds the others up."""
 
     replica: int
@@ -45,7 +45,7 @@ class Slow:
     usual_seconds: float
 
 
-def slowest(times: Sequence[RankTime], ratio: float) -> Slow | None:
+def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
     """The replica that is ``ratio`` times slower than usual, if there is one.
 
     Usual is the lower middle of the replicas, each as slow as its slowest rank.
@@ -64,7 +64,7 @@ def slowest(times: Sequence[RankTime], ratio: float) -> Slow | None:
     last = ordered[-1]
     if usual <= 0 or last.own_seconds < ratio * usual:
         return None
-    return Slow(
+    return SlowSuspect(
         replica=last.replica,
         node=last.node,
         ratio=last.own_seconds / usual,
@@ -73,14 +73,14 @@ def slowest(times: Sequence[RankTime], ratio: float) -> Slow | None:
 
 
 def pays(
-    slow: Slow, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
+    slow: SlowSuspect, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
 ) -> bool:
     """Whether going on without a slow replica ends the job sooner, the restart paid for.
 
     Work goes as replicas by time of a step: ``replicas`` of them at the slow one's pace against
     ``left`` of them at the usual one. ``horizon_seconds`` is how long the job would go on as it is.
 
-    >>> slow = Slow(replica=3, node="n", ratio=1.5, usual_seconds=1.0)
+    >>> slow = SlowSuspect(replica=3, node="n", ratio=1.5, usual_seconds=1.0)
     >>> pays(slow, replicas=8, left=7, restart_seconds=60, horizon_seconds=3600)
     True
     >>> pays(slow, replicas=2, left=1, restart_seconds=60, horizon_seconds=3600)
@@ -92,6 +92,6 @@ def pays(
     return horizon_seconds * (1 - now / then) > restart_seconds
 
 
-def again(before: Mapping[int, int], slow: Slow | None) -> dict[int, int]:
+def again(before: Mapping[int, int], slow: SlowSuspect | None) -> dict[int, int]:
     """Count looks at which a replica was slow, in a row."""
     return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

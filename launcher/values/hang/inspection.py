@@ -14,7 +14,7 @@ _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class StackLook:
     """What an agent saw of one worker and whatever it started, between two looks."""
 
     rank: int
@@ -47,7 +47,7 @@ class Look:
         )
 
 
-def may_be_busy(looks: Sequence[Look], ranks: Iterable[int]) -> bool:
+def may_be_busy(looks: Sequence[StackLook], ranks: Iterable[int]) -> bool:
     """Whether one of ``ranks`` does something, or may: it is not known of whom nobody looked at.
 
     An agent that answers too late (eight workers, py-spy slow on each) must not make a world whose
@@ -76,7 +76,7 @@ def main_thread(stacks: str) -> tuple[str, ...]:
     return tuple(frames)
 
 
-def some_wait(looks: Iterable[Look]) -> bool:
+def some_wait(looks: Iterable[StackLook]) -> bool:
     """Whether one of these workers waits for others."""
     return any(waits_for_peers(main_thread(look.stacks)) for look in looks)
 
@@ -86,7 +86,7 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
     return any(sign in frame for frame in frames for sign in _WAITING)
 
 
-def culprits(looks: Sequence[Look], suspects: Sequence[int]) -> tuple[int, ...]:
+def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
     """Ranks that the others wait for: those outside of collectives where some are inside, else
     ``suspects``, else those whose stack is unlike most."""
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
@@ -112,7 +112,7 @@ def collective(recorder: str) -> str:
         return ""
 
 
-def place(look: Look | None) -> str:
+def place(look: StackLook | None) -> str:
     """Where a worker is, in a few words; empty where nobody knows."""
     frames = main_thread(look.stacks) if look is not None else ()
     if frames:

@@ -14,7 +14,7 @@ from enum import StrEnum
 _USUAL_STEPS, _NEWS = 16, 1.25
 
 
-class Phase(StrEnum):
+class QuietPhase(StrEnum):
     """What a world is in the middle of."""
 
     #: No step was seen yet: imports, compilation, data sets.
@@ -69,7 +69,7 @@ class RankObserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ProgressShown:
     """What the worlds of one script came back from: a job's next world may be as quiet."""
 
     #: Name of what is run.
@@ -81,7 +81,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class WorldPace:
     """What a world has shown so far; ``paced`` folds the next look into it."""
 
     #: When its workers were told to start.
@@ -97,14 +97,14 @@ class Pace:
     #: The same up to its first step.
     first_seconds: float = 0.0
     #: What worlds of the same script before it had shown.
-    shown: Shown | None = None
+    shown: ProgressShown | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
     """A world that may stand still."""
 
-    phase: Phase
+    phase: QuietPhase
     seconds: float
     #: After which it counts as standing still, if its workers wait for each other.
     budget_seconds: float
@@ -125,23 +125,23 @@ class Quiet:
         return self.seconds >= (self.busy_seconds if busy else allowed)
 
 
-def begin(since: float, shown: Shown | None = None, program: str = "") -> Pace:
+def begin(since: float, shown: ProgressShown | None = None, program: str = "") -> WorldPace:
     """The pace of a world whose workers were just told to start; what another script has ``shown``
     says nothing of this one."""
     same = shown is not None and shown.program == program
-    return Pace(since=since, moved_at=since, shown=shown if same else None)
+    return WorldPace(since=since, moved_at=since, shown=shown if same else None)
 
 
-def shows(pace: Pace, program: str) -> Shown:
+def shows(pace: WorldPace, program: str) -> ProgressShown:
     """What is known of a script by now: the most that any of its worlds has shown.
 
-    >>> shows(Pace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
+    >>> shows(WorldPace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
     40.0
     """
-    before = pace.shown or Shown(program=program)
+    before = pace.shown or ProgressShown(program=program)
     # A world that ends after few steps may have met an evaluation in the first of them.
     usual = pace.step_seconds if pace.step_seconds and pace.steps >= _USUAL_STEPS else 0.0
-    return Shown(
+    return ProgressShown(
         program=program,
         step_seconds=max(before.step_seconds, usual),
         longest_seconds=max(before.longest_seconds, pace.longest_seconds),
@@ -149,10 +149,10 @@ def shows(pace: Pace, program: str) -> Shown:
     )
 
 
-def news(known: Shown | None, shown: Shown) -> bool:
+def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
     """Whether what a script has shown is worth writing down: a quarter more than is known."""
     before = known if known is not None and known.program == shown.program else None
-    before = before or Shown(program=shown.program)
+    before = before or ProgressShown(program=shown.program)
     return (
         shown.step_seconds > _NEWS * before.step_seconds
         or shown.longest_seconds > _NEWS * before.longest_seconds
@@ -160,7 +160,7 @@ def news(known: Shown | None, shown: Shown) -> bool:
     )
 
 
-def paced(pace: Pace, ranks: Sequence[RankObserved], now: float) -> Pace:
+def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPace:
     """Fold one look into what is known."""
     lives = [at for each in ranks if (at := each.last_at) is not None]
     moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
@@ -187,7 +187,7 @@ def paced(pace: Pace, ranks: Sequence[RankObserved], now: float) -> Pace:
 
 
 def quiet(
-    pace: Pace, ranks: Sequence[RankObserved], now: float, patience: Patience
+    pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
     """How long the world has been quiet; None where nobody looks, or nobody is there."""
     if patience.seconds <= 0 or not ranks:
@@ -195,7 +195,7 @@ def quiet(
     phase = phase_of(pace, ranks)
     allowed = idle = budget(pace, phase, patience)
     busy = patience.busy * allowed
-    if phase is Phase.FIRST_STEP:
+    if phase is QuietPhase.FIRST_STEP:
         idle = max(allowed, patience.seconds, patience.first_seconds)
         busy = max(allowed, patience.first_busy_seconds)
     return Quiet(
@@ -208,31 +208,32 @@ def quiet(
     )
 
 
-def phase_of(pace: Pace, ranks: Sequence[RankObserved]) -> Phase:
+def phase_of(pace: WorldPace, ranks: Sequence[RankObserved]) -> QuietPhase:
     """What the world is in the middle of: one rank that saves is waited for by all."""
     if any(each.saving for each in ranks):
-        return Phase.SAVING
+        return QuietPhase.SAVING
     if pace.steps == 0:
-        return Phase.FIRST_STEP
-    return Phase.EVALUATING if any(each.evaluating for each in ranks) else Phase.STEPS
+        return QuietPhase.FIRST_STEP
+    return QuietPhase.EVALUATING if any(each.evaluating for each in ranks) else QuietPhase.STEPS
 
 
-def budget(pace: Pace, phase: Phase, patience: Patience) -> float:
+def budget(pace: WorldPace, phase: QuietPhase, patience: Patience) -> float:
     """Seconds of quiet after which a world counts as standing still.
 
-    >>> budget(Pace(since=0, moved_at=0, step_seconds=30.0), Phase.STEPS, Patience(seconds=300))
+    >>> pace = WorldPace(since=0, moved_at=0, step_seconds=30.0)
+    >>> budget(pace, QuietPhase.STEPS, Patience(seconds=300))
     600.0
     """
-    before = pace.shown or Shown(program="")
+    before = pace.shown or ProgressShown(program="")
     longest = max(pace.longest_seconds, before.longest_seconds)
     step_seconds = max(pace.step_seconds or 0.0, before.step_seconds)
     shown = max(patience.longest * longest, patience.steps * step_seconds)
     match phase:
-        case Phase.FIRST_STEP:
+        case QuietPhase.FIRST_STEP:
             least = min(patience.first_seconds, patience.seconds)
             share = patience.first_share * patience.seconds
             return max(least, share, patience.longest * before.first_seconds)
-        case Phase.SAVING:
+        case QuietPhase.SAVING:
             return max(patience.saving * patience.seconds, shown)
         case _:
             return max(patience.seconds, shown)

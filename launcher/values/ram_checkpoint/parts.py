@@ -19,7 +19,7 @@ SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Key:
+class PartKey:
     """A step as it was saved in one world."""
 
     step: int
@@ -30,7 +30,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StepPart:
     """What one rank saved of a step."""
 
     step: int
@@ -50,9 +50,9 @@ class Part:
     copied: bool = False
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PartKey:
         """The step that it is a part of."""
-        return Key(step=self.step, epoch=self.epoch)
+        return PartKey(step=self.step, epoch=self.epoch)
 
     @property
     def shared(self) -> bool:
@@ -60,7 +60,7 @@ class Part:
         return "state.pt" in self.files
 
 
-def publish(steps: Path, key: Key, writing: Path, part: Part) -> None:
+def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
     """Let what was written in ``writing`` be seen as ``part``."""
     directory = steps / str(key)
     directory.mkdir(exist_ok=True)
@@ -74,9 +74,9 @@ def publish(steps: Path, key: Key, writing: Path, part: Part) -> None:
     os.replace(half, directory / f"part-{part.rank}")
 
 
-def found(steps: Path) -> tuple[Part, ...]:
+def found(steps: Path) -> tuple[StepPart, ...]:
     """All parts that are in memory here, the oldest first."""
-    parts: list[Part] = []
+    parts: list[StepPart] = []
     for step in _entries(steps):
         for path in _entries(step):
             if path.name.startswith("part-"):
@@ -93,27 +93,27 @@ def _entries(directory: Path) -> list[Path]:
         return []
 
 
-def part_of(told: bytes) -> Part:
+def part_of(told: bytes) -> StepPart:
     """A part as it was written.
 
     Raises:
         ValueError: it is none.
     """
-    known = {field.name for field in fields(Part)}
+    known = {field.name for field in fields(StepPart)}
     values = {name: value for name, value in json.loads(told).items() if name in known}
     values["files"] = tuple(values.get("files", ()))
-    return Part(**values)
+    return StepPart(**values)
 
 
-def complete(parts: Iterable[Part]) -> Part | None:
+def complete(parts: Iterable[StepPart]) -> StepPart | None:
     """A part of the newest step that is whole, wherever its parts are.
 
     >>> whole = dict(epoch=1, path="p", storage=True, accepted=0.0)
-    >>> first, second = (Part(step=8, rank=r, world=2, **whole) for r in (0, 1))
+    >>> first, second = (StepPart(step=8, rank=r, world=2, **whole) for r in (0, 1))
     >>> complete([first]) is None, complete([first, second]).step
     (True, 8)
     """
-    ranks: dict[Key, dict[int, Part]] = {}
+    ranks: dict[PartKey, dict[int, StepPart]] = {}
     for part in parts:
         ranks.setdefault(part.key, {})[part.rank] = part
     for key in sorted(ranks, reverse=True):
@@ -137,7 +137,7 @@ def prune(steps: Path, *, rank: int) -> None:
             drop(steps, part)
 
 
-def drop(steps: Path, part: Part) -> None:
+def drop(steps: Path, part: StepPart) -> None:
     """Let go of one part."""
     directory = steps / str(part.key)
     for name in (f"part-{part.rank}", *part.files, f"safe-{part.rank}", f"stored-{part.rank}"):

@@ -21,7 +21,7 @@ _SETS_MANY = re.compile(rb"environ\s*(?:\.update\(|\|=)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class PythonCommand:
     """One worker's command, taken apart."""
 
     kind: Literal["script", "module", "command"]
@@ -32,7 +32,7 @@ class Command:
     arguments: tuple[str, ...]
 
 
-def read(argv: Sequence[str]) -> Command | None:
+def read(argv: Sequence[str]) -> PythonCommand | None:
     """The parts of ``python …``; None where it does something that no fork can (``-``, ``-i``, …).
 
     >>> read(["python", "-u", "-W", "error", "train.py", "--lr", "1"]).arguments
@@ -52,7 +52,7 @@ def read(argv: Sequence[str]) -> Command | None:
         elif word.startswith(("-W", "-X")):
             options.append(word)
         elif not word.startswith("-"):
-            return Command(
+            return PythonCommand(
                 kind="script", options=tuple(options), target=word, arguments=tuple(rest)
             )
         else:
@@ -62,7 +62,9 @@ def read(argv: Sequence[str]) -> Command | None:
     return None
 
 
-def _cluster(word: str, rest: list[str], options: list[str]) -> Command | Literal[True] | None:
+def _cluster(
+    word: str, rest: list[str], options: list[str]
+) -> PythonCommand | Literal[True] | None:
     """Read ``-xyz``: True where there is more to read, None where it cannot be understood."""
     for at, letter in enumerate(word[1:], 1):
         if letter in "mc":
@@ -70,7 +72,9 @@ def _cluster(word: str, rest: list[str], options: list[str]) -> Command | Litera
                 options.append(word[:at])
             value = word[at + 1 :] or (rest.pop(0) if rest else "")
             kind: Literal["module", "command"] = "module" if letter == "m" else "command"
-            return Command(kind=kind, options=tuple(options), target=value, arguments=tuple(rest))
+            return PythonCommand(
+                kind=kind, options=tuple(options), target=value, arguments=tuple(rest)
+            )
         if letter not in _SWITCHES:
             return None
     if len(word) == 1:
@@ -79,7 +83,7 @@ def _cluster(word: str, rest: list[str], options: list[str]) -> Command | Litera
     return True
 
 
-def identity(command: Command, directory: str) -> tuple[str, ...]:
+def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
     """What tells a command from others, from run to run: a script imports the same wherever it is
     run and whatever it is told."""
     if command.kind == "script":
@@ -87,12 +91,16 @@ def identity(command: Command, directory: str) -> tuple[str, ...]:
     return (*command.options, command.kind, directory, command.target)
 
 
-def first_path(command: Command, directory: str, environment: Mapping[str, str]) -> str | None:
+def first_path(
+    command: PythonCommand, directory: str, environment: Mapping[str, str]
+) -> str | None:
     """Where imports of the script look first; None where they look at the libraries only.
 
-    >>> first_path(Command(kind="module", options=("-u",), target="a", arguments=()), "/job", {})
+    >>> module = PythonCommand(kind="module", options=("-u",), target="a", arguments=())
+    >>> script = PythonCommand(kind="script", options=("-P",), target="a.py", arguments=())
+    >>> first_path(module, "/job", {})
     '/job'
-    >>> first_path(Command(kind="script", options=("-P",), target="a.py", arguments=()), "/", {})
+    >>> first_path(script, "/", {})
     """
     letters = "".join(each for each in command.options if not each.startswith(("-W", "-X", "--")))
     isolated = "I" in letters or "E" in letters
@@ -112,7 +120,7 @@ def has_modules(directory: str | None, names: Sequence[str]) -> bool:
     )
 
 
-def source_of(command: Command, directory: str) -> bytes | None:
+def source_of(command: PythonCommand, directory: str) -> bytes | None:
     """The text of what will run, where it lies in the job's own directory; None elsewhere."""
     if command.kind == "command":
         return os.fsencode(command.target)

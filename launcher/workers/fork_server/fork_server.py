@@ -22,7 +22,7 @@ from launcher.workers.fork_server import command as commands
 from launcher.workers.fork_server import learned, start
 from launcher.workers.fork_server.channel import Channel, Child, Lacks, Readiness
 from launcher.workers.fork_server.learned import Learned
-from launcher.workers.fork_server.parked import Parking
+from launcher.workers.fork_server.parked import ParkedWorkers
 from launcher.workers.processes import process
 
 #: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
@@ -53,14 +53,14 @@ class ForkServer:
         self._torch = torch is not None
         about = commands.identity(self._command, config.directory) if self._command else ()
         version = "" if torch is None else torch.version + torch.digest
-        self._memory = learned.Memory(config.environment, python, version, *about)
+        self._memory = learned.ImportMemory(config.environment, python, version, *about)
         self._learned = Learned()
         self._first: str | None = None
         if self._command is not None:
             places = config.directory, config.environment
             self._first = commands.first_path(self._command, *places)
         self._channel: Channel | None = None
-        self._parking: Parking | None = None
+        self._parking: ParkedWorkers | None = None
         #: Servers whose workers have not all ended yet.
         self._retired: list[Channel] = []
         self._tending: asyncio.Task[Readiness] | None = None
@@ -289,14 +289,14 @@ class ForkServer:
             if channel is None:
                 return Readiness()
         devices = self._config.processes if self._config.park_cuda else None
-        parking = Parking(channel, modules, 2 * self._config.processes, devices, self._spec())
+        parking = ParkedWorkers(channel, modules, 2 * self._config.processes, devices, self._spec())
         self._parking = parking
         lacks = await parking.open()
         if lacks is not None and self._told_to_stay_plain(lacks):
             return Readiness()
         return Readiness(modules=modules)
 
-    async def _improve(self, report: learned.Report) -> None:
+    async def _improve(self, report: learned.ImportReport) -> None:
         """Remember what a script imports, and make a server that has imported it and proves it."""
         before = await self.ready()
         self._learned = self._learned.taught(report, self._text())

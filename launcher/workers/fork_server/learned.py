@@ -74,7 +74,7 @@ class Learned:
         """
         return replace(self, proven=self.proven.union(modules))
 
-    def taught(self, report: "Report", text: str) -> "Learned":
+    def taught(self, report: "ImportReport", text: str) -> "Learned":
         """After the first step of a script whose text has this digest."""
         kept = self.exact and not report.exact
         settings = self.environment if kept else report.environment
@@ -90,16 +90,16 @@ class Learned:
         """Whether a script of this text was seen to make no settings before its imports."""
         return self.exact and not self.environment and bool(text) and self.text == text
 
-    def differing(self, told: "Settings", text: str) -> "Learned":
+    def differing(self, told: "ImportSettings", text: str) -> "Learned":
         """After a script had other settings at its first import than the server before it.
 
         One that could start again is forked from a server with its settings the next time. One
         that could not, or whose settings vary, is not forked; ``text`` is the digest of what runs.
 
-        >>> first = Learned().differing(Settings(environment={"OMP_NUM_THREADS": "2"}), "a")
+        >>> first = Learned().differing(ImportSettings(environment={"OMP_NUM_THREADS": "2"}), "a")
         >>> first.environment, first.plain
         ({'OMP_NUM_THREADS': '2'}, '')
-        >>> first.differing(Settings(environment={"OMP_NUM_THREADS": "3"}), "a").plain
+        >>> first.differing(ImportSettings(environment={"OMP_NUM_THREADS": "3"}), "a").plain
         'it varies OMP_NUM_THREADS before its imports'
         """
         names = ", ".join(told.names or sorted({**self.environment, **(told.environment or {})}))
@@ -133,7 +133,7 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ImportReport:
     """What a worker had imported by its first step, and the settings that it made."""
 
     modules: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ImportSettings:
     """What a worker found at its first import, where it was not what the server had."""
 
     #: The script's own; None where they cannot be given to a server.
@@ -161,7 +161,7 @@ def stamp(path: str) -> str:
         return ""
 
 
-class Memory:
+class ImportMemory:
     """The files of one script and of its environment."""
 
     def __init__(
@@ -245,24 +245,26 @@ def _write(path: Path, said: Mapping[str, object]) -> None:
         raise
 
 
-def read_report(path: str) -> Report:
+def read_report(path: str) -> ImportReport:
     """A worker's report of its imports and settings; empty where it cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
         modules = tuple(str(name) for name in content["modules"])
         environment = {str(k): str(v) for k, v in content["environment"].items()}
-        return Report(modules=modules, environment=environment, exact=bool(content.get("exact")))
+        return ImportReport(
+            modules=modules, environment=environment, exact=bool(content.get("exact"))
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Report()
+        return ImportReport()
 
 
-def read_settings(path: str) -> Settings | None:
+def read_settings(path: str) -> ImportSettings | None:
     """A worker's report of settings that differ; None where it cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
         given = content["environment"]
         own = None if given is None else {str(k): str(v) for k, v in given.items()}
         names = tuple(str(name) for name in content["names"])
-        return Settings(environment=own, again=bool(content["again"]), names=names)
+        return ImportSettings(environment=own, again=bool(content["again"]), names=names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,7 +11,7 @@ from brain.errors import Unavailable
 from launcher.workers.fork_server.channel import MESSAGE_BYTES, Channel, Child, Lacks
 
 
-class Parked:
+class ParkedWorker:
     """One process that waits; good for one worker."""
 
     def __init__(self, child: Child, ours: socket.socket) -> None:
@@ -61,7 +61,7 @@ class Parked:
             self.child.drop()
 
 
-class Parking:
+class ParkedWorkers:
     """Keeps ``count`` processes parked behind one server that has imported nothing."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Parking:
         self._channel, self._modules, self._count = channel, modules, count
         self._spec = spec
         self._devices, self._made = devices, 0
-        self._waiting: list[Parked] = []
+        self._waiting: list[ParkedWorker] = []
         self._filling: asyncio.Task[None] | None = None
 
     async def open(self) -> Lacks | None:
@@ -136,7 +136,7 @@ class Parking:
                 except Unavailable:
                     ours.close()
                     return
-            self._waiting.append(Parked(child, ours))
+            self._waiting.append(ParkedWorker(child, ours))
 
 
 def _done() -> "asyncio.Future[bool]":

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.values.config import LaunchConfig
 from launcher.workers.fork_server import command as commands
 from launcher.workers.fork_server.channel import Channel
-from launcher.workers.fork_server.command import Command
+from launcher.workers.fork_server.command import PythonCommand
 
 _SERVER = Path(__file__).parents[2] / "inject" / "fork_server.py"
 #: Room for the command line and for what tells a worker from others, as the kernel shows them.
@@ -20,7 +20,7 @@ _TITLE_BYTES, _SHOWN_BYTES = 2048, 4096
 
 def start(
     config: LaunchConfig,
-    command: Command | None,
+    command: PythonCommand | None,
     settings: Mapping[str, str],
     gone: Callable[[], None],
 ) -> Channel:
@@ -66,7 +66,7 @@ def environment_of(config: LaunchConfig) -> dict[str, str]:
 
 def spec_of(
     config: LaunchConfig,
-    command: Command | None,
+    command: PythonCommand | None,
     argv: "list[str]",
     environment: Mapping[str, str],
     *,

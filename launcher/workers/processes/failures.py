@@ -26,7 +26,7 @@ _LAST_SECONDS = 2.0**33
 _WORDS_CHARACTERS = 300
 
 
-class Failure(Protocol):
+class WorkerFailure(Protocol):
     """The part of ``launcher.workers.WorkerExit`` that a report shows."""
 
     @property
@@ -117,7 +117,7 @@ def signal_name(code: int) -> str:
         return f"signal {-code}"
 
 
-def report(name: str, host: str, root: Failure, others: Sequence[Failure]) -> str:
+def report(name: str, host: str, root: WorkerFailure, others: Sequence[WorkerFailure]) -> str:
     """The root cause and what followed it, laid out as torchrun does."""
     blocks = [_block(index, host, failure) for index, failure in enumerate([root, *others])]
     width = min(60, max(len(line) for block in blocks for line in block.splitlines()))
@@ -127,7 +127,7 @@ def report(name: str, host: str, root: Failure, others: Sequence[Failure]) -> st
     return "\n".join([*lines, "Root Cause (first observed failure):", blocks[0], double])
 
 
-def _block(index: int, host: str, failure: Failure) -> str:
+def _block(index: int, host: str, failure: WorkerFailure) -> str:
     by = f" ({signal_name(failure.code)})" if failure.code < 0 else ""
     told = (failure.message or _NO_FILE).rstrip().replace("\n", "\n  ")
     return (

@@ -118,7 +118,7 @@ def _of(streams: Mapping[int | None, Std], local_rank: int) -> Std:
     return streams.get(local_rank, streams.get(None, Std.NONE))
 
 
-class Stream:
+class OutputStream:
     """One stream of one worker while it runs."""
 
     def __init__(self, route: Route, console_fd: int) -> None:
@@ -217,7 +217,7 @@ class Stream:
                 _write(fd, shape(line.rstrip(b"\r\n") + b"\n"))
 
 
-def finish(streams: Sequence[Stream], seconds: float) -> None:
+def finish(streams: Sequence[OutputStream], seconds: float) -> None:
     """Wait until all that was written has arrived, at most ``seconds``."""
     deadline = time.monotonic() + seconds
     for stream in streams:

@@ -39,7 +39,7 @@ class Running(Protocol):
         ...
 
 
-class Worker:
+class WorkerProcess:
     """One worker process and what belongs to it."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Worker:
         local_rank: int,
         process: Running,
         control: Control,
-        streams: Sequence[output.Stream],
+        streams: Sequence[output.OutputStream],
         error_file: Path,
         before: evidence.Baseline,
     ) -> None:

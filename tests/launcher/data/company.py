@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from launcher import messages
-from launcher.data.ledger import Span, Terms
+from launcher.data.ledger import ShardSpan, ShardTerms
 from launcher.data.relay import Relay
-from launcher.data.serving import Answer, Question, Serving
+from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
 
 NAME = "train"
 
@@ -19,7 +19,7 @@ class Worker:
 
     agent: "Agent"
     holder: str
-    span: Span | None = None
+    span: ShardSpan | None = None
     #: Handed out up to here.
     at: int = 0
     number: int = 0
@@ -38,7 +38,7 @@ class Agent:
 class Company:
     """A job. ``trained`` is what the network has in it: (epoch, example) and how often."""
 
-    def __init__(self, terms: Terms, workers: int) -> None:
+    def __init__(self, terms: ShardTerms, workers: int) -> None:
         self.terms, self.now, self.world, self._made = terms, 0.0, 1, 0
         self.trained: Counter[tuple[int, int]] = Counter()
         self.saved: tuple[Counter[tuple[int, int]], Any] = (Counter(), None)
@@ -84,7 +84,7 @@ class Company:
             worker.span = None
             after = disk if lost else None
             answer = self._ask(worker, do="ask", done=done, wait=False, lost=after)
-            worker.span = Span(*answer["span"]) if "span" in answer else None
+            worker.span = ShardSpan(*answer["span"]) if "span" in answer else None
             if worker.span is None:
                 return
             worker.at = worker.span.start
@@ -174,9 +174,9 @@ class Company:
     def _said(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"name": NAME, **body}
 
-    def _question(self, agent: Agent, message: messages.Asked) -> Question:
+    def _question(self, agent: Agent, message: messages.Asked) -> ShardQuestion:
         body = json.loads(message.body)
-        return Question(
+        return ShardQuestion(
             replica=agent.replica, holder=message.holder, number=message.number, body=body
         )
 
@@ -186,7 +186,7 @@ class Company:
         elif isinstance(message, messages.Asked):
             self._deliver(self.serving.asked(self._question(agent, message), self.now))
 
-    def _deliver(self, answers: list[Answer]) -> None:
+    def _deliver(self, answers: list[ShardAnswer]) -> None:
         agents = {agent.replica: agent for agent in self.agents}
         for answer in answers:
             question = answer.question

@@ -5,11 +5,11 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.data.ledger import Terms
+from launcher.data.ledger import ShardTerms
 from tests.launcher.data.company import NAME, Company
 
 TERMS = st.builds(
-    Terms,
+    ShardTerms,
     name=st.just(NAME),
     size=st.integers(1, 40),
     shard=st.integers(1, 9),
@@ -62,7 +62,7 @@ def finish(company: Company) -> None:
     raise AssertionError("it never ends")
 
 
-def every_example_once(terms: Terms) -> Counter[tuple[int, int]]:
+def every_example_once(terms: ShardTerms) -> Counter[tuple[int, int]]:
     """What a network has in it that was trained well."""
     return Counter((epoch, each) for epoch in range(terms.epochs) for each in range(terms.size))
 
@@ -70,7 +70,7 @@ def every_example_once(terms: Terms) -> Counter[tuple[int, int]]:
 @given(TERMS, st.integers(1, 4), happens(IN_PROCESS))
 @settings(max_examples=100, deadline=None)
 def test_while_processes_go_on_nothing_is_lost_or_repeated(
-    terms: Terms, workers: int, story: list[tuple[str, int]]
+    terms: ShardTerms, workers: int, story: list[tuple[str, int]]
 ) -> None:
     company = Company(terms, workers)
     company.tell_books()
@@ -83,7 +83,7 @@ def test_while_processes_go_on_nothing_is_lost_or_repeated(
 @given(TERMS, st.integers(1, 4), happens(ANYTHING))
 @settings(max_examples=100, deadline=None)
 def test_what_a_checkpoint_has_is_trained_once_and_the_rest_again(
-    terms: Terms, workers: int, story: list[tuple[str, int]]
+    terms: ShardTerms, workers: int, story: list[tuple[str, int]]
 ) -> None:
     company = Company(terms, workers)
     company.tell_books()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brain.types.world import ReplicaExit
-from launcher.data.ledger import Ledger, Terms
+from launcher.data.ledger import ShardLedger, ShardTerms
 from tests.launcher.elastic import desired, job
 
 #: For everything, on a machine that is busy with many others.
@@ -98,8 +98,8 @@ def test_a_kill_and_a_join_in_process_lose_and_repeat_no_example(tmp_path: Path)
 
 def done_by(state: dict[str, object]) -> list[list[float]]:
     """What a ledger says was done, as counters."""
-    terms = Terms(name="counted", size=EXAMPLES, shard=7, epochs=9 * EPOCHS)
-    ledger = Ledger.of(terms, state)
+    terms = ShardTerms(name="counted", size=EXAMPLES, shard=7, epochs=9 * EPOCHS)
+    ledger = ShardLedger.of(terms, state)
     left = [[0.0] * EXAMPLES for _ in range(terms.epochs)]
     while True:
         ledger, span = ledger.ask("w", ledger.doing["w"].span if ledger.doing else None, 0.0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brain.errors import BadInput
 from launcher.data import Sampler, plan, weight
-from launcher.data.order import Order
+from launcher.data.order import ExampleOrder
 
 WORLDS = st.lists(st.integers(1, 5), min_size=1, max_size=12)
 
@@ -35,18 +35,18 @@ def next_step(ranks: Sequence[Sampler]) -> list[int]:
 
 @given(st.integers(1, 300), st.integers(0, 9), st.integers(0, 3))
 def test_an_order_has_every_example_once(size: int, seed: int, epoch: int) -> None:
-    order = Order(size, seed=seed, epoch=epoch)
+    order = ExampleOrder(size, seed=seed, epoch=epoch)
     assert sorted(order[place] for place in range(size)) == list(range(size))
     assert all(order.place_of(order[place]) == place for place in range(size))
 
 
 def test_orders_of_two_epochs_and_of_two_seeds_differ() -> None:
-    orders = [Order(100, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0))]
+    orders = [ExampleOrder(100, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0))]
     assert len({tuple(order[place] for place in range(100)) for order in orders}) == 3
 
 
 def test_any_example_may_be_first() -> None:
-    firsts = [Order(10, seed=seed, epoch=0)[0] for seed in range(2000)]
+    firsts = [ExampleOrder(10, seed=seed, epoch=0)[0] for seed in range(2000)]
     assert all(150 < firsts.count(each) < 250 for each in range(10))
 
 
@@ -59,7 +59,7 @@ def test_unshuffled_it_goes_through_as_it_stands() -> None:
 def test_after_k_steps_the_first_k_global_batches_are_consumed(
     size: int, batch: int, most: int, worlds: list[int]
 ) -> None:
-    order = Order(size, seed=3, epoch=0)
+    order = ExampleOrder(size, seed=3, epoch=0)
     ranks, trained = [sampler(size, batch, seed=3, most_per_replica=most)], list[int]()
     for world in worlds:
         if ranks[0].epoch:

@@ -10,8 +10,8 @@ import pytest
 from brain.errors import BadInput, Conflict, Unavailable
 from launcher.data import Shards, TextFile, shards
 from launcher.data.client import Alone, client
-from launcher.data.ledger import Ledger, Span, Terms
-from launcher.data.serving import Question, Serving
+from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
+from launcher.data.serving import Serving, ShardQuestion
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def text(path: Path, lines: int) -> Path:
     return path
 
 
-def terms(**fields: object) -> Terms:
-    return Terms(**({"name": "train", "size": 10, "shard": 4} | fields))  # type: ignore[arg-type]
+def terms(**fields: object) -> ShardTerms:
+    return ShardTerms(**({"name": "train", "size": 10, "shard": 4} | fields))  # type: ignore[arg-type]
 
 
 # --- alone ---------------------------------------------------------------------------------
@@ -209,21 +209,21 @@ def test_a_torn_index_is_built_anew(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_ran_out_gives_the_shard_to_another() -> None:
-    ledger, late = Ledger(terms(lease_seconds=5.0, size=4)).ask("slow", None, now=0.0)
+    ledger, late = ShardLedger(terms(lease_seconds=5.0, size=4)).ask("slow", None, now=0.0)
     ledger, again = ledger.lapse(5.0).ask("quick", None, now=5.0)
-    assert late == again == Span(0, 0, 4)
+    assert late == again == ShardSpan(0, 0, 4)
     with pytest.raises(Conflict, match="another worker has them"):
         ledger.ask("slow", late, now=6.0)
 
 
 def test_what_is_done_after_its_lease_counts_if_nobody_has_it_yet() -> None:
-    ledger, late = Ledger(terms(lease_seconds=5.0, size=4)).ask("slow", None, now=0.0)
+    ledger, late = ShardLedger(terms(lease_seconds=5.0, size=4)).ask("slow", None, now=0.0)
     ledger, more = ledger.lapse(5.0).ask("slow", late, now=6.0)
     assert (ledger.over, more) == (True, None)
 
 
 def test_asking_again_in_the_same_words_gives_the_same_shard() -> None:
-    ledger, first = Ledger(terms()).ask("w", None, now=0.0)
+    ledger, first = ShardLedger(terms()).ask("w", None, now=0.0)
     ledger, second = ledger.ask("w", first, now=0.0)
     assert ledger.ask("w", first, now=0.0) == (ledger, second)
 
@@ -243,7 +243,7 @@ class Office:
 
     def ask(self, holder: str, do: str, now: float = 0.0, **body: object) -> None:
         """One worker asks."""
-        question = Question(
+        question = ShardQuestion(
             replica=int(holder), holder=holder, number=1, body={"do": do, "name": "train", **body}
         )
         self.take(self.serving.asked(question, now))
@@ -340,7 +340,7 @@ def test_other_data_than_the_others_have_is_refused() -> None:
 
 def test_an_unknown_dataset_is_an_error_that_names_those_there_are() -> None:
     office = Office("0")
-    question = Question(
+    question = ShardQuestion(
         replica=0, holder="0", number=2, body={"do": "ask", "name": "test", "done": None}
     )
     (answer,) = office.serving.asked(question, 0.0)

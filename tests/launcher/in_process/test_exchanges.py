@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from launcher.elastic.groups import Exchanges, Group
+from launcher.elastic.groups import Exchanges, SessionGroup
 
 ROOT = Path(__file__).parents[3]
 #: Before tensors were kept and the queue was waited for without the lock, 20 to 300 were made.
@@ -104,7 +104,7 @@ def made(works: list[Work]) -> None:
 
 def test_a_group_exchanges_tensors_of_the_device_that_the_network_is_on() -> None:
     second = torch.device("cuda", 1)
-    group = Group(Exchanges(0, 2, Queue()), Queue(), set(), second)
+    group = SessionGroup(Exchanges(0, 2, Queue()), Queue(), set(), second)
     assert (group.device, group._patience) == (second, ())
 
 

@@ -19,9 +19,9 @@ from launcher import elastic
 from launcher.coordinator.world.preparation import Preparation
 from launcher.data import Sampler
 from launcher.elastic import carrying
-from launcher.elastic.carrying import Held
+from launcher.elastic.carrying import CarriedState
 from launcher.elastic.store import Over, RendezvousStore
-from launcher.values.observation import Form
+from launcher.values.observation import FormWorld
 from launcher.workers.processes.sessions import Sessions
 from tests.launcher.building import a_world, soon
 
@@ -29,7 +29,7 @@ from tests.launcher.building import a_world, soon
 def preparation() -> Preparation:
     """Replicas 10 to 12, where 9 leaves and names the step."""
     document = a_world(1, 1, 1)
-    form = Form(document.members, Cause.MEMBERSHIP, 0, 3)
+    form = FormWorld(document.members, Cause.MEMBERSHIP, 0, 3)
     return Preparation(form, document, since=0.0, involved=[9, 10], first=9)
 
 
@@ -94,7 +94,7 @@ class Pipe:
         tensor.copy_(self.sent.get(timeout=30))
 
 
-def held(seed: int, kind: Callable[..., torch.optim.Optimizer]) -> Held:
+def held(seed: int, kind: Callable[..., torch.optim.Optimizer]) -> CarriedState:
     """A network with buffers that has made two steps, and a scheduler."""
     torch.manual_seed(seed)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
@@ -105,7 +105,7 @@ def held(seed: int, kind: Callable[..., torch.optim.Optimizer]) -> Held:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    return Held(module=module, optimizers=[optimizer], others={"schedule": schedule})
+    return CarriedState(module=module, optimizers=[optimizer], others={"schedule": schedule})
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])

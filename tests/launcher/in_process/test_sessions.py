@@ -14,7 +14,7 @@ from brain.errors import BadInput
 from launcher import elastic
 from launcher.data import Sampler
 from launcher.elastic.changing import Due, Plan
-from launcher.elastic.groups import Exchanges, Group, Keeping, build
+from launcher.elastic.groups import Exchanges, Keeping, SessionGroup, build
 from launcher.elastic.session import Session
 from launcher.elastic.store import RendezvousStore
 
@@ -128,7 +128,7 @@ def test_a_state_that_nobody_could_give_is_refused_as_the_script_begins() -> Non
         elastic.join(model, optimizer, state={"best": 0.5})
 
 
-def meet(size: int) -> list[Group]:
+def meet(size: int) -> list[SessionGroup]:
     """Groups of all ranks of one world, in one process."""
     boards: list[RendezvousStore] = []
 
@@ -141,7 +141,7 @@ def meet(size: int) -> list[Group]:
 
     boards += [RendezvousStore(post_from(rank), 60.0) for rank in range(size)]
 
-    def meets(rank: int) -> Group:
+    def meets(rank: int) -> SessionGroup:
         host = "127.0.0.1"
         group = build(boards[rank], rank, size, host=host, device=torch.device("cpu"))
         Keeping.hold(group)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from brain.types.world import WorldReport
 from launcher import messages
-from launcher.agent.worker_group.in_process import Staying
+from launcher.agent.worker_group.in_process import InProcessChanges
 from launcher.coordinator.brain import Reports
 from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.monitor import WorldMonitor
@@ -54,7 +54,7 @@ def test_a_worker_that_said_that_it_fails_has_failed_with_the_code_that_comes_la
 
 def test_another_coordinator_is_told_what_members_that_meet_may_wait_for() -> None:
     told: list[messages.Message] = []
-    staying = Staying("h", lambda: 0, told.append)
+    staying = InProcessChanges("h", lambda: 0, told.append)
     for epoch in (4, 5):
         said = {"epoch": epoch, "key": "ends/0", "value": base64.b64encode(b"h 1").decode()}
         staying.heard(cast(Any, None), "post", said)
@@ -77,7 +77,7 @@ def test_a_worker_hears_what_members_tell_while_others_beside_it_are_being_start
     class Workers:
         world, joining, elastic, sessions = a_world(2, 2), True, False, Sessions()
 
-    staying = Staying("h", lambda: 10, lambda message: None)
+    staying = InProcessChanges("h", lambda: 10, lambda message: None)
     staying.heard(cast(Any, Workers), "hello", {"local_rank": 0})
     post = messages.Post(epoch=Workers.world.epoch, key="ends/2", value=b"h 1")
     staying.asked(post, workers=None, newcomers=None)

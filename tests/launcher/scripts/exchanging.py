@@ -10,13 +10,13 @@ import threading
 import torch
 import torch.distributed as dist
 
-from launcher.elastic.groups import Group
+from launcher.elastic.groups import SessionGroup
 from tests.launcher.in_process.test_sessions import meet
 
 TIMES = int(sys.argv[1])
 
 
-def exchange(group: Group, made: list[int]) -> None:
+def exchange(group: SessionGroup, made: list[int]) -> None:
     parameters = [torch.nn.Parameter(torch.ones(3))]
     for number in range(TIMES):
         group.gather([number])
