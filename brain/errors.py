@@ -125,6 +125,16 @@ class Overloaded(BrainError):
 class Unavailable(BrainError):
     """A store or service cannot be reached; nothing was lost, retry with back-off."""
 
+    def __init__(self, detail: str, *, cause: str = "") -> None:
+        super().__init__(detail)
+        #: Address and the driver's own words: for whoever runs the service, and in no answer.
+        self.cause = cause
+
+    @property
+    def in_full(self) -> str:
+        """The message and its cause, for logs and for the terminal of the service."""
+        return f"{self} ({self.cause})" if self.cause else str(self)
+
 
 class SchemaTooNew(Unavailable):
     """The database was written by a newer Brain; run that version or restore the copy it made."""

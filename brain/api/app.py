@@ -1,7 +1,9 @@
 """The application: routes, problems and the outermost layer put together."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Semaphore
@@ -34,8 +36,10 @@ from brain.errors import BrainError, NotAllowed, Unavailable
 from brain.ports import Clock, Stores
 from brain.settings import Settings
 
-#: Batches of telemetry that are stored at once; the thread pool has forty threads.
-_INGESTING = 16
+_log = logging.getLogger("brain.api")
+
+#: Batches of telemetry that are taken at once, and how many of them are stored at once.
+_INGESTING, _INGEST_THREADS = 16, 8
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -73,6 +77,7 @@ def create_app(
         wake=wake,
         measured=measured,
         ingesting=Semaphore(_INGESTING),
+        ingest_threads=ThreadPoolExecutor(_INGEST_THREADS, thread_name_prefix="ingest"),
         hosts=_hosts(settings),
     )
     return _assembled(context)
@@ -106,6 +111,8 @@ def _on_lost_stores(request: Request, lost: Exception) -> Response:
     """Tell it in health, too, until a write succeeds again."""
     assert isinstance(lost, Unavailable)
     context: Context = request.app.state.context
+    if not context.condition.is_degraded("database"):
+        _log.warning("request %s: %s", problems.request_id_of(request), lost.in_full)
     context.condition.worsen("database", f"nothing is accepted: {lost}")
     return problems.answer(lost, problems.request_id_of(request))
 

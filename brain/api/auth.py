@@ -3,7 +3,6 @@
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import uuid_utils
@@ -152,7 +151,7 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
     if token.expires_at is not None and token.expires_at <= now:
         raise NotSignedIn(f"the token {token.name} expired at {token.expires_at:%F %T}Z; renew it")
     if token.last_used_at is None or now - token.last_used_at > _USED_PRECISION:
-        _note_use(stores, replace(token, last_used_at=now))
+        _note_use(stores, token, now)
     return Principal(name=token.name, role=token.role, job=token.job)
 
 
@@ -182,10 +181,10 @@ def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
         )
 
 
-def _note_use(stores: Stores, token: Token) -> None:
+def _note_use(stores: Stores, token: Token, now: datetime) -> None:
     try:
         with stores.transaction() as tx:
-            tx.access.put_token(token)
+            tx.uses.note(token.id, now)
     except Unavailable:
         # A database that cannot be written can still be read; when a token was used is no
         # reason to refuse its use.

@@ -1,6 +1,7 @@
 """What routes are given: the context of the app, who asks, and how to change something."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +46,8 @@ class Context:
     #: Batches that may be stored at once; more are told to come back, so that a flood of
     #: telemetry leaves threads for everybody else.
     ingesting: Semaphore
+    #: Where batches are taken: requests that wait for each other's decisions fill other threads.
+    ingest_threads: ThreadPoolExecutor
     #: Names that a ``Host`` header may have.
     hosts: frozenset[str]
 

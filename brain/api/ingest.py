@@ -1,12 +1,13 @@
 """Telemetry in: from bytes to samples that may be stored, each judged on its own.
 
-Pure but for the clock that is passed in; ``routes/telemetry.py`` commits what comes out. A batch is
+Pure: clock and known jobs are passed in, and ``routes/telemetry.py`` commits what comes out, so
+that no fault of the database can be taken for one of a sample. A batch is
 one JSON object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``,
 then one sample a line.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -15,7 +16,7 @@ import msgspec
 import zstandard
 
 from brain import wire
-from brain.errors import BadInput, BrainError, TooLarge
+from brain.errors import BadInput, TooLarge
 from brain.types.job import JobId
 from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample, ThroughputSample
 
@@ -23,8 +24,9 @@ from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample
 FUTURE = timedelta(minutes=5)
 #: Clocks that forgot the time begin at 1970; no further off can an offset be reckoned with.
 _CENTURY = timedelta(days=36525)
-#: Characters of a reason why gradients cannot be compared.
-_REASON = 200
+#: Characters of a reason why gradients cannot be compared, and of the name of a source: what is
+#: longer fits no index of PostgreSQL, and its neighbours would be refused with it for ever.
+_REASON = _SOURCE = 200
 #: Nothing that is measured is beyond these: seconds that a step takes, squares of gradients, and
 #: other figures. What is added up to more than a number holds could not be read back.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
@@ -36,6 +38,21 @@ _RATES = tuple(
 )
 _counts, _steps, _rates = attrgetter(*_COUNTS), attrgetter(*_STEPS), attrgetter(*_RATES)
 _NORMS = ("gns_steps", "gns_small_batch", "gns_small_square", "gns_big_batch", "gns_big_square")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A batch whose samples were read, each on its own."""
+
+    sent_at: datetime
+    #: (position in the batch, sample, or why it cannot be read)
+    samples: tuple[tuple[int, Sample | str], ...]
+
+    @property
+    def jobs(self) -> frozenset[JobId]:
+        """The jobs that its samples name."""
+        read = (sample for _, sample in self.samples if not isinstance(sample, str))
+        return frozenset(map(job_of, read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,31 +112,33 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
     return msgspec.structs.replace(envelope, samples=[msgspec.Raw(line) for line in lines])
 
 
-def judge(
-    envelope: wire.Envelope,
-    *,
-    now: datetime,
-    keep: timedelta,
-    allowed: Callable[[JobId], str | None],
-) -> Judged:
-    """Parse each sample and say which may be stored.
-
-    ``allowed`` tells why samples of a job are not taken from this sender, None where they are.
-    Ages are judged by the clock that measured them, which is that of ``sent_at``.
+def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
+    """Read each sample.
 
     Raises:
         BadInput: ``sent_at`` has no time zone, or no clock could ever be so wrong.
     """
     sent_at = _possible(envelope.sent_at, now)
+    return Parsed(sent_at=sent_at, samples=tuple(enumerate(map(_read, envelope.samples))))
+
+
+def judge(
+    parsed: Parsed, *, now: datetime, keep: timedelta, refused: Mapping[JobId, str]
+) -> Judged:
+    """Say which samples may be stored.
+
+    ``refused`` tells of which jobs samples are not taken from this sender, and why. Ages are
+    judged by the clock that measured them, which is that of ``sent_at``.
+    """
+    sent_at = parsed.sent_at
     good: list[tuple[int, Sample]] = []
     rejected: list[RejectedSample] = []
-    for index, raw in enumerate(envelope.samples):
-        try:
-            sample = wire.decode_sample(raw)
-            reason = _refusal(sample.measured_at, sent_at, keep) or allowed(job_of(sample))
-            reason = reason or _impossible(sample)
-        except BrainError as bad:
-            reason = str(bad)
+    for index, sample in parsed.samples:
+        if isinstance(sample, str):
+            rejected.append(RejectedSample(index=index, reason=sample))
+            continue
+        reason = _refusal(sample.measured_at, sent_at, keep) or refused.get(job_of(sample))
+        reason = reason or _impossible(sample)
         if reason is None:
             good.append((index, sample))
         else:
@@ -139,6 +158,13 @@ def samples_of(judged: Judged) -> Sequence[Sample]:
     return [sample for _, sample in judged.good]
 
 
+def _read(raw: msgspec.Raw) -> Sample | str:
+    try:
+        return wire.decode_sample(raw)
+    except BadInput as bad:
+        return str(bad)
+
+
 def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
     if at < sent_at - keep:
         hours = keep / timedelta(hours=1)
@@ -153,6 +179,9 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
 
 def _impossible(sample: Sample) -> str | None:
     """Why a figure cannot be what was measured; it would end every turn of its pool."""
+    of = sample.place if isinstance(sample, ThroughputSample | SaveSample) else sample
+    if len(of.source) > _SOURCE:
+        return f"source has {len(of.source)} characters; name it in {_SOURCE}"
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST)
     if not isinstance(sample, ThroughputSample):

@@ -1,13 +1,22 @@
 """The border: what a database says when it cannot serve, in words that a person can act on.
 
-Only what is nobody's bug is translated; a wrong statement crashes.
+Only what is nobody's bug is translated; a wrong statement crashes. Agents read these words, too:
+addresses and what the driver said are the error's ``cause``, which no answer shows.
 """
 
 import sqlite3
 
 import psycopg
 import sqlalchemy as sa
-from psycopg.errors import ProgramLimitExceeded, ReadOnlySqlTransaction
+from psycopg.errors import (
+    DataCorrupted,
+    IdleInTransactionSessionTimeout,
+    IndexCorrupted,
+    InternalError_,
+    ProgramLimitExceeded,
+    ReadOnlySqlTransaction,
+    TransactionTimeout,
+)
 
 from brain.errors import BadInput, BrainError, Unavailable
 
@@ -27,6 +36,17 @@ _SQLITE = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; put back the newest brain.db.before-* copy",
     sqlite3.SQLITE_NOTADB: "the file is no SQLite database; check the path in database_url",
 }
+
+#: What PostgreSQL's driver raises that no statement is to blame for.
+_FAULTS = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    IdleInTransactionSessionTimeout,
+    TransactionTimeout,
+    InternalError_,
+    DataCorrupted,
+    IndexCorrupted,
+)
 
 
 def install(engine: sa.Engine) -> None:
@@ -51,7 +71,9 @@ def domain_error(
     if _refused_writing(said) and promised_not_to_write:
         return None
     remedy = _remedy(said)
-    return Unavailable(f"database {where}: {_line(said)}: {remedy}") if remedy else None
+    if remedy is None:
+        return None
+    return Unavailable(f"the database cannot be used: {remedy}", cause=f"{where}: {_line(said)}")
 
 
 def _refused_writing(said: BaseException) -> bool:
@@ -65,8 +87,8 @@ def _remedy(said: BaseException) -> str | None:
         return "it takes no writes; point database_url at the primary"
     if isinstance(said, ProgramLimitExceeded):
         return None
-    if isinstance(said, psycopg.OperationalError | psycopg.InterfaceError):
-        return "it cannot be used now; check that it runs and has room, nothing was stored"
+    if isinstance(said, _FAULTS):
+        return "it is lost or gave a statement up; check that it runs and has room, then try again"
     return None
 
 

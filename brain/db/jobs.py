@@ -1,6 +1,6 @@
 """Jobs, their plans and decisions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -42,6 +42,10 @@ class SqlJobs:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return found
 
+    def known(self, ids: Collection[str]) -> frozenset[JobId]:
+        found = self._connection.execute(_KNOWN, {"ids": list(ids)})
+        return frozenset(found.scalars())
+
     def put(self, job: Job) -> Job:
         stored = replace(job, version=job.version + 1)
         same = {"of_id": job.id, "of_version": job.version}
@@ -77,6 +81,7 @@ class SqlJobs:
 
 _INSERT_JOB, _CHANGE_JOB = sa.insert(jobs), change(jobs)
 _BY_ID = sa.select(jobs).where(jobs.c.id == sa.bindparam("id"))
+_KNOWN = sa.select(jobs.c.id).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
 #: The unfinished job of a name, else the newest.
 _BY_NAME = (
     sa.select(jobs)

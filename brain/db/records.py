@@ -58,6 +58,30 @@ def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEnt
     return int(connection.execute(_APPEND[table], given).scalar_one())
 
 
+class SqlTokenUses:
+    """``TokenUses``; one column of the tokens, and never a wait for their rows."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def note(self, id: str, at: datetime) -> None:
+        self._connection.execute(_NOTE_USE, {"of_id": id, "at": at})
+
+
+#: Where the row is locked, its token is being changed by somebody who holds the writers' turn.
+_NOTE_USE = (
+    sa.update(tokens)
+    .where(
+        tokens.c.id.in_(
+            sa.select(tokens.c.id)
+            .where(tokens.c.id == sa.bindparam("of_id"))
+            .with_for_update(skip_locked=True)
+        )
+    )
+    .values(last_used_at=sa.bindparam("at", type_=tokens.c.last_used_at.type))
+)
+
+
 class SqlAccess:
     """``AccessStore``."""
 

@@ -10,7 +10,7 @@ from brain.db.engine import PATIENCE_SECONDS, open_engine, sqlite_file
 from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
 from brain.db.pools import SqlPools
-from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes
+from brain.db.records import SqlAccess, SqlAudit, SqlEvents, SqlFreezes, SqlTokenUses
 from brain.db.telemetry import SqlTelemetry
 from brain.db.worlds import SqlFits, SqlLeases, SqlNodes, SqlWorlds
 from brain.errors import Unavailable
@@ -39,8 +39,13 @@ class SqlTransaction:
 
     @property
     def telemetry(self) -> SqlTelemetry:
-        """Samples; on PostgreSQL the one store that several may write at once."""
+        """Samples; on PostgreSQL several may write them at once."""
         return SqlTelemetry(self._connection)
+
+    @property
+    def uses(self) -> SqlTokenUses:
+        """When tokens were used; like samples, noted without a turn."""
+        return SqlTokenUses(self._connection)
 
     @property
     def jobs(self) -> SqlJobs:

@@ -108,7 +108,8 @@ class SqlTelemetry:
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
     ) -> Receipt:
-        by_kind: dict[type[Sample], list[_Row]] = defaultdict(list)
+        # Kinds in one order for everybody, like the rows of each (``_store``).
+        by_kind: dict[type[Sample], list[_Row]] = {kind: [] for kind in _KINDS}
         for sample in samples:
             by_kind[type(sample)].append(_KINDS[type(sample)].row(sample))
         clocks = self._corrected(
@@ -116,7 +117,7 @@ class SqlTelemetry:
         )
         for each in (each for rows in by_kind.values() for each in rows):
             each["corrected_at"] = clocks.instants[_whose(each)][each["measured_at"]]
-        fresh = [each for kind, mine in by_kind.items() for each in self._store(kind, mine)]
+        fresh = [each for kind, mine in by_kind.items() if mine for each in self._store(kind, mine)]
         self._count(fresh, clocks.after, received_at)
         return Receipt(stored=len(fresh), duplicates=len(samples) - len(fresh))
 

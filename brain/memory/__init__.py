@@ -8,7 +8,13 @@ from typing import Any
 from brain.errors import Unavailable
 from brain.memory.jobs import MemoryJobs, MemoryPlans
 from brain.memory.pools import MemoryPools
-from brain.memory.records import MemoryAccess, MemoryAudit, MemoryEvents, MemoryFreezes
+from brain.memory.records import (
+    MemoryAccess,
+    MemoryAudit,
+    MemoryEvents,
+    MemoryFreezes,
+    MemoryTokenUses,
+)
 from brain.memory.rows import Rows
 from brain.memory.telemetry import MemoryTelemetry
 from brain.memory.worlds import MemoryFits, MemoryLeases, MemoryNodes, MemoryWorlds
@@ -53,6 +59,7 @@ class MemoryTransaction:
         self.events = MemoryEvents(rows["events"])
         self.audit = MemoryAudit(rows["audit"])
         self.access = MemoryAccess(rows["tokens"], rows["codes"], rows["answers"], rows["sealed"])
+        self.uses = MemoryTokenUses(rows["tokens"])
         self.freezes = MemoryFreezes(rows["freezes"])
         self.pools = MemoryPools(rows)
 

@@ -1,6 +1,6 @@
 """Jobs, their plans and decisions, on dictionaries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -36,6 +36,9 @@ class MemoryJobs:
         if not named:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return max(named, key=lambda each: (not each.finished, each.created_at, each.id))
+
+    def known(self, ids: Collection[str]) -> frozenset[JobId]:
+        return frozenset(JobId(id) for id in ids if id in self._rows)
 
     def put(self, job: Job) -> Job:
         if job.id not in self._rows:

@@ -57,6 +57,17 @@ class Answer:
     at: datetime
 
 
+class MemoryTokenUses:
+    """``TokenUses`` on the dictionary of tokens."""
+
+    def __init__(self, tokens: Rows[str, Token]) -> None:
+        self._tokens = tokens
+
+    def note(self, id: str, at: datetime) -> None:
+        if id in self._tokens:
+            self._tokens[id] = replace(self._tokens[id], last_used_at=at)
+
+
 class MemoryAccess:
     """``AccessStore`` on dictionaries."""
 

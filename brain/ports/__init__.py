@@ -16,7 +16,7 @@ from typing import Protocol
 
 from brain.ports.cluster import FreezeStore, LeaseStore, Mark, NodeStore, PoolStore, WorldStore
 from brain.ports.jobs import JobStore, PlanStore
-from brain.ports.records import AccessStore, AuditStore, EventStore
+from brain.ports.records import AccessStore, AuditStore, EventStore, TokenUses
 from brain.ports.telemetry import FitStore, Point, StoredFit, TelemetryStore
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "StoredFit",
     "Stores",
     "TelemetryStore",
+    "TokenUses",
     "Transaction",
     "WorldStore",
 ]
@@ -45,7 +46,11 @@ Clock = Callable[[], datetime]
 
 
 class Transaction(Protocol):
-    """The stores, seeing and writing one consistent state."""
+    """The stores, seeing and writing one consistent state.
+
+    Transactions that write take turns, but for those that only touch ``telemetry`` and ``uses``:
+    where the database can, these wait for no turn and hold nobody up.
+    """
 
     @property
     def jobs(self) -> JobStore: ...
@@ -67,6 +72,8 @@ class Transaction(Protocol):
     def audit(self) -> AuditStore: ...
     @property
     def access(self) -> AccessStore: ...
+    @property
+    def uses(self) -> TokenUses: ...
     @property
     def freezes(self) -> FreezeStore: ...
     @property

@@ -1,6 +1,6 @@
 """Where jobs and plans are kept."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -27,6 +27,10 @@ class JobStore(Protocol):
         Raises:
             UnknownJob: there is neither.
         """
+        ...
+
+    def known(self, ids: Collection[str]) -> frozenset[JobId]:
+        """Those of ``ids`` that are ids of jobs."""
         ...
 
     def put(self, job: Job) -> Job:

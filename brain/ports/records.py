@@ -36,6 +36,14 @@ class AuditStore(Protocol):
         ...
 
 
+class TokenUses(Protocol):
+    """When tokens were used; noted beside whatever else happens to them."""
+
+    def note(self, id: str, at: datetime) -> None:
+        """Keep that a token was used; forgone where somebody else changes the token just now."""
+        ...
+
+
 class AccessStore(Protocol):
     """Tokens, sign-in codes, remembered answers and secret values."""
 
@@ -48,7 +56,7 @@ class AccessStore(Protocol):
         ...
 
     def put_token(self, token: Token) -> None:
-        """Replace a token by id (revoked, used).
+        """Replace a token by id (revoked).
 
         Raises:
             NotFound: no token has this id.

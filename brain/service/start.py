@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _home_of_one(home), _listening(settings) as listener:
             _run(home, settings, listener)
     except BrainError as refused:
-        sys.stderr.write(f"brain: {refused}\n")
+        said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
+        sys.stderr.write(f"brain: {said}\n")
         return 1
     return 0
 

@@ -108,7 +108,7 @@ class Ticker:
                 for pool in self._held:
                     tx.leases.release(pool, self._holder)
         except Unavailable as gone:
-            _log.warning("leases stay until they expire: %s", gone)
+            _log.warning("leases stay until they expire: %s", gone.in_full)
 
     def tick(self) -> None:
         """Turn every pool once."""
@@ -119,7 +119,7 @@ class Ticker:
             for pool in pools:
                 self._turn(pool)
         except Unavailable as gone:
-            _log.warning("the tick found the stores gone: %s", gone)
+            _log.warning("the tick found the stores gone: %s", gone.in_full)
             self._condition.worsen("database", str(gone))
 
     def _run(self) -> None:
@@ -231,6 +231,8 @@ class Ticker:
                 raw_before=now - timedelta(seconds=self._settings.raw_seconds),
                 means_before=now - timedelta(seconds=self._settings.means_seconds),
             )
+        # Apart: samples are deleted without a turn, and waiting for one would hold up ingest.
+        with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
 
     def _look_at_disk(self) -> None:

@@ -57,6 +57,12 @@ class TestJobStore:
             t.jobs.add(full)
             assert t.jobs.get(full.id) == full
 
+    def test_tells_ids_of_jobs_from_what_is_none(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            t.jobs.add(job())
+            assert t.jobs.known([JOB, "gone", "digits"]) == {JOB}
+            assert t.jobs.known([]) == frozenset()
+
     def test_finds_a_job_by_its_name_in_its_project(self, stores: Stores) -> None:
         with stores.transaction() as t:
             t.jobs.add(job("a", project="vision"))

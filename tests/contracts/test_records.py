@@ -82,6 +82,21 @@ class TestTokens:
             t.access.put_token(token())
 
 
+class TestTokenUses:
+    def test_are_noted_and_undo_no_revocation(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            t.access.add_token(token())
+            t.access.put_token(token(revoked_at=at(1)))
+        with stores.transaction() as t:
+            t.uses.note(token().id, at(2))
+            assert t.access.tokens() == [token(revoked_at=at(1), last_used_at=at(2))]
+
+    def test_of_a_token_that_is_gone_change_nothing(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            t.uses.note("gone", at(2))
+            assert t.access.tokens() == []
+
+
 class TestSignInCodes:
     def test_are_used_once(self, stores: Stores) -> None:
         with stores.transaction() as t:

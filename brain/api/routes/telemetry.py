@@ -1,21 +1,37 @@
-"""``POST /api/v1/telemetry``: 200 means committed."""
+"""``POST /api/v1/telemetry``: 200 means committed.
 
+A batch waits for nothing that decisions hold: it has threads of its own, and its transaction takes
+no turn among writers.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from brain import errors
 from brain.api import ingest
-from brain.api.deps import Body, Context, Here, Who, answer
+from brain.api.deps import Body, Context, Here, answer, principal_of
 from brain.api.problems import problems
 from brain.clocks import beyond_latency
-from brain.errors import Overloaded, TooLarge, UnknownJob
-from brain.ports import Transaction
+from brain.errors import Overloaded, TooLarge
 from brain.types.job import JobId
 from brain.types.record import Principal, Role
 from brain.types.telemetry import Receipt
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
+
+T = TypeVar("T")
+
+
+async def _on_own_threads(here: Context, act: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(here.ingest_threads, act)
+
+
+async def _sender(request: Request, here: Here) -> Principal:
+    return await _on_own_threads(here, lambda: principal_of(request, here))
 
 
 @router.post(
@@ -25,7 +41,9 @@ router = APIRouter(prefix="/api/v1", tags=["telemetry"])
         errors.BadInput, errors.TooLarge, errors.UnknownVersion, Overloaded, errors.Unavailable
     ),
 )
-def take(request: Request, here: Here, who: Who, body: Body) -> Response:
+async def take(
+    request: Request, here: Here, who: Annotated[Principal, Depends(_sender)], body: Body
+) -> Response:
     """Store a batch; good samples are committed, bad ones come back with reasons.
 
     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
@@ -33,7 +51,7 @@ def take(request: Request, here: Here, who: Who, body: Body) -> Response:
     if not here.ingesting.acquire(blocking=False):
         raise Overloaded("too many batches at once; send this one again", retry_after_seconds=1.0)
     try:
-        return answer(_stored(request, here, who, body))
+        return answer(await _on_own_threads(here, lambda: _stored(request, here, who, body)))
     finally:
         here.ingesting.release()
 
@@ -49,16 +67,11 @@ def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Rec
             field="samples",
         )
     now = here.clock()
+    parsed = ingest.parse(envelope, now=now)
+    keep = timedelta(seconds=here.settings.raw_seconds)
+    refused = _refused(here, who, parsed.jobs)
+    judged = ingest.judge(parsed, now=now, keep=keep, refused=refused)
     with here.stores.transaction() as tx:
-        known: dict[JobId, str | None] = {}
-
-        def allowed(job: JobId) -> str | None:
-            if job not in known:
-                known[job] = _refusal(tx, who, job)
-            return known[job]
-
-        keep = timedelta(seconds=here.settings.raw_seconds)
-        judged = ingest.judge(envelope, now=now, keep=keep, allowed=allowed)
         receipt = tx.telemetry.add(
             ingest.samples_of(judged),
             received_at=now,
@@ -68,14 +81,14 @@ def _stored(request: Request, here: Context, who: Principal, body: bytes) -> Rec
     return Receipt(stored=receipt.stored, duplicates=receipt.duplicates, rejected=judged.rejected)
 
 
-def _refusal(tx: Transaction, who: Principal, job: JobId) -> str | None:
-    if who.role is Role.AGENT and who.job != job:
-        return f"job {job} is not the job of this token"
-    try:
-        known = tx.jobs.get(job).id == job
-    except UnknownJob:
-        known = False
-    return None if known else f"job {job!r} is no job's id"
+def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[JobId, str]:
+    """The jobs of which samples are not taken from this sender, and why."""
+    if who.role is Role.AGENT:
+        # The token was made for a job that is known, and jobs are never forgotten.
+        return {job: f"job {job} is not the job of this token" for job in jobs - {who.job}}
+    with here.stores.transaction(read_only=True) as tx:
+        known = tx.jobs.known(jobs)
+    return {job: f"job {job!r} is no job's id" for job in jobs - known}
 
 
 def _note(here: Context, who: Principal, judged: ingest.Judged, receipt: Receipt) -> None:
