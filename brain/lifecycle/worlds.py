@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from brain.errors import BadInput
 from brain.lifecycle.advising import advise_only
 from brain.lifecycle.costs import estimated
 from brain.lifecycle.jobs import end, stopped
@@ -31,6 +32,9 @@ from brain.types.world import (
 )
 from brain.typeset import count
 
+#: Worlds that a job may form without Brain's hearing of one.
+_EPOCHS = 1_000_000
+
 _Follow = Callable[[Transaction, Job, WorldReport, Settings, datetime], Job]
 _ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
 
@@ -42,11 +46,13 @@ def world_reported(
 
     Raises:
         UnknownJob: no such job.
+        BadInput: the job can have no such world.
     """
     # What was told was seen before: a clock that is ahead must not hold the loop up until then.
     report = replace(report, at=min(report.at, now))
     job = tx.jobs.get(report.job)
     known = tx.worlds.latest(job.id)
+    _check_possible(tx, job, known, report)
     if report.event is WorldEvent.MEMORY:
         return _remembered(tx, job, known, report)
     if job.finished or not _news(tx, known, report):
@@ -96,6 +102,26 @@ def replicas_reported(
     if any(replica.state is ReplicaState.EXITED for replica in news):
         return _all_gone(tx, job, gone, now)
     return _waiting(tx, job, report.waiting, now)
+
+
+def _check_possible(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> None:
+    """Refuse what would be kept for good: too many members, an epoch that none could follow."""
+    # Bounds may have shrunk since replicas were started.
+    started = len(tx.worlds.replicas(job.id))
+    most = max(job.document.replicas.max, known.replicas if known else 0, started)
+    if len(report.members) > most:
+        raise BadInput(
+            f"members: {len(report.members)} are more than the {count(most, 'replica')} that job "
+            f"{job.document.name} may have or had; raise replicas.max if that many are meant",
+            field="members",
+        )
+    last = known.epoch if known else 0
+    if not 0 <= report.epoch <= last + _EPOCHS:
+        raise BadInput(
+            f"epoch {report.epoch} is no world of job {job.document.name}, whose last one has "
+            f"epoch {last}; epochs rise by one with every world",
+            field="epoch",
+        )
 
 
 def _remembered(tx: Transaction, job: Job, known: World | None, report: WorldReport) -> Job:

@@ -10,7 +10,7 @@ import pytest
 from brain import calls
 from brain.client import AsyncBrainClient
 from brain.errors import BadInput, UnknownVersion
-from brain.types.job import JobState
+from brain.types.job import JobId, JobState
 from brain.types.pool import FreezeScope
 from brain.types.record import Role
 from brain.types.world import Cause, ReplicaReport, WorldEvent, WorldReport
@@ -166,3 +166,37 @@ def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:
     call = replace(calls.put_node(node("other")), path="/api/v1/nodes/laptop")
     with api.client(Role.SCALER) as scaler, pytest.raises(BadInput, match="not the 'laptop'"):
         scaler.send(call)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"members": world(replicas=20_000).members}, "20000 are more than the 4"),
+        ({"epoch": 2**62}, "epoch 4611686018427387904 is no world of job digits"),
+        ({"epoch": -1}, "epoch -1 is no world"),
+    ],
+)
+@pytest.mark.parametrize("event", [WorldEvent.FORMED, WorldEvent.MEMORY])
+def test_a_world_that_the_job_cannot_have_is_refused(
+    api: Api, event: WorldEvent, fields: dict[str, Any], says: str
+) -> None:
+    job = _job(api)
+    with api.client(Role.AGENT, job=job) as agent:
+        agent.send(calls.report_world(_report(job, WorldEvent.FORMED)))
+        with pytest.raises(BadInput, match=says):
+            agent.send(calls.report_world(_report(job, event, **fields)))
+    with api.stores.transaction() as tx:
+        latest = tx.worlds.latest(JobId(job))
+    assert latest is not None
+    assert (latest.epoch, latest.replicas) == (1, 1)
+
+
+def test_a_world_of_replicas_that_were_started_before_bounds_shrank_is_taken(api: Api) -> None:
+    job = _job(api)
+    started = ReplicaReport(job=JobId(job), replicas=tuple(map(replica, range(6))), at=at(0))
+    with api.client(Role.SCALER) as scaler:
+        scaler.send(calls.report_replicas(started))
+        formed = _report(job, WorldEvent.FORMED, members=world(replicas=6).members)
+        scaler.send(calls.report_world(formed))
+    with api.client() as admin:
+        assert admin.send(calls.job(job)).world.epoch == 1
