@@ -31,8 +31,10 @@ def migrate(arguments: tuple[str, ...]) -> None:
     \b
     brain migrate
     brain migrate --home /var/lib/brain --database-url postgresql://brain@db/brain
+    brain migrate --check
     brain migrate --crds [--dry-run] [--kubeconfig FILE] [--context NAME]
 
+    --check changes nothing: it names the steps that are missing, and exits with 1 if there are any.
     --crds brings a cluster's kinds to this version instead. The state directory is $BRAIN_HOME, or
     --home. Every setting of `brain config` is an option.
     """

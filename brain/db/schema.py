@@ -1,6 +1,7 @@
 """The schema: what revision a database is at, and bringing it to this code's."""
 
 import fcntl
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from alembic.script import Script, ScriptDirectory
 
 import brain
 from brain.db.engine import open_engine, sqlite_file
-from brain.db.faults import domain_error
+from brain.db.faults import READ_ONLY, domain_error
 from brain.errors import SchemaTooNew, Unavailable
 
 #: Key of the advisory lock of migrations on PostgreSQL.
@@ -80,6 +81,26 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
             connection.execute(sa.text("SET LOCAL lock_timeout = '120s'"))
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATIONS)))
             return _migrate(connection, contract=contract, migrations=migrations)
+    finally:
+        engine.dispose()
+
+
+def missing(url: str, *, migrations: Path | None = None) -> tuple[str, ...]:
+    """The steps that ``brain migrate`` would take, oldest first; nothing is changed.
+
+    Raises:
+        SchemaTooNew: a newer Brain wrote it.
+        Unavailable: the database cannot be reached or read.
+    """
+    engine = open_engine(url)
+    try:
+        if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
+            # To look would be to make it.
+            steps = ScriptDirectory(str(migrations or migrations_path()))
+            return tuple(step.revision for step in _missing(steps, None))
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            steps = ScriptDirectory.from_config(config(connection, migrations))
+            return tuple(step.revision for step in _missing(steps, current(connection)))
     finally:
         engine.dispose()
 
@@ -159,8 +180,13 @@ def _make_private(file: Path) -> None:
 
 
 def _copied(database: Path, revision: str) -> Path:
-    """Copy the database, its write-ahead log included, as it was last committed."""
-    copy = database.with_name(f"{database.name}.before-{revision}")
+    """Copy the database, its write-ahead log included, as it was last committed.
+
+    An earlier copy stays: a database that was put back and is migrated again is another one.
+    """
+    first = database.with_name(f"{database.name}.before-{revision}")
+    more = (first.with_name(f"{first.name}.{number}") for number in itertools.count(2))
+    copy = next(path for path in itertools.chain([first], more) if not path.exists())
     unfinished = copy.with_name(f"{copy.name}.partial")
     try:
         unfinished.unlink(missing_ok=True)

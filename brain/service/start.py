@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from brain.api import auth
 from brain.api.secrets import Seal, write_private
-from brain.db import SqlStores, prepare
+from brain.db import SqlStores, missing, prepare
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
 from brain.service.serve import serve
@@ -36,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     options = vars(_parser().parse_args(arguments))
     home, only_migrate = Path(options.pop("home")), options.pop("migrate_only")
+    only_check = options.pop("check")
     flags = {name: value for name, value in options.items() if value is not None}
     try:
         settings = _settings(home, os.environ, flags)
+        if only_check:
+            return _check(_database(home, settings))
         _make(home)
         if only_migrate:
             _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
@@ -59,11 +62,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--migrate-only", action="store_true", help="bring the database up to date and exit"
     )
+    parser.add_argument(
+        "--check", action="store_true", help="say what that would do, and exit with 1 if anything"
+    )
     for field in fields(Settings):
         flag = "--" + field.name.replace("_", "-")
         given = {"nargs": "?", "const": "true"} if field.type in (bool, "bool") else {}
         parser.add_argument(flag, metavar="VALUE", help=f"default {field.default!r}", **given)  # type: ignore[arg-type]
     return parser
+
+
+def _check(url: str) -> int:
+    steps = missing(url)
+    waiting = f"the database lacks {', '.join(steps)}; run brain migrate"
+    _say(waiting if steps else "nothing to do")
+    return 1 if steps else 0
 
 
 def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from brain.db import Prepared, prepare
+from brain.db import Prepared, missing, prepare
 from brain.db.engine import open_engine
 from brain.db.schema import config, migrations_path
 from brain.errors import BadInput, SchemaTooNew, Unavailable
@@ -147,6 +147,24 @@ class TestPrepare:
             prepare(f"sqlite:///{tmp_path / 'absent' / 'brain.db'}")
 
 
+class TestMissing:
+    def test_is_everything_where_there_is_no_schema(self, bare_url: str, tmp_path: Path) -> None:
+        assert missing(bare_url)[-1] == newest()
+        assert not (tmp_path / "brain.db").exists()
+        assert prepare(bare_url).before is None
+
+    def test_is_what_a_later_release_brings(self, database_url: str, tmp_path: Path) -> None:
+        steps = later(tmp_path, "expand", "contract")
+        assert missing(database_url) == ()
+        assert missing(database_url, migrations=steps) == (newest(1), newest(2))
+        assert missing(database_url) == ()
+
+    def test_cannot_be_told_of_a_schema_that_is_newer(self, bare_url: str, tmp_path: Path) -> None:
+        prepare(bare_url, migrations=later(tmp_path, "expand"))
+        with pytest.raises(SchemaTooNew, match=f"revision {newest(1)}"):
+            missing(bare_url)
+
+
 class TestPrepareOnSqlite:
     def test_copies_the_file_first_and_says_where(self, sqlite_url: str, tmp_path: Path) -> None:
         done = prepare(sqlite_url, migrations=later(tmp_path, "expand"))
@@ -176,6 +194,24 @@ class TestPrepareOnSqlite:
         done = prepare(sqlite_url, migrations=later(tmp_path, "expand"))
         assert done.copy
         assert prepare(f"sqlite:///{done.copy}").message == ""
+
+    def test_leaves_the_copy_of_an_earlier_migration_alone(
+        self, sqlite_url: str, tmp_path: Path
+    ) -> None:
+        steps = later(tmp_path, "expand")
+        first = prepare(sqlite_url, migrations=steps).copy
+        assert first
+        shutil.copy(first, tmp_path / "brain.db")
+        with closing(sqlite3.connect(tmp_path / "brain.db")) as put_back:
+            put_back.execute("INSERT INTO secrets VALUES ('a', x'00')")
+            put_back.commit()
+        second = prepare(sqlite_url, migrations=steps).copy
+        assert second == tmp_path / f"brain.db.before-{newest(1)}.2"
+        rows = []
+        for copy in (first, second):
+            with closing(sqlite3.connect(copy)) as found:
+                rows += found.execute("SELECT count(*) FROM secrets").fetchone()
+        assert rows == [0, 1]
 
     def test_keeps_the_last_three_copies(self, sqlite_url: str, tmp_path: Path) -> None:
         for steps in range(1, 5):
