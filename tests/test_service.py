@@ -250,6 +250,23 @@ def test_migrating_alone_makes_the_database_and_ends(
     assert said[1] == "nothing to do"
 
 
+def test_a_check_names_what_a_migration_would_do_and_changes_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def migrate(*flags: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "brain.cli", "migrate", f"--home={home}", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+        return done.returncode, done.stdout
+
+    before = migrate("--check")
+    assert not home.exists()
+    migrate()
+    assert before[0] == 1
+    assert before[1].startswith("the database lacks 0001, 0002, ")
+    assert before[1].endswith("; run brain migrate\n")
+    assert migrate("--check") == (0, "nothing to do\n")
+
+
 def test_a_home_that_is_a_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,3 +398,28 @@ def test_the_cycle_itself_admits_what_fits(tmp_path: Path) -> None:
             condition=Condition(metrics),
         ).tick()
         assert admin.send(calls.job("digits")).job.state is JobState.STARTING
+
+
+def test_sessions_that_ended_are_forgotten_a_month_later(tmp_path: Path) -> None:
+    api = Api(tmp_path)
+    with api.http(api.token()) as admin:
+        code = admin.post("/api/v1/sign-in-codes").json()["code"]
+    with api.http() as browser:
+        browser.post("/api/v1/sign-in", json={"code": code})
+    metrics = Metrics()
+    ticker = Ticker(
+        api.stores,
+        api.settings,
+        lambda: api.now,
+        home=tmp_path,
+        bell=Bell(),
+        metrics=metrics,
+        condition=Condition(metrics),
+    )
+    listed = []
+    for days in (0, 36, 2):
+        api.pass_time(days=days)
+        ticker.retain()
+        with api.client() as client:
+            listed.append("browser" in [each.name for each in client.send(calls.tokens()).items])
+    assert listed == [True, True, False]

@@ -107,6 +107,11 @@ class SqlAccess:
         newest = sa.select(tokens).order_by(tokens.c.created_at.desc(), tokens.c.id.desc())
         return self._read(newest)
 
+    def forget_tokens(self, *, before: datetime) -> int:
+        of = tokens.c
+        over = of.expires_at.is_not(None) & ((of.expires_at < before) | (of.revoked_at < before))
+        return self._connection.execute(sa.delete(tokens).where(over)).rowcount
+
     def put_code(self, sha256: str, *, expires_at: datetime) -> None:
         upsert(self._connection, codes, [{"sha256": sha256, "expires_at": expires_at}])
 

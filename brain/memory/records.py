@@ -100,6 +100,17 @@ class MemoryAccess:
         found = self._tokens.values()
         return sorted(found, key=lambda token: (token.created_at, token.id), reverse=True)
 
+    def forget_tokens(self, *, before: datetime) -> int:
+        over = [
+            token.id
+            for token in self._tokens.values()
+            if token.expires_at is not None
+            and min(token.expires_at, token.revoked_at or token.expires_at) < before
+        ]
+        for id in over:
+            del self._tokens[id]
+        return len(over)
+
     def put_code(self, sha256: str, *, expires_at: datetime) -> None:
         self._codes[sha256] = expires_at
 

@@ -71,6 +71,14 @@ class AccessStore(Protocol):
         """All tokens, newest first."""
         ...
 
+    def forget_tokens(self, *, before: datetime) -> int:
+        """Drop tokens that were made with an end and expired, or were revoked, before ``before``.
+
+        A token without an end stays, revoked or not: its secret may still lie in a state directory
+        and would be taken for a new one.
+        """
+        ...
+
     def put_code(self, sha256: str, *, expires_at: datetime) -> None:
         """Store a one-time sign-in code."""
         ...

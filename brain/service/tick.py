@@ -31,6 +31,8 @@ _REST_SECONDS = 0.5
 #: Seconds between retentions and between looks at the disk, and before the first of both.
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 _DAY = timedelta(hours=24)
+#: How long tokens and sessions that ended are still listed, and told as such.
+_ENDED = timedelta(days=30)
 #: A clock that goes back by less was corrected, not set.
 _SET_BACK = timedelta(seconds=1)
 #: Below so many free bytes the disk counts as nearly full.
@@ -234,6 +236,7 @@ class Ticker:
         # Apart: samples are deleted without a turn, and waiting for one would hold up ingest.
         with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
+            tx.access.forget_tokens(before=now - _ENDED)
 
     def _look_at_disk(self) -> None:
         free = shutil.disk_usage(self._home).free

@@ -81,6 +81,18 @@ class TestTokens:
         with stores.transaction() as t, pytest.raises(NotFound):
             t.access.put_token(token())
 
+    def test_are_forgotten_once_they_ended(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            t.access.add_token(token("session", expires_at=at(5)))
+            t.access.add_token(token("signed out", expires_at=at(50), revoked_at=at(5)))
+            t.access.add_token(token("good", expires_at=at(50)))
+            t.access.add_token(token("just revoked", expires_at=at(50), revoked_at=at(10)))
+            t.access.add_token(token("revoked, without an end", revoked_at=at(5)))
+            t.access.add_token(token("without an end"))
+            assert t.access.forget_tokens(before=at(10)) == 2
+            left = {each.id for each in t.access.tokens()}
+        assert left == {"good", "just revoked", "revoked, without an end", "without an end"}
+
 
 class TestTokenUses:
     def test_are_noted_and_undo_no_revocation(self, stores: Stores) -> None:
