@@ -21,6 +21,7 @@
     ├── NotAllowed              signed in, without the role
     ├── NotSignedIn             no valid token
     ├── Overloaded              try again after a while
+    │   └── TooSlow             a request that did not come whole in time
     ├── Unavailable             a store or the service cannot be reached
     │   └── SchemaTooNew        the database was written by a newer Brain
     └── Undetermined            a model was asked beyond what it has seen
@@ -31,6 +32,9 @@ The core raises these and never hears of HTTP; ``brain.api.problems`` gives each
 
 class BrainError(Exception):
     """Base of all errors that a caller can act on."""
+
+    #: The setting whose limit was reached; empty where there is none.
+    limit: str = ""
 
 
 class BadInput(BrainError):
@@ -52,6 +56,10 @@ class ImpossibleBounds(BadInput):
 
 class TooLarge(BadInput):
     """The body or batch is larger than is accepted; split it as the message says."""
+
+    def __init__(self, detail: str, *, field: str | None = None, limit: str = "") -> None:
+        super().__init__(detail, field=field)
+        self.limit = limit
 
 
 class UnknownVersion(BadInput):
@@ -117,9 +125,13 @@ class NotAllowed(BrainError):
 class Overloaded(BrainError):
     """The service takes no more just now; retry after the stated seconds."""
 
-    def __init__(self, detail: str, *, retry_after_seconds: float = 1.0) -> None:
+    def __init__(self, detail: str, *, retry_after_seconds: float = 1.0, limit: str = "") -> None:
         super().__init__(detail)
-        self.retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds, self.limit = retry_after_seconds, limit
+
+
+class TooSlow(Overloaded):
+    """The request did not come whole in time; send it again, or over a faster connection."""
 
 
 class Unavailable(BrainError):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, get_type_hints
 
 from brain.errors import BadInput, UnknownField
@@ -75,6 +76,32 @@ class Settings:
     migrate: bool = False
     #: Bytes of a request body, decompressed; a larger one is refused before it is parsed.
     body_limit_bytes: int = 16 * 1024 * 1024
+    #: Bytes of a body on a route that needs no token; a sign-in code takes some hundred.
+    open_body_bytes: int = 4096
+    #: Bytes of all bodies in memory together; telemetry has a half of its own, and one sender a
+    #: quarter of a half at most.
+    body_budget_bytes: int = 256 * 1024 * 1024
+    #: Seconds from the first byte of a request, or from connecting, until its head is whole.
+    head_seconds: float = 10.0
+    #: Seconds from the moment that a body is read until it is whole.
+    body_seconds: float = 60.0
+    #: Open connections; 0 is as many as the process may have descriptors, less 128.
+    connections: int = 0
+    #: Open connections of one address, trusted proxies excepted.
+    connections_per_address: int = 600
+    #: Requests per second of one token, in the mean; five seconds of them may come at once.
+    requests_per_second: float = 200.0
+    #: The same of a scaler's token, and of that which all agents of one job share.
+    program_requests_per_second: float = 1000.0
+    #: Attempts to sign in with a code, per second of one address.
+    open_requests_per_second: float = 5.0
+    #: Addresses or networks of proxies, separated by commas, whose X-Forwarded-For and
+    #: X-Forwarded-Proto are believed.
+    trusted_proxies: str = ""
+    #: File with the certificate chain (PEM) to serve HTTPS with; empty is HTTP.
+    tls_certificate: str = ""
+    #: File with its private key; empty where it is in the file of the certificate.
+    tls_key: str = ""
     #: Seconds an SSE stream is silent at most.
     heartbeat_seconds: float = 15.0
     #: Seconds from a request to stop until the process is gone, open streams included.
@@ -90,6 +117,20 @@ class Settings:
 
 #: Settings that take one of a few words.
 _CHOICES = {"policy_mode": ("off", "shadow", "approve", "auto")}
+
+#: Limits below which the service could be asked nothing, not even to mend them.
+_AT_LEAST = {
+    "body_limit_bytes": 1024,
+    "open_body_bytes": 512,
+    "body_budget_bytes": 65_536,
+    "head_seconds": 0.1,
+    "body_seconds": 0.1,
+    "connections": 0,
+    "connections_per_address": 1,
+    "requests_per_second": 0.1,
+    "program_requests_per_second": 0.1,
+    "open_requests_per_second": 0.1,
+}
 
 
 def settings_from(*sources: Mapping[str, Any]) -> Settings:
@@ -142,6 +183,27 @@ def prices_of(text: str) -> dict[str, float]:
     return found
 
 
+def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Read ``trusted_proxies``.
+
+    Raises:
+        BadInput: a part is neither an address nor a network.
+
+    >>> [str(network) for network in networks_of("10.0.0.0/8, 127.0.0.1")]
+    ['10.0.0.0/8', '127.0.0.1/32']
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            found.append(ip_network(part))
+        except ValueError as bad:
+            raise BadInput(
+                f"trusted_proxies {part!r} is no address or network; write 10.0.0.7 or 10.0.0.0/8",
+                field="trusted_proxies",
+            ) from bad
+    return tuple(found)
+
+
 def _typed(key: str, value: Any, kind: type) -> Any:
     if key in _CHOICES and value not in _CHOICES[key]:
         raise BadInput(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}", field=key)
@@ -154,12 +216,21 @@ def _typed(key: str, value: Any, kind: type) -> Any:
         typed = kind(value)
     except (TypeError, ValueError) as bad:
         raise BadInput(f"{key} {value!r} is not of type {kind.__name__}", field=key) from bad
+    _check_range(key, typed, kind)
+    return typed
+
+
+def _check_range(key: str, typed: Any, kind: type) -> None:
     if key == "port" and not 0 <= typed <= 65535:
         raise BadInput(f"port {typed} is no TCP port; give 0 (a free one) to 65535", field=key)
     if key == "accelerator_prices":
         prices_of(typed)
+    if key == "trusted_proxies":
+        networks_of(typed)
+    if key in _AT_LEAST and not typed >= _AT_LEAST[key]:
+        least = _AT_LEAST[key]
+        raise BadInput(f"{key} {typed:g} lets nobody in; give {least} or more", field=key)
     if key.endswith("_seconds") and not 0 <= typed < math.inf:
         raise BadInput(f"{key} {typed:g} is no span of time; give seconds from 0 up", field=key)
     if kind is float and not 0 <= typed < math.inf:
         raise BadInput(f"{key} {typed:g} is no share; give 0 or more, 0.1 for 10 %", field=key)
-    return typed

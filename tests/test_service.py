@@ -1,16 +1,10 @@
 """The service as a process: started, refused, stopped, killed, started again."""
 
-import json
-import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http.client import HTTPConnection
@@ -35,67 +29,7 @@ from brain.types.record import Role
 from brain.types.resources import PoolName
 from tests.api.app import Api, digits
 from tests.builders import NOW, job
-
-#: Seconds that a start may take on a busy machine.
-START_SECONDS = 100
-
-
-@dataclass
-class Service:
-    """A running ``python -m brain.service``."""
-
-    home: Path
-    process: subprocess.Popen[str]
-    said: list[str]
-
-    def client(self, who: str = "admin") -> BrainClient:
-        """A client with the token that the service wrote."""
-        return BrainClient(self.url, self.token(who))
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return str(json.loads((self.home / "service.json").read_text())["url"])
-
-    def token(self, who: str) -> str:
-        """A token that it wrote."""
-        return (self.home / f"{who}.token").read_text().strip()
-
-    def stop(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal; return the seconds until the process was gone."""
-        began = time.monotonic()
-        self.process.send_signal(number)
-        self.process.wait(60)
-        return time.monotonic() - began
-
-
-@contextmanager
-def service(home: Path, *flags: str) -> Iterator[Service]:
-    """A service on a free port, up when the block begins and gone when it ends."""
-    command = [sys.executable, "-m", "brain.service", f"--home={home}", "--port=0", *flags]
-    environment = {key: text for key, text in os.environ.items() if not key.startswith("BRAIN_")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout
-    try:
-        said = _until_sign_in(process)
-        yield Service(home, process, said)
-    finally:
-        process.kill()
-        process.wait(60)
-        process.stdout.close()
-
-
-def _until_sign_in(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout
-    alarm = threading.Timer(START_SECONDS, process.kill)
-    alarm.start()
-    said: list[str] = []
-    for line in process.stdout:
-        said.append(line.strip())
-        if "signin=" in line:
-            alarm.cancel()
-            return said
-    raise AssertionError(f"the service ended or was not up in {START_SECONDS} s: {said}")
+from tests.serving import service
 
 
 def test_a_first_start_makes_keys_and_tokens_that_only_the_owner_reads(tmp_path: Path) -> None:
@@ -109,7 +43,7 @@ def test_a_first_start_makes_keys_and_tokens_that_only_the_owner_reads(tmp_path:
     assert roles == [Role.ADMIN, Role.SCALER]
     assert modes.pop("") == 0o700
     assert set(modes.values()) == {0o600}
-    assert running.said[-1].startswith("Sign in once, within 10 minutes: http://127.0.0.1:")
+    assert " at http://127.0.0.1:" in running.said[-1]
 
 
 def test_the_service_ends_although_streams_and_polls_are_open(tmp_path: Path) -> None:

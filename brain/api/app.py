@@ -2,21 +2,24 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Semaphore
 
 import uuid_utils
+from anyio import CapacityLimiter
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from brain import __version__
 from brain.api import events, openapi, problems
-from brain.api.deps import Context
+from brain.api.deps import SAFE, Context
 from brain.api.events import Bell
+from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Condition, Metrics
 from brain.api.routes import (
     access,
@@ -38,10 +41,12 @@ from brain.settings import Settings
 
 _log = logging.getLogger("brain.api")
 
-#: Batches of telemetry that are taken at once, and how many of them are stored at once.
-_INGESTING, _INGEST_THREADS = 16, 8
+#: Threads of telemetry, which are the batches that are stored at once, and of everything else;
+#: together as many as there are connections to the database.
+_INGESTING, _THREADS = 16, 24
+#: What browsers call a page that is not ours.
+_ELSEWHERE = ("cross-site", "same-site")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def create_app(
@@ -56,6 +61,7 @@ def create_app(
     metrics: Metrics | None = None,
     wake: Callable[[], None] = lambda: None,
     measured: Callable[[frozenset[str]], None] = lambda jobs: None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """Return the service's app over ``stores``.
 
@@ -77,7 +83,10 @@ def create_app(
         wake=wake,
         measured=measured,
         ingesting=Semaphore(_INGESTING),
-        ingest_threads=ThreadPoolExecutor(_INGEST_THREADS, thread_name_prefix="ingest"),
+        telemetry_threads=CapacityLimiter(_INGESTING),
+        monotonic=monotonic,
+        rates=RequestRates(settings),
+        bodies=BodyBudget(settings.body_budget_bytes, body_bytes=settings.body_limit_bytes),
         hosts=_hosts(settings),
     )
     return _assembled(context)
@@ -121,6 +130,7 @@ def _on_lost_stores(request: Request, lost: Exception) -> Response:
 async def _watching(app: FastAPI) -> AsyncIterator[None]:
     """Ring for what other processes commit, as long as the app serves."""
     context: Context = app.state.context
+    current_default_thread_limiter().total_tokens = _THREADS
     task = asyncio.create_task(events.watch(context.bell, context.stores))
     yield
     context.bell.close()
@@ -171,7 +181,9 @@ def _check_names(hosts: frozenset[str], headers: Headers, method: str) -> None:
     if _name(host) not in hosts:
         raise NotAllowed(f"Host {host!r} is not served here; name it in the setting allowed_hosts")
     origin = headers.get("origin")
-    if method not in _SAFE and origin and origin.partition("://")[2].lower() != host.lower():
+    if method not in SAFE and headers.get("sec-fetch-site", "").lower() in _ELSEWHERE:
+        raise NotAllowed("Sec-Fetch-Site tells of another site; requests come from our own pages")
+    if method not in SAFE and origin and origin.partition("://")[2].lower() != host.lower():
         raise NotAllowed(f"Origin {origin!r} is not {host}; requests come from our own pages")
 
 

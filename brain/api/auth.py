@@ -130,10 +130,30 @@ def mint(
 
 def secret_in(request: Request) -> str | None:
     """The secret of a request: its bearer token, else the session cookie."""
+    return _bearer(request) or request.cookies.get(COOKIE)
+
+
+def check_same_origin(request: Request) -> None:
+    """Refuse a change that a session's cookie signs and that no page of ours is known to ask for.
+
+    An ``Origin`` of another page is refused before anybody is signed in.
+
+    Raises:
+        NotAllowed: there is neither an ``Origin`` nor ``Sec-Fetch-Site: same-origin``.
+    """
+    known = request.headers.get("origin") or (
+        request.headers.get("sec-fetch-site", "").lower() == "same-origin"
+    )
+    if not known and not _bearer(request):
+        raise NotAllowed(
+            "a session's cookie signs requests of our own pages alone, and this one has no Origin; "
+            "send `Authorization: Bearer brn_…` instead"
+        )
+
+
+def _bearer(request: Request) -> str:
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and credentials:
-        return credentials.strip()
-    return request.cookies.get(COOKIE)
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:

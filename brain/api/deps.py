@@ -1,22 +1,28 @@
 """What routes are given: the context of the app, who asks, and how to change something."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Semaphore
 from typing import Annotated
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from brain import wire
-from brain.api import auth
+from brain.api import auth, limits
 from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
-from brain.errors import BadInput, KeyReused, StalePlan, TooLarge, VersionMismatch
+from brain.errors import (
+    BadInput,
+    KeyReused,
+    StalePlan,
+    VersionMismatch,
+)
 from brain.ports import Clock, Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
@@ -24,6 +30,10 @@ from brain.types.record import Principal
 
 #: How often an action is done again that lost a race with another writer.
 _TRIES = 3
+#: The route that has threads, bytes and a rate of its own.
+TELEMETRY = "POST /api/v1/telemetry"
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +56,14 @@ class Context:
     #: Batches that may be stored at once; more are told to come back, so that a flood of
     #: telemetry leaves threads for everybody else.
     ingesting: Semaphore
-    #: Where batches are taken: requests that wait for each other's decisions fill other threads.
-    ingest_threads: ThreadPoolExecutor
+    #: Threads of telemetry's own, for the same reason.
+    telemetry_threads: CapacityLimiter
+    #: Seconds on a clock that is never set.
+    monotonic: Callable[[], float]
+    #: How often each may ask.
+    rates: limits.RequestRates
+    #: Bodies in memory.
+    bodies: limits.BodyBudget
     #: Names that a ``Host`` header may have.
     hosts: frozenset[str]
 
@@ -61,11 +77,40 @@ async def context_of(request: Request) -> Context:
 Here = Annotated[Context, Depends(context_of)]
 
 
-def principal_of(request: Request, here: Here) -> Principal:
-    """Sign the request in and check that its role may use the route."""
-    principal = auth.sign_in(here.stores, auth.secret_in(request), here.clock())
-    auth.check_route(principal, f"{request.method} {request.scope['route'].path}")
+async def principal_of(request: Request, here: Here) -> Principal:
+    """Sign the request in, count it, and check that its role may use the route.
+
+    Raises:
+        NotSignedIn, NotAllowed: as ``auth`` says.
+        Overloaded: this token is used too often.
+    """
+    secret, route = auth.secret_in(request), route_of(request)
+    key = auth.sha256(secret or "")
+    here.rates.expect(key, now=here.monotonic())
+    principal = await to_thread.run_sync(
+        auth.sign_in,
+        here.stores,
+        secret,
+        here.clock(),
+        limiter=here.telemetry_threads if route == TELEMETRY else None,
+    )
+    here.rates.take(key, principal, now=here.monotonic())
+    if (peer := getattr(request.state, "peer", None)) is not None:
+        peer.signed_in = True
+    auth.check_route(principal, route)
+    if request.method not in SAFE:
+        auth.check_same_origin(request)
     return principal
+
+
+def route_of(request: Request) -> str:
+    """The route as the table of roles names it."""
+    return f"{request.method} {request.scope['route'].path}"
+
+
+def address_of(request: Request) -> str:
+    """What the client's address counts for; that which a trusted proxy tells, behind one."""
+    return limits.source_of(request.client.host) if request.client else ""
 
 
 Who = Annotated[Principal, Depends(principal_of)]
@@ -108,23 +153,39 @@ async def asking(here: Here, who: Who, job: str, project: Project = "default") -
 AboutJob = Annotated[Asking, Depends(asking)]
 
 
-async def body_of(request: Request, here: Here) -> bytes:
-    """The request's body.
+async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes]:
+    """The request's body, which counts in the budget until it is answered.
 
     Raises:
-        TooLarge: it is longer than ``body_limit_bytes``.
+        TooLarge, TooSlow, Overloaded: a limit is reached; the message names it.
         BadInput: the connection ended within it.
     """
+    sender = auth.sha256(auth.secret_in(request) or "")
+    with here.bodies.body(sender, telemetry=route_of(request) == TELEMETRY) as add:
+        yield await _read(request, here, "body_limit_bytes", add)
+
+
+async def open_body_of(request: Request, here: Here) -> bytes:
+    """The body of a request that needs no token; errors as in ``body_of``."""
+    here.rates.open(address_of(request), now=here.monotonic())
+    return await _read(request, here, "open_body_bytes", lambda count: None)
+
+
+async def _read(request: Request, here: Context, limit: str, add: Callable[[int], None]) -> bytes:
+    most: int = getattr(here.settings, limit)
+    declared = request.headers.get("content-length", "")
+    limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)
     chunks: list[bytes] = []
     length = 0
     try:
-        async for chunk in request.stream():
-            length += len(chunk)
-            if length > here.settings.body_limit_bytes:
-                raise TooLarge(
-                    f"the body is over body_limit_bytes {here.settings.body_limit_bytes}; split it"
-                )
-            chunks.append(chunk)
+        async with asyncio.timeout(here.settings.body_seconds):
+            async for chunk in request.stream():
+                length += len(chunk)
+                limits.check_length(length, limit, most)
+                add(len(chunk))
+                chunks.append(chunk)
+    except TimeoutError:
+        raise limits.too_slow("body", "body_seconds", here.settings.body_seconds) from None
     except ClientDisconnect as gone:
         # Nobody is left to hear it; a sender that was killed is no bug of the service.
         raise BadInput("the connection ended within the body; send it again") from gone
@@ -132,6 +193,7 @@ async def body_of(request: Request, here: Here) -> bytes:
 
 
 Body = Annotated[bytes, Depends(body_of)]
+OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 class _Undone(Exception):

@@ -22,6 +22,11 @@ class Metrics:
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
+        self.refusals = self._counter(
+            "refusals", "Requests and connections that a limit refused", ["limit"]
+        )
+        self.connections = self._gauge("connections", "Open connections")
+        self.body_bytes = self._gauge("body_bytes", "Bytes of request bodies in memory")
         self.plans = self._gauge("plans", "Newest plans by state", ["state"])
         self.jobs = self._gauge("jobs", "Unfinished jobs by state", ["state"])
         self.memory_ahead_seconds = self._gauge(

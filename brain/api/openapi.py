@@ -42,6 +42,8 @@ _BODIES: Mapping[str, type] = {
     "sign_in": SignIn,
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
+#: What may be said to any request with a body.
+_OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarge"}}
 Schema = dict[str, Any]
 
 
@@ -71,7 +73,9 @@ def document(app: FastAPI) -> Schema:
         # Answers are written whole: what has a default is always there, too.
         if "properties" in schema:
             schema["required"] = sorted(schema["properties"])
-    for operation in _operations(described):
+    for method, operation in _operations(described):
+        if method != "get":
+            operation["responses"].update(_OF_BODIES | operation["responses"])
         _tell_problems(operation)
         if (body := _body(operation["operationId"], schemas)) is not None:
             content = {"application/json": {"schema": body}}
@@ -84,9 +88,9 @@ def document(app: FastAPI) -> Schema:
     return described
 
 
-def _operations(described: Schema) -> Iterator[Schema]:
+def _operations(described: Schema) -> Iterator[tuple[str, Schema]]:
     for path in described["paths"].values():
-        yield from path.values()
+        yield from path.items()
 
 
 def _tell_problems(operation: Schema) -> None:

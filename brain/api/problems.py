@@ -7,6 +7,7 @@ told in the same form.
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -30,6 +31,7 @@ STATUS: Mapping[type[errors.BrainError], int] = {
     errors.NotSignedIn: 401,
     errors.NotAllowed: 403,
     errors.Overloaded: 429,
+    errors.TooSlow: 408,
     errors.Unavailable: 503,
     errors.Undetermined: 422,
     errors.BrainError: 500,
@@ -37,6 +39,10 @@ STATUS: Mapping[type[errors.BrainError], int] = {
 
 #: Types of what has no class of ours, by status.
 _PLAIN_TYPES = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 500: "InternalError"}
+
+
+#: What any route but the open ones may raise.
+_ANYWHERE = (errors.NotSignedIn, errors.NotAllowed, errors.Overloaded)
 
 
 def status_of(kind: type[errors.BrainError]) -> int:
@@ -47,7 +53,7 @@ def status_of(kind: type[errors.BrainError]) -> int:
 def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]:
     """Declare, for the OpenAPI document, what a route may raise."""
     told: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, errors.NotSignedIn, errors.NotAllowed):
+    for kind in dict.fromkeys((*kinds, *_ANYWHERE)):
         names = told.setdefault(status_of(kind), {"model": Problem, "description": ""})
         names["description"] = ", ".join(filter(None, [names["description"], kind.__name__]))
     return told
@@ -74,7 +80,7 @@ def answer(error: errors.BrainError, request_id: str) -> Response:
     if isinstance(error, errors.UnknownVersion):
         headers["Upgrade"] = f"brain/{wire.VERSION}"
     if isinstance(error, errors.Overloaded):
-        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+        headers["Retry-After"] = str(max(1, ceil(error.retry_after_seconds)))
     if isinstance(error, errors.Unavailable):
         headers["Retry-After"] = "1"
     return _response(problem_of(error, request_id), headers)
@@ -101,6 +107,8 @@ def _response(problem: Problem, headers: Mapping[str, str]) -> Response:
 
 def _on_domain(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.BrainError)
+    if error.limit:
+        request.app.state.context.metrics.refusals.labels(error.limit).inc()
     return answer(error, request_id_of(request))
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
+from brain.service.connections import Connections, most_connections
 from brain.service.tick import Ticker
 from brain.settings import Settings
 
@@ -45,6 +47,7 @@ def serve(
     home: Path,
     seal: Seal,
     listener: socket.socket,
+    tls: ssl.SSLContext | None,
     say: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
@@ -65,9 +68,10 @@ def serve(
         wake=ticker.hurry,
         measured=ticker.measured,
     )
-    server = _Server(_configuration(app, settings))
+    connections = Connections(settings, metrics, tls, most=most_connections(settings))
+    server = _Server(_configuration(app, settings, connections))
     server.bell = bell
-    url = _url(listener)
+    url = _url(listener, "http" if tls is None else "https")
     record = home / "service.json"
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
@@ -89,22 +93,26 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _configuration(app: Any, settings: Settings) -> uvicorn.Config:
+def _configuration(app: Any, settings: Settings, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=connections.protocol,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(0.5, settings.shutdown_seconds - _RESERVED_SECONDS),
     )
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    name = f"[{reachable}]" if ":" in reachable else reachable
+    return f"{scheme}://{name}:{port}"
 
 
 def _sign_in_code(stores: Stores) -> str:

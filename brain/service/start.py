@@ -21,6 +21,7 @@ from brain.api.secrets import Seal, write_private
 from brain.db import SqlStores, missing, prepare
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
+from brain.service.connections import tls_context
 from brain.service.serve import serve
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.job import PolicyMode
@@ -98,10 +99,10 @@ def _run(home: Path, settings: Settings, listener: socket.socket) -> None:
     url = _database(home, settings)
     if message := prepare(url).message:
         _say(message)
-    seal = Seal.of(home / "key")
+    seal, tls = Seal.of(home / "key"), tls_context(settings)
     with closing(SqlStores(url)) as stores:
         admit(home, settings, stores, datetime.now(UTC))
-        serve(stores, settings, home=home, seal=seal, listener=listener, say=_say)
+        serve(stores, settings, home=home, seal=seal, listener=listener, tls=tls, say=_say)
 
 
 def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None:

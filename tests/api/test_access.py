@@ -142,7 +142,7 @@ def test_signing_out_ends_the_session(api: Api) -> None:
     with api.http() as browser:
         browser.post("/api/v1/sign-in", json={"code": code})
         session = browser.cookies[COOKIE]
-        assert browser.post("/api/v1/sign-out").status_code == 204
+        assert browser.post("/api/v1/sign-out", headers={"Origin": URL}).status_code == 204
     with api.http() as thief:
         thief.cookies.set(COOKIE, session)
         assert thief.get("/api/v1/health").status_code == 401
@@ -160,6 +160,26 @@ def test_a_foreign_origin_cannot_post_and_our_own_can(api: Api) -> None:
         foreign = http.post("/api/v1/jobs", json=digits(), headers={"Origin": "http://evil"})
         own = http.post("/api/v1/jobs", json=digits(), headers={"Origin": URL})
     assert (foreign.status_code, own.status_code) == (403, 201)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 204),
+        ({"Origin": URL}, 204),
+    ],
+)
+def test_a_cookie_signs_changes_of_our_own_pages_only(
+    api: Api, headers: dict[str, str], status: int
+) -> None:
+    with api.http() as browser:
+        browser.cookies.set(COOKIE, api.token())
+        assert browser.post("/api/v1/sign-out", headers=headers).status_code == status
+        assert browser.get("/api/v1/health").status_code == (401 if status == 204 else 200)
 
 
 def test_actions_are_in_the_audit_log(api: Api) -> None:

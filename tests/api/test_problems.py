@@ -8,7 +8,7 @@ import pytest
 from fastapi import Request
 
 from brain import errors
-from brain.api.deps import body_of
+from brain.api.deps import open_body_of
 from brain.api.problems import STATUS, status_of
 from brain.client import _BY_TYPE
 from brain.memory import MemoryStores
@@ -85,8 +85,9 @@ def test_a_sender_that_ends_within_its_body_is_no_bug(api: Api) -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
+    request = Request({"type": "http", "headers": []}, gone)
     with pytest.raises(errors.BadInput, match="ended within the body"):
-        asyncio.run(body_of(Request({"type": "http"}, gone), api.context))
+        asyncio.run(open_body_of(request, api.context))
 
 
 def test_a_lost_database_is_503_and_told_in_health(

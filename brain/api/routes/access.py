@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from brain import errors, wire
 from brain.api import auth
-from brain.api.deps import Act, Body, Here, PageSize, Who, answer, json_body
+from brain.api.deps import Act, Here, OpenBody, PageSize, Who, answer, json_body
 from brain.api.pages import key_of, page_of
 from brain.api.problems import problems
 from brain.errors import BadInput, NotFound, NotSignedIn
@@ -107,8 +107,12 @@ def new_code(here: Here, who: Who, act: Act) -> Response:
     return act(coded, status=201, secret=True)
 
 
-@router.post("/sign-in", response_model=SignedIn, responses=problems(NotSignedIn))
-def sign_in(request: Request, here: Here, body: Body) -> Response:
+@router.post(
+    "/sign-in",
+    response_model=SignedIn,
+    responses=problems(NotSignedIn, errors.TooLarge, errors.TooSlow, errors.Overloaded),
+)
+def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
     """Exchange a one-time code for a session cookie (HttpOnly, SameSite=Strict)."""
     code = wire.convert(json_body(body), SignIn).code
     now = here.clock()

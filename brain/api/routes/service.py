@@ -44,6 +44,7 @@ def metrics(here: Here, who: Who) -> Response:
     with here.stores.transaction(read_only=True) as tx:
         _count(here, tx)
     here.metrics.database_bytes.set(here.stores.size_bytes())
+    here.metrics.body_bytes.set(here.bodies.held_bytes)
     return Response(here.metrics.text(), media_type="text/plain; version=0.0.4")
 
 

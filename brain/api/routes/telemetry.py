@@ -4,16 +4,15 @@ A batch waits for nothing that decisions hold: it has threads of its own, and it
 no turn among writers.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Request, Response
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
 
 from brain import errors
 from brain.api import ingest
-from brain.api.deps import Body, Context, Here, answer, principal_of
+from brain.api.deps import Body, Context, Here, Who, answer
 from brain.api.problems import problems
 from brain.clocks import beyond_latency
 from brain.errors import Overloaded, TooLarge
@@ -23,16 +22,6 @@ from brain.types.telemetry import Receipt
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
-T = TypeVar("T")
-
-
-async def _on_own_threads(here: Context, act: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(here.ingest_threads, act)
-
-
-async def _sender(request: Request, here: Here) -> Principal:
-    return await _on_own_threads(here, lambda: principal_of(request, here))
-
 
 @router.post(
     "/telemetry",
@@ -41,9 +30,7 @@ async def _sender(request: Request, here: Here) -> Principal:
         errors.BadInput, errors.TooLarge, errors.UnknownVersion, Overloaded, errors.Unavailable
     ),
 )
-async def take(
-    request: Request, here: Here, who: Annotated[Principal, Depends(_sender)], body: Body
-) -> Response:
+async def take(request: Request, here: Here, who: Who, body: Body) -> Response:
     """Store a batch; good samples are committed, bad ones come back with reasons.
 
     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
@@ -51,7 +38,8 @@ async def take(
     if not here.ingesting.acquire(blocking=False):
         raise Overloaded("too many batches at once; send this one again", retry_after_seconds=1.0)
     try:
-        return answer(await _on_own_threads(here, lambda: _stored(request, here, who, body)))
+        threads = here.telemetry_threads
+        return answer(await to_thread.run_sync(_stored, request, here, who, body, limiter=threads))
     finally:
         here.ingesting.release()
 

@@ -1,0 +1,307 @@
+"""How much of the service one principal, one address and everybody together may use.
+
+Each limit is a setting and its refusal an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names
+it. Nothing here reads a clock: ``now`` is seconds on any clock that only goes forward. All of it
+is used on the event loop alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_address, ip_network
+
+from brain.errors import Overloaded, TooLarge, TooSlow
+from brain.settings import Settings
+from brain.types.record import Principal, Role
+
+#: Seconds of a rate that may come at once.
+BURST_SECONDS = 5.0
+#: Share of the body budget that is kept for telemetry, and the part of a share that one sender
+#: may hold.
+TELEMETRY_SHARE, SENDERS_PART = 0.5, 0.25
+#: Buckets beyond which those that are full again are forgotten.
+_MOST_BUCKETS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket: it held ``tokens`` at ``at`` seconds."""
+
+    tokens: float
+    at: float
+
+
+def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
+    """Take a token; return the bucket afterwards, and the seconds to wait where there was none.
+
+    A bucket fills by ``per_second`` and holds ``BURST_SECONDS`` of that, 1 token at least. None
+    is a full one. A clock that goes back fills nothing.
+
+    >>> bucket, wait = take(Bucket(tokens=0.5, at=10.0), 10.25, per_second=2.0)
+    >>> (bucket, wait)
+    (Bucket(tokens=0.0, at=10.25), 0.0)
+    >>> take(bucket, 10.25, per_second=2.0)
+    (Bucket(tokens=0.0, at=10.25), 0.5)
+    """
+    most = max(1.0, per_second * BURST_SECONDS)
+    if bucket is None:
+        bucket = Bucket(most, now)
+    filled = min(most, bucket.tokens + max(0.0, now - bucket.at) * per_second)
+    if filled >= 1.0:
+        return Bucket(filled - 1.0, now), 0.0
+    return Bucket(filled, now), (1.0 - filled) / per_second
+
+
+class Rates:
+    """A bucket for each of those who are held to one rate."""
+
+    def __init__(self, limit: str, per_second: float) -> None:
+        #: The setting's name.
+        self.limit = limit
+        self._per_second = per_second
+        self._buckets: dict[str, Bucket] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._buckets
+
+    def take(self, key: str, now: float, *, who: str) -> None:
+        """Count one request of ``key``.
+
+        Raises:
+            Overloaded: it has used up its rate; with the seconds until the next is taken.
+        """
+        if key not in self._buckets and len(self._buckets) >= _MOST_BUCKETS:
+            self._forget(now)
+        self._buckets[key], wait = take(self._buckets.get(key), now, per_second=self._per_second)
+        if wait:
+            raise self._overloaded(who, wait)
+
+    def expect(self, key: str, now: float, *, who: str) -> None:
+        """Refuse where nothing is left, and count nothing.
+
+        Raises:
+            Overloaded: as ``take`` would.
+        """
+        _, wait = take(self._buckets.get(key), now, per_second=self._per_second)
+        if wait:
+            raise self._overloaded(who, wait)
+
+    def _overloaded(self, who: str, wait: float) -> Overloaded:
+        return Overloaded(
+            f"{who} sent more than {self.limit} {self._per_second:g}; send the next after "
+            f"{wait:.1f} s, or let an administrator raise {self.limit}",
+            retry_after_seconds=wait,
+            limit=self.limit,
+        )
+
+    def _forget(self, now: float) -> None:
+        """Drop buckets that are full again, and the oldest half where none is."""
+        full = max(1.0, self._per_second * BURST_SECONDS)
+        kept = {
+            key: bucket
+            for key, bucket in self._buckets.items()
+            if bucket.tokens + (now - bucket.at) * self._per_second < full
+        }
+        newest = sorted(kept, key=lambda key: kept[key].at)[-_MOST_BUCKETS // 2 :]
+        self._buckets = {key: kept[key] for key in newest}
+
+
+class RequestRates:
+    """How often each token may ask, and each address on routes that need none.
+
+    Each raises:
+        Overloaded: the rate is used up; the message names the setting.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._people = Rates("requests_per_second", settings.requests_per_second)
+        self._programs = Rates("program_requests_per_second", settings.program_requests_per_second)
+        self._open = Rates("open_requests_per_second", settings.open_requests_per_second)
+
+    def expect(self, token: str, *, now: float) -> None:
+        """Refuse, before a token is looked up, a request that would be refused afterwards."""
+        for rates in (self._people, self._programs):
+            if token in rates:
+                rates.expect(token, now, who="this token")
+
+    def take(self, token: str, principal: Principal, *, now: float) -> None:
+        """Count a request of a principal; refuse it."""
+        is_program = principal.role in (Role.AGENT, Role.SCALER)
+        rates = self._programs if is_program else self._people
+        rates.take(token, now, who=principal.name)
+
+    def open(self, address: str, *, now: float) -> None:
+        """Count a request on a route that needs no token; refuse it."""
+        self._open.take(address, now, who=f"address {address}")
+
+
+class BodyBudget:
+    """Bytes of request bodies in memory, of all requests together.
+
+    Telemetry has a share of its own, so that a flood of other bodies leaves room for it. Within a
+    share one sender holds a part at most, or one body of ``body_bytes`` where that is more.
+    """
+
+    def __init__(self, limit_bytes: int, *, body_bytes: int) -> None:
+        self._limit = limit_bytes
+        #: Of everything else, and of telemetry.
+        telemetry = int(limit_bytes * TELEMETRY_SHARE)
+        self._shares = (limit_bytes - telemetry, telemetry)
+        self._parts = [max(share * SENDERS_PART, body_bytes) for share in self._shares]
+        self._held = [0, 0]
+        self._senders: Counter[tuple[str, bool]] = Counter()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory now."""
+        return sum(self._held)
+
+    @contextmanager
+    def body(self, sender: str, *, telemetry: bool) -> Iterator[Callable[[int], None]]:
+        """Within the block each call takes so many bytes more; its end gives them back.
+
+        Calls raise:
+            Overloaded: the share, or this sender's part of it, is used up.
+            TooLarge: the body alone is larger than its share.
+        """
+        held = 0
+
+        def add(count: int) -> None:
+            nonlocal held
+            if held + count > self._shares[telemetry]:
+                raise TooLarge(
+                    f"the body is over its half of body_budget_bytes {self._limit}; split it",
+                    limit="body_budget_bytes",
+                )
+            if (
+                self._held[telemetry] + count > self._shares[telemetry]
+                or self._senders[sender, telemetry] + count > self._parts[telemetry]
+            ):
+                raise Overloaded(
+                    f"bodies in memory reach body_budget_bytes {self._limit} (telemetry and "
+                    "everything else have a half each, one sender a quarter of that); send fewer "
+                    "at once, or let an administrator raise body_budget_bytes",
+                    limit="body_budget_bytes",
+                )
+            self._add(sender, telemetry, count)
+            held += count
+
+        try:
+            yield add
+        finally:
+            self._add(sender, telemetry, -held)
+
+    def _add(self, sender: str, telemetry: bool, count: int) -> None:
+        self._held[telemetry] += count
+        self._senders[sender, telemetry] += count
+        if not self._senders[sender, telemetry]:
+            del self._senders[sender, telemetry]
+
+
+def check_length(length: int, limit: str, limit_bytes: int) -> None:
+    """Refuse a body that is too long.
+
+    Raises:
+        TooLarge: it is longer than the setting ``limit``.
+    """
+    if length > limit_bytes:
+        raise TooLarge(f"the body is over {limit} {limit_bytes}; split it", limit=limit)
+
+
+def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
+    """The refusal of a request that did not come whole in time."""
+    return TooSlow(
+        f"the request's {what} did not come within {limit} {seconds:g}; send it again, or let an "
+        f"administrator raise {limit}",
+        limit=limit,
+    )
+
+
+def source_of(address: str) -> str:
+    """Whom an address counts for: one IPv4 address, or one network of IPv6, which one host fills.
+
+    >>> source_of("10.0.0.7"), source_of("::ffff:10.0.0.7"), source_of("2001:db8::1:2:3:4")
+    ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
+    """
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, IPv4Address):
+        return str(ip)
+    return str(ip.ipv4_mapped or ip_network((int(ip), 64), strict=False))
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """The far end of a connection, as far as admitting others depends on it."""
+
+    address: str
+    #: Somebody signed in on it.
+    signed_in: bool = False
+    #: Everything that it asked was answered, or its request has not come whole.
+    waits: bool = True
+
+
+class Peers:
+    """The connections that are open, by address, oldest first."""
+
+    def __init__(self, *, most: int, per_address: int) -> None:
+        self._most, self._per_address = most, per_address
+        self._open: dict[str, dict[Peer, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def add(self, peer: Peer, *, is_proxy: bool = False) -> Peer | None:
+        """Take a connection in; return another that must be closed for it.
+
+        At a limit a new connection takes the place of the oldest that waits and on which nobody
+        signed in: it sends its request at once, if it means to send one.
+
+        Raises:
+            Overloaded: a limit is reached, and nobody's place can be taken.
+        """
+        beside = self._open.get(peer.address, {})
+        closed = None
+        if len(beside) >= self._per_address and not is_proxy:
+            closed = _oldest_idle(beside)
+            if closed is None:
+                raise _too_many("connections_per_address", self._per_address, peer.address)
+        elif len(self) >= self._most:
+            by_size = sorted(self._open.values(), key=len, reverse=True)
+            closed = next(filter(None, map(_oldest_idle, by_size)), None)
+            if closed is None:
+                raise _too_many("connections", self._most, "everybody")
+        if closed is not None:
+            self.remove(closed)
+        self._open.setdefault(peer.address, {})[peer] = None
+        return closed
+
+    def remove(self, peer: Peer) -> None:
+        """Forget a connection; nothing happens where it is not known."""
+        beside = self._open.get(peer.address, {})
+        beside.pop(peer, None)
+        if not beside:
+            self._open.pop(peer.address, None)
+
+
+def displaced() -> TooSlow:
+    """The refusal of a connection whose place another took."""
+    return TooSlow(
+        "connections_per_address or connections is reached, and this connection was the oldest "
+        "without a whole request; connect again, or let an administrator raise them",
+        limit="connections_per_address",
+    )
+
+
+def _oldest_idle(peers: Iterable[Peer]) -> Peer | None:
+    return next((peer for peer in peers if peer.waits and not peer.signed_in), None)
+
+
+def _too_many(limit: str, most: int, whose: str) -> Overloaded:
+    return Overloaded(
+        f"{limit} {most} is reached by {whose}; close one, or let an administrator raise {limit}",
+        limit=limit,
+    )

@@ -1,0 +1,266 @@
+"""Connections of the service: how many there may be, how long a request's head may take, TLS.
+
+uvicorn speaks HTTP/1.1. What it has no limits for is added here, at the only place that sees a
+connection before anybody asked anything on it.
+"""
+
+import asyncio
+import resource
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any
+
+import h11
+import uuid_utils
+from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from brain.api import limits, problems
+from brain.api.limits import Peer, Peers
+from brain.api.metrics import Metrics
+from brain.errors import BadInput, BrainError
+from brain.settings import Settings, networks_of
+
+#: Descriptors kept for the database, files and connections that are being refused.
+_RESERVED = 128
+#: More are of no use to one process.
+_MOST_DESCRIPTORS = 65_536
+#: Seconds for which a sender that was refused may go on sending, so that it reads why.
+_LINGER_SECONDS = 1.0
+#: Connections that may linger at once; they count in no limit.
+_LINGERING = _RESERVED // 2
+_HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
+
+
+class Connections:
+    """What all connections of a service share."""
+
+    def __init__(
+        self, settings: Settings, metrics: Metrics, tls: ssl.SSLContext | None, *, most: int
+    ) -> None:
+        self.metrics, self.tls, self.head_seconds = metrics, tls, settings.head_seconds
+        #: Connections that were refused, and may still read why.
+        self.lingering = 0
+        self._proxies = networks_of(settings.trusted_proxies)
+        self._peers = Peers(most=most, per_address=settings.connections_per_address)
+        #: How each is closed for another.
+        self._closing: dict[Peer, Callable[[], None]] = {}
+
+    def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
+        """The protocol of one connection, as uvicorn asks for it."""
+        made: asyncio.Protocol = _Connection(self, **uvicorn)
+        return made
+
+    def admit(self, address: str, close: Callable[[], None]) -> Peer:
+        """Let a connection in, for which another may be closed.
+
+        Raises:
+            Overloaded: there are too many.
+        """
+        peer = Peer(limits.source_of(address))
+        proxied = any(ip_address(address) in network for network in self._proxies)
+        closed = self._peers.add(peer, is_proxy=proxied)
+        self._closing[peer] = close
+        if closed is not None:
+            self._closing[closed]()
+        self.metrics.connections.set(len(self._peers))
+        return peer
+
+    def forget(self, peer: Peer) -> None:
+        """A connection is gone."""
+        self._peers.remove(peer)
+        self._closing.pop(peer, None)
+        self.metrics.connections.set(len(self._peers))
+
+
+class _Connection(H11Protocol):  # type: ignore[misc]
+    """One connection, from before TLS to its end."""
+
+    def __init__(self, shared: Connections, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self._shared = shared
+        #: None once it is being closed.
+        self._peer: Peer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        #: What came between the end of the handshake and the moment that we heard of it.
+        self._early = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Let it in or refuse it; then the clock of its first request's head runs."""
+        self.transport = transport
+        name = transport.get_extra_info("peername")
+        if not name:
+            transport.abort()
+            return
+        try:
+            self._peer = self._shared.admit(name[0], self._displace)
+        except BrainError as refused:
+            self._refuse(refused)
+            return
+        # Given to the app with each request, which notes there that somebody signed in.
+        self.app_state: dict[str, Any] = {**self.app_state, "peer": self._peer}
+        self._watch_head()
+        if self._shared.tls is None:
+            super().connection_made(transport)
+        else:
+            # Not before its handshake is begun: it would be read as HTTP.
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._secure(transport, self._shared.tls))
+
+    async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        try:
+            secured = await self.loop.start_tls(
+                plain, self, tls, server_side=True, ssl_handshake_timeout=self._shared.head_seconds
+            )
+        except OSError:
+            # No TLS, none that is spoken here, or gone; it cannot be answered.
+            secured = None
+        if secured is None or self._peer is None:
+            plain.abort()
+            self.connection_lost(None)
+            return
+        super().connection_made(secured)
+        if self._early:
+            self.data_received(self._early)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self._unwatch()
+        self._forget()
+        if self.flow is not None:
+            super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what came, unless the sender was refused."""
+        if self.flow is None:
+            self._early += data
+        elif self._peer is not None:
+            super().data_received(data)
+            self._look()
+
+    def on_response_complete(self) -> None:
+        """End a connection whose request was answered before it was whole."""
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._linger()
+            return
+        super().on_response_complete()
+        self._look()
+
+    def _look(self) -> None:
+        """Note what the connection waits for."""
+        if self._peer is None:
+            return
+        state = self.conn.their_state
+        answered = self.cycle is None or self.cycle.response_complete
+        self._peer.waits = state is h11.SEND_BODY or (state is h11.IDLE and answered)
+        if state is not h11.IDLE:
+            self._unwatch()
+        elif self.conn.trailing_data[0]:
+            self._watch_head()
+
+    def _watch_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._shared.head_seconds, self._too_slow)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._refuse(limits.too_slow("head", "head_seconds", self._shared.head_seconds))
+
+    def _displace(self) -> None:
+        self._refuse(limits.displaced())
+
+    def _refuse(self, why: BrainError) -> None:
+        """Say why, where it would not be taken for another answer, and close."""
+        self._shared.metrics.refusals.labels(why.limit).inc()
+        begun = self.cycle is None or self.conn.trailing_data[0] or not self.cycle.response_complete
+        answering = self.cycle is not None and self.cycle.response_started and begun
+        # Before its handshake is done nobody could read it.
+        speaks = self._shared.tls is None or self.flow is not None
+        if speaks and begun and not answering:
+            self.transport.write(_written(problems.answer(why, str(uuid_utils.uuid7()))))
+            self._linger()
+        else:
+            self._forget()
+            self.transport.abort()
+
+    def _linger(self) -> None:
+        """Close once the far end had time to read: it would lose the answer while it sends."""
+        self._unwatch()
+        self._unset_keepalive_if_required()
+        self._forget()
+        if self.cycle is not None:
+            # Whatever the app has to say is not to be sent any more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self._shared.lingering >= _LINGERING:
+            self.transport.close()
+            return
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        if self.flow is not None:
+            self.flow.resume_reading()
+        self._shared.lingering += 1
+        self.loop.call_later(_LINGER_SECONDS, self._leave)
+
+    def _leave(self) -> None:
+        self._shared.lingering -= 1
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        if self._peer is not None:
+            self._shared.forget(self._peer)
+            self._peer = None
+
+
+def _written(answer: Response) -> bytes:
+    """An answer as it goes over the wire, for where no app is asked."""
+    headers = [*answer.raw_headers, (b"connection", b"close")]
+    lines = b"\r\n".join(b"%s: %s" % header for header in headers)
+    phrase = HTTPStatus(answer.status_code).phrase.encode()
+    return _HTTP % (answer.status_code, phrase, lines, bytes(answer.body))
+
+
+def most_connections(settings: Settings) -> int:
+    """How many there may be; the process takes all descriptors that it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    possible = max(1, soft - _RESERVED)
+    return min(settings.connections or possible, possible)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """The certificate of the settings; None where HTTP is served.
+
+    Raises:
+        BadInput: it cannot be read, or its key is not there or another's.
+    """
+    if not settings.tls_certificate:
+        if settings.tls_key:
+            raise BadInput(
+                "tls_key names a key without a certificate; name that in tls_certificate",
+                field="tls_certificate",
+            )
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(
+            settings.tls_certificate, settings.tls_key or None, password=lambda: ""
+        )
+    except (OSError, ssl.SSLError) as bad:
+        raise BadInput(
+            f"tls_certificate {settings.tls_certificate} with tls_key "
+            f"{settings.tls_key or settings.tls_certificate}: {bad}; name a readable chain and "
+            "its own key, both in PEM",
+            field="tls_certificate",
+        ) from bad
+    return context

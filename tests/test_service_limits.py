@@ -1,0 +1,174 @@
+"""What the service takes of strangers and friends: bytes, time, connections, requests."""
+
+import select
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from brain import calls
+from brain.client import BrainClient
+from brain.errors import Overloaded
+from tests.api.app import digits
+from tests.builders import throughput
+from tests.serving import (
+    Service,
+    Wire,
+    eventually,
+    memory_mib,
+    metric,
+    refusals,
+    service,
+    wires,
+)
+
+MIB = 1024 * 1024
+SIGN_IN = "POST /api/v1/sign-in"
+
+
+def agent_of(running: Service) -> tuple[BrainClient, str]:
+    """A client as a new job's agents have it, and the job."""
+    with running.client() as admin:
+        job = admin.send(calls.submit(digits())).id
+    with running.client("scaler") as scaler:
+        secret = scaler.send(calls.mint_agent_token(job)).secret
+    return BrainClient(running.url, secret), job
+
+
+def ingest(agent: BrainClient, job: str, number: int = 0) -> int:
+    """Send one sample; return how many were stored."""
+    at = datetime.now(UTC)
+    sample = throughput(number, job=job, measured_at=at)
+    return agent.send(calls.telemetry([sample], sent_at=at)).stored
+
+
+@pytest.mark.parametrize("length", [MIB, None])
+def test_unfinished_bodies_on_an_open_route_are_refused_after_4_kib(
+    tmp_path: Path, length: int | None
+) -> None:
+    with service(tmp_path, "--open-requests-per-second=100") as running:
+        before = memory_mib(running)
+        with wires(running, 60) as senders:
+            for sender in senders:
+                sender.head(SIGN_IN, length=length)
+                sender.send((b"" if length else b"%x\r\n" % MIB) + b" " * (MIB - 1))
+            answers = [sender.answer() for sender in senders]
+            grown = memory_mib(running) - before
+        assert {status for status, _, _ in answers} == {413}
+        assert "open_body_bytes 4096" in answers[0][2]["detail"]
+        assert refusals(running, "open_body_bytes") == 60
+    assert grown < 40  # of the 60 MiB that were sent
+
+
+def test_unfinished_bodies_take_no_more_than_the_budget_and_ingest_goes_on(tmp_path: Path) -> None:
+    with service(tmp_path, f"--body-budget-bytes={4 * MIB}") as running:
+        agent, job = agent_of(running)
+        before = memory_mib(running)
+        with agent, wires(running, 30) as senders:
+            for sender in senders:
+                sender.head(
+                    "POST /api/v1/jobs",
+                    length=MIB,
+                    Authorization=f"Bearer {running.token('admin')}",
+                )
+                sender.send(b" " * (MIB - 1))
+            # Two MiB are for everything but telemetry, so one or two bodies wait for their end.
+            eventually(lambda: refusals(running, "body_budget_bytes") >= 28)
+            stored = ingest(agent, job)
+            held = metric(running, "brain_body_bytes")
+            grown = memory_mib(running) - before
+            told, _, _ = select.select([each.socket for each in senders], [], [], 60)
+            status, headers, document = Wire(told[0]).answer()
+        assert stored == 1
+        assert held <= 2 * MIB
+    assert grown < 25
+    assert status == 429
+    assert int(headers["retry-after"]) >= 1
+    assert "body_budget_bytes" in document["detail"]
+
+
+def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> None:
+    with service(tmp_path, descriptors=300) as running, wires(running, 400) as flood:
+        for each in flood:
+            each.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        with running.client() as admin:
+            assert admin.send(calls.health()).role == "admin"
+        assert metric(running, "brain_connections") <= 300 - 128
+        status, _, document = flood[0].answer()
+    assert status == 408
+    assert "the oldest without a whole request" in document["detail"]
+
+
+def test_an_address_has_no_more_connections_than_its_limit(tmp_path: Path) -> None:
+    with service(tmp_path, "--connections-per-address=10") as running:
+        with wires(running, 10) as kept:
+            token = running.token("admin")
+            for each in kept:
+                each.head("GET /api/v1/health", length=0, Authorization=f"Bearer {token}")
+                assert each.answer()[0] == 200
+            with wires(running, 1) as (one_more,):
+                status, headers, document = one_more.answer()
+        # Those that were there are gone, and there is room again.
+        assert refusals(running, "connections_per_address") == 1
+    assert status == 429
+    assert int(headers["retry-after"]) >= 1
+    assert "connections_per_address 10 is reached by 127.0.0.1; close one" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "route", "length"),
+    [("head_seconds", None, 0), ("body_seconds", SIGN_IN, 100)],
+)
+def test_a_request_that_does_not_come_whole_is_ended(
+    tmp_path: Path, limit: str, route: str | None, length: int
+) -> None:
+    with service(tmp_path, f"--{limit.replace('_', '-')}=0.5") as running:
+        with wires(running, 2) as (slow, silent):
+            if route is None:
+                slow.send(b"GET /livez HTTP/1.1\r\n")
+                assert silent.answer()[0] == 408
+            else:
+                slow.head(route, length=length)
+                slow.send(b" ")
+            status, _, document = slow.answer()
+        assert refusals(running, limit) == (2 if route is None else 1)
+    assert status == 408
+    assert f"did not come within {limit} 0.5; send it again" in document["detail"]
+
+
+def test_a_token_that_asks_too_often_is_told_when_to_come_back_and_ingest_goes_on(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path, "--requests-per-second=0.5") as running:
+        agent, job = agent_of(running)
+        with running.client() as admin:
+            viewer = admin.send(calls.mint_token("eager", "viewer")).secret
+        with agent, BrainClient(running.url, viewer) as eager:
+            refused: list[Overloaded] = []
+            stored = 0
+            for number in range(60):
+                try:
+                    eager.send(calls.jobs())
+                except Overloaded as why:
+                    refused.append(why)
+                stored += ingest(agent, job, number)
+        assert stored == 60
+        assert refused
+        assert refused[-1].retry_after_seconds >= 1
+        assert "this token sent more than requests_per_second 0.5; send" in str(refused[0])
+        assert refusals(running, "requests_per_second") == len(refused)
+
+
+def test_guessing_codes_is_slowed_and_harms_nobody_who_has_a_token(tmp_path: Path) -> None:
+    with service(tmp_path, "--open-requests-per-second=0.1") as running:
+        said = []
+        with wires(running, 3) as guessers:
+            for guesser in guessers:
+                guesser.head(SIGN_IN, length=18)
+                guesser.send(b'{"code": "brn_xxx"}'[:18])
+                said.append(guesser.answer())
+        with running.client() as admin:
+            assert admin.send(calls.health()).role == "admin"
+        assert refusals(running, "open_requests_per_second") == 2
+    assert [status for status, _, _ in said] == [422, 429, 429]
+    assert "open_requests_per_second 0.1" in said[-1][2]["detail"]
