@@ -36,6 +36,7 @@ from brain.views import (
     ResizeRequest,
     Scaling,
     Series,
+    SignInCode,
     TokenView,
     WorkerView,
 )
@@ -303,6 +304,11 @@ def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewTo
 def revoke_token(id: str) -> Call[None]:
     """End a token."""
     return Call(method="DELETE", path=f"{V1}/tokens/{id}", reads=type(None))
+
+
+def sign_in_code(name: str) -> Call[SignInCode]:
+    """A one-time code that signs somebody's browser in."""
+    return _post("/sign-in-codes", {"name": name}, SignInCode)
 
 
 def health() -> Call[Health]:

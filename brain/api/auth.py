@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import uuid_utils
 from starlette.requests import Request
 
-from brain.errors import NotAllowed, NotSignedIn, Unavailable
-from brain.ports import Stores
-from brain.types.job import Job, JobId
+from brain.errors import NotAllowed, NotSignedIn, Unavailable, UnknownJob
+from brain.ports import Stores, Transaction
+from brain.types.job import Job, JobId, JobState
 from brain.types.record import Principal, Role, Token
 
 #: Cookie of a browser's session; its value is the secret of a token of its own.
@@ -18,6 +18,9 @@ COOKIE = "brain_session"
 SESSION_DAYS = 7.0
 #: A sign-in code is good for so long, once.
 CODE_LIFE = timedelta(minutes=10)
+#: So long after its job ended by itself an agent's token is still good: what was measured and seen
+#: last is on its way.
+AFTER_JOB = timedelta(minutes=10)
 #: ``last_used_at`` is kept to this precision, so that reading does not mean writing.
 _USED_PRECISION = timedelta(minutes=1)
 
@@ -160,19 +163,48 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Principal:
     """Return whom a secret belongs to.
 
     Raises:
-        NotSignedIn: there is none, or it is unknown, revoked or expired.
+        NotSignedIn: there is none, or it is unknown, revoked or expired, or ended with its job.
     """
     if not secret:
         raise NotSignedIn("this needs a token; send `Authorization: Bearer brn_…` or sign in")
     with stores.transaction(read_only=True) as tx:
         token = tx.access.token(sha256(secret))
+        job = _job_of(tx, token)
     if token is None or token.revoked_at is not None:
         raise NotSignedIn("the token is unknown or was revoked; mint another")
     if token.expires_at is not None and token.expires_at <= now:
         raise NotSignedIn(f"the token {token.name} expired at {token.expires_at:%F %T}Z; renew it")
+    if job is not None and _has_ended(job, now):
+        raise NotSignedIn(f"the token {token.name} ended with its job, which is {job.state}")
     if token.last_used_at is None or now - token.last_used_at > _USED_PRECISION:
         _note_use(stores, token, now)
     return Principal(name=token.name, role=token.role, job=token.job)
+
+
+def _job_of(tx: Transaction, token: Token | None) -> Job | None:
+    if token is None or token.job is None:
+        return None
+    try:
+        return tx.jobs.get(token.job)
+    except UnknownJob:
+        return None
+
+
+def _has_ended(job: Job, now: datetime) -> bool:
+    """Whether nothing of a job is on its way any more; nobody asks for the rest of a cancelled."""
+    if job.finished_at is None:
+        return False
+    return job.state is JobState.CANCELLED or now - job.finished_at > AFTER_JOB
+
+
+def sign_in_code(name: str) -> str:
+    """A one-time code for somebody; it ends in their name, which its hash covers."""
+    return f"{new_secret()}.{name}"
+
+
+def name_in(code: str) -> str:
+    """Whom a code was made for."""
+    return code.partition(".")[2] or "browser"
 
 
 def check_route(principal: Principal, route: str) -> None:

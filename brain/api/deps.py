@@ -10,6 +10,7 @@ from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from brain import wire
@@ -20,7 +21,9 @@ from brain.api.secrets import Seal
 from brain.errors import (
     BadInput,
     KeyReused,
+    NotSignedIn,
     StalePlan,
+    Unavailable,
     VersionMismatch,
 )
 from brain.ports import Clock, Stores, Transaction
@@ -114,6 +117,57 @@ def address_of(request: Request) -> str:
 
 
 Who = Annotated[Principal, Depends(principal_of)]
+
+
+class Session:
+    """The sign-in of a request whose answer takes long: it ends with its token.
+
+    Looked at again once a token was revoked here, and every ``heartbeat_seconds`` for what another
+    service revoked, for expiry and for the end of an agent's job.
+    """
+
+    def __init__(self, here: Context, secret: str | None) -> None:
+        self._here, self._secret = here, secret
+        self._looked = (here.bell.revocations, here.monotonic())
+
+    def check(self) -> None:
+        """Do nothing while it is good.
+
+        Raises:
+            NotSignedIn: it is not any more.
+        """
+        if not self._due():
+            return
+        looked = (self._here.bell.revocations, self._here.monotonic())
+        auth.sign_in(self._here.stores, self._secret, self._here.clock())
+        self._looked = looked
+
+    async def ended(self) -> bool:
+        """Whether it is over; not while nobody can tell."""
+        if not self._due():
+            return False
+        try:
+            await run_in_threadpool(self.check)
+        except NotSignedIn:
+            return True
+        except Unavailable:
+            return False
+        return False
+
+    def _due(self) -> bool:
+        count, at = self._looked
+        age = self._here.monotonic() - at
+        return self._here.bell.revocations != count or age >= (
+            self._here.settings.heartbeat_seconds
+        )
+
+
+async def session_of(request: Request, here: Here, who: Who) -> Session:
+    """The sign-in of this request."""
+    return Session(here, auth.secret_in(request))
+
+
+SignedIn = Annotated[Session, Depends(session_of)]
 Project = Annotated[str, Query(description="Project of a job that is given by name")]
 DryRun = Annotated[bool, Query(description="Do everything but keep it")]
 PageSize = Annotated[int, Query(ge=1, le=500)]

@@ -7,7 +7,7 @@ pool only after a ring.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -33,6 +33,8 @@ class Bell:
         self._listeners: dict[object, Callable[[], None]] = {}
         #: True once the service stops; every waiter then goes home.
         self.closed = False
+        #: Grows whenever a token was revoked.
+        self.revocations = 0
         #: Jobs of which samples were stored, by the monotonic second.
         self._measured: dict[str, float] = {}
 
@@ -43,6 +45,11 @@ class Bell:
             self._measured[job] = now
         for wake in list(self._listeners.values()):
             wake()
+
+    def revoked(self) -> None:
+        """Wake all who listen, to look whether they may still."""
+        self.revocations += 1
+        self.ring()
 
     def close(self) -> None:
         """Wake all who listen for the last time."""
@@ -104,19 +111,25 @@ def last_event_id(stores: Stores) -> int:
 
 
 async def stream(
-    bell: Bell, stores: Stores, *, after: int | None, heartbeat_seconds: float
+    bell: Bell,
+    stores: Stores,
+    *,
+    after: int | None,
+    heartbeat_seconds: float,
+    ended: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
     """Server-sent events from ``after`` on (None: from now), in bunches one a second at most.
 
     Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs of
-    which samples came in; it has no id, because it need not be repeated.
+    which samples came in; it has no id, because it need not be repeated. The stream is over once
+    ``ended``, asked after every wait.
     """
     if after is None:
         after = await run_in_threadpool(lambda: last_event_id(stores))
     looked = time.monotonic()
     yield b"retry: 1000\n: hello\n\n"
     with bell.listening() as heard:
-        while not bell.closed:
+        while not (bell.closed or await ended()):
             heard.clear()
             since, looked = looked, time.monotonic()
             events = await run_in_threadpool(_events_after, stores, after)

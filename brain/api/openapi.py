@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from brain import wire
 from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
-from brain.api.routes.access import SignIn, TokenRequest
+from brain.api.routes.access import CodeRequest, SignIn, TokenRequest
 from brain.api.routes.fleet import FreezeRequest
 from brain.types.job import JobDocument
 from brain.types.resources import Node
@@ -39,6 +39,7 @@ _BODIES: Mapping[str, type] = {
     "rollback": Decision,
     "freeze": FreezeRequest,
     "mint": TokenRequest,
+    "new_code": CodeRequest,
     "sign_in": SignIn,
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}

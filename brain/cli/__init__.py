@@ -41,6 +41,7 @@ COMMANDS = {
     "nodes": ("brain.cli.operate:nodes", "List nodes and what is reserved on them."),
     "pool": ("brain.cli.operate:pool", "Show how a pool is divided, or divide it."),
     "freeze": ("brain.cli.operate:freeze", "Stop applying plans; --off applies them again."),
+    "sign-in": ("brain.cli.operate:sign_in", "Print a link that signs a browser in."),
     "tokens": ("brain.cli.operate:tokens", "List, mint and revoke tokens."),
     "audit": ("brain.cli.operate:audit", "List who did what."),
     "doctor": ("brain.cli.operate:doctor", "Check this installation and say what mends it."),

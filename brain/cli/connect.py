@@ -1,5 +1,6 @@
 """Finding the service and a token: flags, then environment, then the state directory."""
 
+import getpass
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import click
 
 from brain.client import BrainClient
 from brain.errors import NotSignedIn, Unavailable
+from brain.views import SignInCode
 
 
 def state_directory() -> Path:
@@ -56,6 +58,19 @@ def token() -> str:
 def connect() -> BrainClient:
     """A client for the service that this command line means, in the project of BRAIN_PROJECT."""
     return BrainClient(service_url(), token(), project=os.environ.get("BRAIN_PROJECT", ""))
+
+
+def somebody() -> str:
+    """The person at this command line, as the system knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user of a container may have no name
+        return f"user {os.getuid()}"
+
+
+def link(url: str, code: SignInCode) -> str:
+    """The sentence with a link that signs a browser in."""
+    return f"Sign in as {code.name}, once, within 10 minutes: {url}{code.path}"
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:

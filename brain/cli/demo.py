@@ -23,6 +23,7 @@ import click
 
 from brain import calls
 from brain.cli import output
+from brain.cli.connect import somebody
 from brain.cli.programs import command as ours
 from brain.client import BrainClient
 from brain.errors import BrainError, Unavailable
@@ -164,7 +165,10 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
 
 @contextmanager
 def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, str, float]]:
-    """``brain up`` on a free port; yields a client, the sign-in URL and when it was started."""
+    """``brain up`` on a free port; yields a client, the dashboard's URL and when it was started.
+
+    On a terminal that URL signs in.
+    """
     options = [f"--set={key}={value}" for key, value in SHORTENED.items()]
     if database_url:
         options.append(f"--database-url={database_url}")
@@ -183,10 +187,12 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
             stderr=subprocess.STDOUT,
         )
     try:
-        url = _sign_in_url(process, log, seconds=30 * SLOWEST)
-        address = json.loads((home / "service.json").read_text())["url"]
+        _wait_until_up(process, log, seconds=30 * SLOWEST)
+        url = json.loads((home / "service.json").read_text())["url"]
         token = (home / "admin.token").read_text().strip()
-        with BrainClient(address, token) as client:
+        with BrainClient(url, token) as client:
+            if sys.stdout.isatty():
+                url += client.send(calls.sign_in_code(somebody())).path
             yield client, url, began
     finally:
         process.send_signal(signal.SIGTERM)
@@ -368,12 +374,12 @@ def _accuracy(story: Story) -> str:
     return str(found[-1])
 
 
-def _sign_in_url(process: subprocess.Popen[bytes], log: Path, *, seconds: float) -> str:
+def _wait_until_up(process: subprocess.Popen[bytes], log: Path, *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace")
-        if found := re.search(r"http://\S+#signin=\S+", text):
-            return found.group()
+        if "Sign in" in text:
+            return
         if process.poll() is not None:
             raise NotReached(f"brain up ended with {process.returncode}:\n{text.strip()}")
         time.sleep(0.1)

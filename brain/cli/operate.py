@@ -1,6 +1,7 @@
 """Commands for operators: nodes, freezes, tokens, the audit log, settings and the doctor."""
 
 import os
+import sys
 import tomllib
 from dataclasses import fields
 from typing import Any
@@ -9,7 +10,14 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import say_dry_run, state_directory, with_client
+from brain.cli.connect import (
+    link,
+    say_dry_run,
+    service_url,
+    somebody,
+    state_directory,
+    with_client,
+)
 from brain.cli.documents import read_document
 from brain.cli.jobs import pages
 from brain.client import BrainClient
@@ -195,6 +203,22 @@ def tokens(
         client.send(calls.revoke_token(revoke))
     found = client.send(calls.tokens()).items
     output.show(found, TOKEN_COLUMNS, form, name=lambda token: token.id)
+
+
+@click.command("sign-in")
+@click.option("--for", "name", help="Whom the link is for; by default your user's name.")
+@with_client
+def sign_in(client: BrainClient, name: str | None) -> None:
+    """Print a link that signs a browser in as administrator, once, within ten minutes.
+
+    It prints to a terminal only: a link in a log signs in whoever reads that first.
+    """
+    if not sys.stdout.isatty():
+        raise click.UsageError(
+            "a sign-in link is for a terminal alone, and this output is none; run `brain sign-in` "
+            "in a terminal (in a pod: kubectl exec -it)"
+        )
+    click.echo(link(service_url(), client.send(calls.sign_in_code(name or somebody()))))
 
 
 @click.command()

@@ -6,10 +6,10 @@ Agents are children of neither: they go on while Brain is stopped, and are adopt
 import asyncio
 import fcntl
 import os
-import re
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from brain import wire
-from brain.cli.connect import state_directory
+from brain import calls, wire
+from brain.cli.connect import link, somebody, state_directory
 from brain.cli.programs import command
 from brain.cli.supervise import Program, keep
 from brain.client import AsyncBrainClient, Call
@@ -35,7 +35,6 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
 
 #: A service that listens but is not ready (its database is away) is scaled for all the same.
 PATIENCE_SECONDS = 20.0
-_SIGN_IN = re.compile(r"https?://\S+#signin=\S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +55,8 @@ class House:
     slots: int | None = None
     programs: Mapping[str, Sequence[str]]
     environment: Mapping[str, str]
+    #: Whom a sign-in link is printed for; None where no terminal shows what is printed.
+    person: str | None = None
 
 
 @click.command()
@@ -100,6 +101,7 @@ def up(
         slots=slots,
         programs=PROGRAMS,
         environment=os.environ,
+        person=somebody() if sys.stdout.isatty() else None,
     )
     with owned(where):
         asyncio.run(run(house, _say))
@@ -147,7 +149,7 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
         service.environment = dict(service.environment) | {"BRAIN_PORT": port}
         (house.home / "port").write_text(port)
         say(f"Brain is up at {url}, state in {house.home}, logs in {service.log.parent}")
-        say(f"Sign in to the dashboard once, within 10 minutes: {await _sign_in(service, url)}")
+        say(await _sign_in(house, url))
         offered = ("--slots", str(house.slots)) if house.slots else ()
         kept.create_task(keep(_program(house, "scaler", "--url", url, *offered), say))
 
@@ -199,13 +201,17 @@ async def _unready(home: Path, url: str) -> str | None:
     return None
 
 
-async def _sign_in(service: Program, url: str) -> str:
-    """The one-time URL that the service printed; its front page where it printed none."""
-    for _ in range(40):
-        if found := _SIGN_IN.search(service.said()):
-            return found.group()
-        await asyncio.sleep(0.05)
-    return url
+async def _sign_in(house: House, url: str) -> str:
+    """How to sign in: by a link where only the person at a terminal reads it."""
+    how = "Sign in to the dashboard by the link that `brain sign-in` prints in a terminal"
+    if house.person is None:
+        return how
+    try:
+        token = (house.home / "admin.token").read_text().strip()
+        async with AsyncBrainClient(url, token) as client:
+            return link(url, await client.send(calls.sign_in_code(house.person)))
+    except (BrainError, OSError) as why:
+        return f"{how}, not now: {why}"
 
 
 def _read_record(home: Path) -> _Record | None:

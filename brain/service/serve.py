@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from brain import __version__
-from brain.api import auth
 from brain.api.app import create_app
 from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
@@ -76,7 +75,6 @@ def serve(
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
     say(f"Brain {__version__} at {url}, state in {home}")
-    say(f"Sign in once, within 10 minutes: {url}/#signin={_sign_in_code(stores)}")
     # uvicorn raises the signal again once it has stopped; there is nothing left to do then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -113,10 +111,3 @@ def _url(listener: socket.socket, scheme: str) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     name = f"[{reachable}]" if ":" in reachable else reachable
     return f"{scheme}://{name}:{port}"
-
-
-def _sign_in_code(stores: Stores) -> str:
-    code = auth.new_secret()
-    with stores.transaction() as tx:
-        tx.access.put_code(auth.sha256(code), expires_at=utc_now() + auth.CODE_LIFE)
-    return code

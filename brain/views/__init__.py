@@ -14,6 +14,7 @@ from brain.views.exchange import (
     Page,
     Problem,
     ResizeRequest,
+    SignInCode,
     TokenView,
 )
 from brain.views.jobs import (
@@ -69,6 +70,7 @@ __all__ = [
     "Scaling",
     "Series",
     "SeriesPoint",
+    "SignInCode",
     "TokenView",
     "ToldBatch",
     "WhatIf",

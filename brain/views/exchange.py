@@ -64,6 +64,15 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignInCode:
+    """A fresh one-time code, whom it is for, and the path that uses it."""
+
+    name: str
+    code: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenView:
     """A token without its secret."""
 

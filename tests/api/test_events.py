@@ -15,8 +15,17 @@ from tests.builders import event
 
 
 def _stream(api: Api, after: int | None = None, heartbeat: float = 30) -> AsyncIterator[bytes]:
-    bell = api.context.bell
-    return events.stream(bell, api.stores, after=after, heartbeat_seconds=heartbeat)
+    return events.stream(
+        api.context.bell,
+        api.stores,
+        after=after,
+        heartbeat_seconds=heartbeat,
+        ended=_never,
+    )
+
+
+async def _never() -> bool:
+    return False
 
 
 def _add(api: Api, *kinds: str) -> list[int]:

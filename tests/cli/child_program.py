@@ -23,6 +23,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(401 if not token else 503 if KIND == "unready" else 200)
         self.end_headers()
 
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        told = {"name": asked["name"], "code": "brn_code", "path": "/#signin=brn_code"}
+        self.send_response(201)
+        self.end_headers()
+        self.wfile.write(json.dumps(told).encode())
+
     def log_message(self, format: str, *args: object) -> None:
         return
 
@@ -34,7 +41,6 @@ def serve() -> None:
     record = {"pid": os.getpid(), "url": url, "started_at": datetime.now(UTC).isoformat()}
     (HOME / "service.partial").write_text(json.dumps(record))
     (HOME / "service.partial").rename(HOME / "service.json")
-    print(f"Sign in once: {url}/#signin=brn_code", flush=True)
     server.serve_forever()
 
 

@@ -113,7 +113,7 @@ def test_it_starts_both_and_says_where_to_sign_in(tmp_path: Path):
         said = up.says("Sign in")
 
         assert f"Brain is up at {up.url()}" in said
-        assert f"{up.url()}/#signin=brn_code" in said
+        assert f"Sign in as ada, once, within 10 minutes: {up.url()}/#signin=brn_code" in said
         told = (up.home / "logs" / "scaler.log").read_text()
         assert f"'--url', '{up.url()}', '--slots', '2'" in told
 

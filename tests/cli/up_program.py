@@ -22,6 +22,7 @@ house = House(
     slots=2,
     programs={"service": (*CHILD, sys.argv[2]), "scaler": (*CHILD, sys.argv[3])},
     environment=os.environ,
+    person="ada",
 )
 try:
     with owned(HOME):

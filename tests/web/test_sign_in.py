@@ -1,4 +1,4 @@
-"""Signing in: by the link that the service prints, once, or by a token."""
+"""Signing in: by a link that the command line prints, once, or by a token."""
 
 from playwright.sync_api import Browser, expect
 
@@ -26,7 +26,7 @@ def test_a_used_link_says_why_and_where_the_next_one_is(browser: Browser, empty:
     with visit(browser, empty, signed_in=False) as seen:
         seen.page.goto(f"{empty.url}/#signin={secret}")
         expect(seen.page.get_by_text("used or expired")).to_be_visible()
-        expect(seen.page.get_by_role("button", name="Copy: brain up")).to_be_visible()
+        expect(seen.page.get_by_role("button", name="Copy: brain sign-in")).to_be_visible()
         seen.forgive("401")
 
 

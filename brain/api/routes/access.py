@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -13,9 +14,12 @@ from brain.api.problems import problems
 from brain.errors import BadInput, NotFound, NotSignedIn
 from brain.ports import Transaction
 from brain.types.record import AuditEntry, Role, Token
-from brain.views import NewToken, Page, TokenView
+from brain.views import NewToken, Page, SignInCode, TokenView
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
+
+#: Characters of a person's name.
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +39,10 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignInCode:
-    """A fresh one-time code and the path that uses it."""
+class CodeRequest:
+    """Whom a sign-in code is for; by default for who asks."""
 
-    code: str
-    path: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +94,32 @@ def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
             tx.access.put_token(replace(known, revoked_at=here.clock()))
             _audit(tx, act, "revoke token", f"token/{token}", before=known.name)
 
-    return act(revoked, status=204)
+    response = act(revoked, status=204)
+    here.bell.revoked()
+    return response
 
 
-@router.post("/sign-in-codes", response_model=SignInCode, status_code=201, responses=problems())
+@router.post(
+    "/sign-in-codes",
+    response_model=SignInCode,
+    status_code=201,
+    responses=problems(errors.BadInput),
+)
 def new_code(here: Here, who: Who, act: Act) -> Response:
-    """A one-time code that signs a browser in as admin; good for ten minutes."""
+    """A one-time code that signs somebody's browser in as admin; good for ten minutes."""
+    name = wire.convert(json_body(act.body), CodeRequest).name.strip() or who.name
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise BadInput(
+            f"name {name!r:.80} is over {_LONGEST_NAME} characters or has some that cannot be "
+            "seen; say shortly whom the code is for",
+            field="name",
+        )
 
     def coded(tx: Transaction) -> SignInCode:
-        code = auth.new_secret()
+        code = auth.sign_in_code(name)
         tx.access.put_code(auth.sha256(code), expires_at=here.clock() + auth.CODE_LIFE)
-        _audit(tx, act, "mint sign-in code", "session")
-        return SignInCode(code=code, path=f"/#signin={code}")
+        _audit(tx, act, "mint sign-in code", "session", after=f"for {name}")
+        return SignInCode(name=name, code=code, path=f"/#signin={quote(code)}")
 
     return act(coded, status=201, secret=True)
 
@@ -119,13 +136,16 @@ def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
     with here.stores.transaction() as tx:
         if not tx.access.take_code(auth.sha256(code), now=now):
             raise NotSignedIn(
-                "the sign-in code is unknown, used or expired; `brain up` or "
+                "the sign-in code is unknown, used or expired; `brain sign-in` or "
                 "POST /api/v1/sign-in-codes makes another"
             )
-        token, secret = auth.mint("browser", Role.ADMIN, now=now, days=auth.SESSION_DAYS)
+        name = auth.name_in(code)
+        token, secret = auth.mint(name, Role.ADMIN, now=now, days=auth.SESSION_DAYS)
         tx.access.add_token(token)
-        entry = AuditEntry(at=now, actor="browser", action="sign in", target="session")
-        tx.audit.add(entry)
+        origin = f"from {request.client.host}" if request.client else ""
+        tx.audit.add(
+            AuditEntry(at=now, actor=name, action="sign in", target="session", after=origin)
+        )
     response = answer(SignedIn(who=token.name, role=token.role))
     response.set_cookie(
         auth.COOKIE,
@@ -146,6 +166,7 @@ def sign_out(request: Request, here: Here, who: Who) -> Response:
         token = tx.access.token(auth.sha256(secret)) if secret else None
         if token is not None:
             tx.access.put_token(replace(token, revoked_at=here.clock()))
+    here.bell.revoked()
     response = Response(status_code=204)
     response.delete_cookie(auth.COOKIE, httponly=True, samesite="strict")
     return response

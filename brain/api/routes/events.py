@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from brain import errors
 from brain.api import events
-from brain.api.deps import AboutJob, Context, Here, Who
+from brain.api.deps import AboutJob, Context, Here, Session, SignedIn
 from brain.api.problems import problems
 from brain.errors import BadInput
 from brain.types.record import Event
@@ -23,16 +23,16 @@ router = APIRouter(prefix="/api/v1", tags=["watching"])
     responses=problems(errors.BadInput) | {200: {"content": {"text/event-stream": {}}}},
 )
 async def stream(
-    here: Here, who: Who, last_event_id: Annotated[str | None, Header()] = None
+    here: Here, session: SignedIn, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
 
     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
-    second at most.
+    second at most. The stream ends with the token that opened it.
     """
     after = None if last_event_id is None else _number(last_event_id)
     return StreamingResponse(
-        _counted(here, after),
+        _counted(here, session, after),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -70,12 +70,13 @@ def _check_id(name: str, id: int) -> int:
     return id
 
 
-async def _counted(here: Context, after: int | None) -> AsyncIterator[bytes]:
+async def _counted(here: Context, session: Session, after: int | None) -> AsyncIterator[bytes]:
     with here.metrics.streams.track_inprogress():
         async for chunk in events.stream(
             here.bell,
             here.stores,
             after=after,
             heartbeat_seconds=here.settings.heartbeat_seconds,
+            ended=session.ended,
         ):
             yield chunk

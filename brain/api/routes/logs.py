@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
-from brain.api.deps import AboutJob, Asking
+from brain.api.deps import AboutJob, Asking, Session, SignedIn
 from brain.api.problems import problems
 from brain.types.job import Job
 
@@ -74,27 +74,32 @@ class Reader:
 )
 async def job_logs(
     about: AboutJob,
+    session: SignedIn,
     replica: Annotated[int | None, Query(ge=0)] = None,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
 ) -> StreamingResponse:
     """What the workers print, the last ``tail`` lines of each replica.
 
-    ``follow`` goes on with new lines until the job has finished.
+    ``follow`` goes on with new lines until the job has finished or the token has ended.
     """
     job = await run_in_threadpool(_job, about)
     if replica is not None:
         await run_in_threadpool(_expect_replica, about, job, replica)
     reader = Reader(about.here.home / "replicas" / job.id, replica, tail)
-    return StreamingResponse(_lines(about, job, reader, follow), media_type="text/plain")
+    return StreamingResponse(_lines(about, session, job, reader, follow), media_type="text/plain")
 
 
-async def _lines(about: Asking, job: Job, reader: Reader, follow: bool) -> AsyncIterator[bytes]:
-    while True:
+async def _lines(
+    about: Asking, session: Session, job: Job, reader: Reader, follow: bool
+) -> AsyncIterator[bytes]:
+    while not await session.ended():
         # Asked before reading, so that what was printed before the end is still sent.
         finished = not follow or (await run_in_threadpool(_job, about)).finished
         while not about.here.bell.closed and (new := await run_in_threadpool(reader.read)):
             yield new
+            if await session.ended():
+                return
         if finished or about.here.bell.closed:
             yield await run_in_threadpool(reader.rest)
             return

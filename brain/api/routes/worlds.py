@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from brain import errors, lifecycle, wire
 from brain.api import auth, views
-from brain.api.deps import AboutJob, Act, Here, Who, answer
+from brain.api.deps import AboutJob, Act, Here, SignedIn, answer
 from brain.api.events import poll
 from brain.api.problems import problems
 from brain.errors import BadInput, Unavailable
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1", tags=["worlds"])
 
 #: Seconds a long poll may wait.
 LONGEST_WAIT = 60.0
-#: A job's agent token outlives no job: it is good for so many days and ends with the job's.
+#: An agent's token ends with its job, and after so many days at the latest.
 _AGENT_DAYS = 90.0
 
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait for a change")]
@@ -34,11 +34,14 @@ Known = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=WorldWish,
     responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
 )
-async def world(about: AboutJob, wait: Wait = 0, known: Known = None) -> Response:
+async def world(
+    about: AboutJob, session: SignedIn, wait: Wait = 0, known: Known = None
+) -> Response:
     """The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds."""
     here = about.here
 
     def read() -> WorldWish:
+        session.check()
         with here.stores.transaction(read_only=True) as tx:
             return lifecycle.wish(tx, about.job(tx), here.settings)
 
@@ -88,11 +91,12 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
     responses=problems() | {304: {"description": "unchanged"}},
 )
 async def wishes(
-    pool: PoolName, here: Here, who: Who, wait: Wait = 0, known: Known = None
+    pool: PoolName, here: Here, session: SignedIn, wait: Wait = 0, known: Known = None
 ) -> Response:
     """What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``."""
 
     def read() -> PoolWishes:
+        session.check()
         with here.stores.transaction(read_only=True) as tx:
             return views.wishes(tx, pool, here.settings)
 

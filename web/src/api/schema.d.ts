@@ -36,7 +36,7 @@ export interface paths {
          * @description Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
          *
          *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
-         *     second at most.
+         *     second at most. The stream ends with the token that opened it.
          */
         get: operations["stream"];
         put?: never;
@@ -250,7 +250,7 @@ export interface paths {
          * Job Logs
          * @description What the workers print, the last ``tail`` lines of each replica.
          *
-         *     ``follow`` goes on with new lines until the job has finished.
+         *     ``follow`` goes on with new lines until the job has finished or the token has ended.
          */
         get: operations["job_logs"];
         put?: never;
@@ -848,7 +848,7 @@ export interface paths {
         put?: never;
         /**
          * New Code
-         * @description A one-time code that signs a browser in as admin; good for ten minutes.
+         * @description A one-time code that signs somebody's browser in as admin; good for ten minutes.
          */
         post: operations["new_code"];
         delete?: never;
@@ -1165,6 +1165,17 @@ export interface components {
          * @enum {string}
          */
         Cause: "start" | "plan" | "failure" | "membership" | "revert";
+        /**
+         * CodeRequest
+         * @description Whom a sign-in code is for; by default for who asks.
+         */
+        CodeRequest: {
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+        };
         /**
          * Condition
          * @description Something to know beside a state: ``Straggler``, ``Hung``, ``LeftNode`` …; of a cluster's
@@ -3121,11 +3132,13 @@ export interface components {
         };
         /**
          * SignInCode
-         * @description A fresh one-time code and the path that uses it.
+         * @description A fresh one-time code, whom it is for, and the path that uses it.
          */
         SignInCode: {
             /** Code */
             code: string;
+            /** Name */
+            name: string;
             /** Path */
             path: string;
         };
@@ -7313,7 +7326,11 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CodeRequest"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             201: {
@@ -7360,7 +7377,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description BadInput */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -24,8 +24,8 @@ export function SignIn() {
         </>
       ) : (
         <>
-          <p><code>brain up</code> prints a link that signs this browser in, once, within ten minutes. Start it to see the link:</p>
-          <Command text="brain up" />
+          <p>In a terminal, <code>brain sign-in</code> prints a link that signs this browser in, once, within ten minutes:</p>
+          <Command text="brain sign-in" />
           <form onSubmit={submit}>
             <label>
               Or paste a token
