@@ -5,7 +5,7 @@ READY := .venv/.ready
 SEED ?= 1
 SECONDS ?= 900
 
-.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests wheel clean
+.PHONY: help demo test test-cluster check test-gpu conformance corpus chaos soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
 	@echo "make test    prove it by the tests"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench-kubernetes  what reconciling costs and survives, beside kopf (8 minutes)"
 	@echo "make bench-health  bad nodes, hangs and failures: found, and nothing else (3 minutes)"
 	@echo "make manifests  kinds, roles, reference and manifests from their one source"
+	@echo "make release  wheel, sdist, hash-pinned requirements and SBOM, in dist/"
 	@echo "make web     rebuild the dashboard (needs node)"
 
 $(READY): pyproject.toml constraints.txt
@@ -120,8 +121,22 @@ manifests: $(READY)
 	$(BIN)/python -m scaler.kubernetes.kinds
 	$(BIN)/python -m deploy.render
 
-wheel: $(READY)
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+# Wheel, sdist, what to install beside them pinned by hash, and the SBOM of exactly that. torch is
+# not in the pins: its build depends on your accelerators.
+release: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	rm -rf dist build/release
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate \
+		--no-emit-options --unsafe-package elastic-brain --constraint constraints.txt \
+		--extra server --extra host --extra kubernetes --output-file dist/requirements.txt pyproject.toml
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r dist/requirements.txt
+	build/release/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	cd build && release/bin/brain --help >/dev/null && release/bin/brain-run --help >/dev/null
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml \
+		--output-reproducible --output-file dist/sbom.cdx.json build/release/bin/python
+	ls -l dist
 
 clean:
 	rm -rf .venv dist build web/node_modules

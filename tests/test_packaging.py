@@ -1,23 +1,52 @@
 """The wheel: what is in it, and how little its light parts import."""
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from brain import __version__
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "sqlalchemy", "fastapi", "scipy", "numpy", "sklearn", "pydantic", "alembic"}
 
 
+#: What a checkout has and an exported tree has not.
+NOT_EXPORTED = (".git", ".venv", "build", "dist", "node_modules", "__pycache__", ".*_cache")
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", target]
-    subprocess.run([*build, ROOT], check=True, cwd=target)
-    return next(target.glob("elastic_brain-*.whl"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of a tree without git, and the wheel that is made of the sdist."""
+    tree, target = tmp_path_factory.mktemp("tree") / "brain", tmp_path_factory.mktemp("built")
+    shutil.copytree(ROOT, tree, ignore=_not_exported)
+    build = [sys.executable, "-m", "build", "--outdir", target, tree]
+    subprocess.run(build, check=True, cwd=target)
+    return target
+
+
+def _not_exported(folder: str, names: list[str]) -> set[str]:
+    kept = {"dist"} if Path(folder).name == "web" else set()
+    return set(shutil.ignore_patterns(*NOT_EXPORTED)(folder, names)) - kept
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("elastic_brain-*.whl"))
+
+
+def test_the_wheel_carries_its_version_licence_and_authors(wheel: Path):
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        told = Parser().parsestr(files.read(name).decode())
+    assert (told["Version"], told["License-Expression"]) == (__version__, "Apache-2.0")
+    assert told["Author"] == "The Brain authors"
+    assert {"LICENSE", "NOTICE", "licenses/inter.txt"} <= set(told.get_all("License-File", []))
 
 
 def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel: Path):

@@ -70,7 +70,7 @@ def test_what_is_copied_is_there_and_what_the_wheel_needs_is_copied() -> None:
     ]
     assert [source for source in sources if not (ROOT / source).exists()] == []
     needed = {"brain", "collectors", "launcher", "scaler", "migrations", "examples", "web/dist"}
-    needed |= {"_elastic_brain.py"}
+    needed |= {"_elastic_brain.py", "LICENSE", "NOTICE", "licenses"}
     assert needed <= set(sources)
 
 
