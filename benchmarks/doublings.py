@@ -2,9 +2,9 @@
 
     python -m benchmarks.doublings [--write tests/models/doublings.csv]
 
-Reads ``sia/traces`` and ``pollux/traces`` under ``$BRAIN_BENCH_DATA`` (the step times measured for
-Pollux, OSDI'21, and Sia, SOSP'23) and prints mean and deviation of the log gain from one replica
-to two on one node, and of the next doubling less that one; then how much of what a left-out
+Reads the step times measured for Pollux (OSDI'21) and, where ``$BRAIN_BENCH_DATA`` has them, those
+for Sia (SOSP'23), which include Pollux's. It prints mean and deviation of the log gain from one
+replica to two on one node, and of the next doubling less that one; then how much of what a left-out
 application did falls into the bands, and how much of what happens over two nodes. A task is an
 application on a kind of node and weighs the same whatever it has measured. Only batches in the
 upper half (geometrically) of those measured at a placement count: a batch that does not fill the
@@ -15,7 +15,7 @@ device is nobody's choice.
 import argparse
 import csv
 import math
-import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import NO_SIA, SHIPPED, sia_tables
 from brain.models.fitting import REPEAT, Z90
 
 #: Nodes, replicas -> local batch -> step seconds, of one task.
@@ -42,6 +43,14 @@ class Doubling:
     gain: float
     #: None where four replicas were not measured.
     next_gain: float | None
+
+
+def traces() -> Path:
+    """Sia's tables, which include Pollux's; Pollux's alone where those are missing, and say so."""
+    sia = sia_tables()
+    if sia is None:
+        print(f"all but Pollux's tables {NO_SIA}", file=sys.stderr)
+    return (sia or SHIPPED / "pollux") / "traces"
 
 
 def tables(traces: Path) -> Mapping[str, Table]:
@@ -163,9 +172,8 @@ def _seconds(row: Mapping[int, float], batch: float) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--write", type=Path, help="keep the pairs of Pollux in this file")
-    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
     arguments = parser.parse_args()
-    found = [d for t, table in tables(data / "sia/traces").items() for d in doublings(t, table)]
+    found = [d for t, table in tables(traces()).items() for d in doublings(t, table)]
     for batching in ("global", "local"):
         kept = [d for d in found if d.batching == batching and d.nodes == 1]
         tasks = [d.task for d in kept]
@@ -179,7 +187,7 @@ def main() -> None:
         across = across_nodes([d for d in found if d.batching == batching], gain, deviation)
         print(f"they hold {across:.0%} of first doublings over two nodes")
     if arguments.write:
-        pollux = tables(data / "pollux/traces").items()
+        pollux = tables(SHIPPED / "pollux/traces").items()
         kept = [d for task, table in pollux for d in doublings(task, table) if d.nodes == 1]
         write(arguments.write, kept)
 

@@ -79,7 +79,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "—" if row.peer_value is None else f"{row.peer_value:.4g}",
             "—" if row.ratio is None else f"{row.ratio:.3g}×",
             row.bars or "—",
-            "yes" if row.met else "**no**",
+            "**no**" if not row.met else "—" if row.value is None else "yes",
         )
         for row in rows
     ]

@@ -10,8 +10,6 @@ autoscaler (90th percentile, half-life of a day, 15 % margin), in the same run.
 """
 
 import csv
-import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import SHIPPED
 from benchmarks.report import Row, publish
 from brain.models.resources.cpu import MARGIN, Usage, request
 
@@ -144,10 +143,7 @@ def rows(found: dict[str, list[Outcome]]) -> list[Row]:
 
 def main() -> None:
     """Judge every rule on every series."""
-    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
-    if not (data / "nab").is_dir():
-        sys.exit(f"{data}/nab is missing; set BRAIN_BENCH_DATA to where the measurements are")
-    every = list(series(data))
+    every = list(series(SHIPPED))
     found = {name: [judge(rule, readings) for _, readings in every] for name, rule in RULES.items()}
     publish("resources", "Processor requests against real use", rows(found))
 

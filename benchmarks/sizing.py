@@ -12,15 +12,13 @@ likely than not.
 """
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.doublings import Table, tables
+from benchmarks.doublings import Table, tables, traces
 from brain.models.fitting import Point
 from brain.models.job import fit
 from brain.models.terms import Terms
@@ -211,8 +209,7 @@ def _seconds(row: Mapping[int, float], batch: float) -> float | None:
 
 
 def main() -> None:
-    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
-    found = list(tables(data / "sia/traces").values())
+    found = list(tables(traces()).values())
     print("| rule | batch kept | hours | mean | p90 | final | changes |")
     print("|---|---|---|---|---|---|---|")
     for name, policy in RULES.items():

@@ -2,7 +2,8 @@
 
     make bench-allocator
 
-Jobs have the measured curves of Pollux's and Sia's applications (``problems``). A division is what
+Jobs have the measured curves of Pollux's applications, on all four types where Sia's tables are at
+hand, else scaled to them (``problems``). A division is what
 ``allocate`` does before it looks for nodes: from job views to a configuration for each, cold, that
 is without prices of an earlier round. The round adds nodes, reasons and the order of moves, of all
 jobs at once, as after an outage. Warm is the round a minute later, when one job in ten is new. The
@@ -11,18 +12,18 @@ are CPU milliseconds of one core, medians.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 import numpy as np
 
 from benchmarks.allocator import peers, problems
+from benchmarks.allocator.problems import on_all_types
 from benchmarks.models.data import Task, tasks
+from benchmarks.published import sia_tables
 from benchmarks.report import Row, publish
 from brain.pool.allocator import ClusterView, JobView, Round, Weights, allocate
 from brain.pool.allocator.packing import worth
@@ -165,10 +166,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--jobs", type=int, help="only the cases of so many jobs")
     arguments = parser.parse_args()
-    found = tasks(Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data")))
+    sia = sia_tables()
+    found = tasks(sia) if sia else on_all_types(tasks(None))
     chosen = [case for case in CASES if arguments.jobs in (None, case.jobs)]
     table = [row for case in chosen for row in measure(case, found)]
-    publish("allocator", "A cluster divided among jobs", table)
+    title = "A cluster divided among jobs"
+    publish("allocator", title if sia else f"{title} (curves of one type, scaled to four)", table)
 
 
 if __name__ == "__main__":

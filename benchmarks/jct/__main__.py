@@ -6,7 +6,8 @@
 Both simulators are re-implemented from their description (``pollux``, ``sia``). Brain is its
 service on stores in memory, told what happened and asked once a round (``driven``). It may learn
 inside a run only; the name of an application is a script's name, nothing is looked up. A full run
-takes every workload under ``$BRAIN_BENCH_DATA`` whose peers' figures are there, and hours.
+takes every workload of ``benchmarks/data`` whose peers' figures are there, and hours. Rows beside
+Sia need ``$BRAIN_BENCH_DATA`` (``benchmarks/data/README.md``).
 Outcomes are kept in ``build/jct``: the same code meets the same data once.
 """
 

@@ -1,6 +1,6 @@
 """What was measured of the applications: step times by placement, gradients by batch.
 
-The tables are those of Pollux's artifact (``$BRAIN_BENCH_DATA/pollux/traces``). A placement that
+The tables are those of Pollux's artifact (``benchmarks/data/pollux/traces``). A placement that
 was measured is interpolated between its local batches; any other between nodes, replicas and local
 batches over all that was measured, as Pollux's simulator does (Qiao et al., OSDI 2021).
 """

@@ -15,6 +15,7 @@ from benchmarks.jct import pollux
 from benchmarks.jct.applications import Application, applications
 from benchmarks.jct.pollux import Job, Outcome, Policy, Rules
 from benchmarks.jct.variants import Variant
+from benchmarks.published import SHIPPED, sia_tables
 from benchmarks.report import Row
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = (31, 32, 33, 34, 35)
 #: What is run of Pollux's workloads and of those lists where a run is not full.
 _USUAL = (6, 31, 32)
-GENERATED = ROOT / "benchmarks/data/pollux"
+GENERATED = SHIPPED / "pollux"
 #: What outcomes follow from, beside data and arguments.
 _CODE = ("benchmarks/jct", "benchmarks/models", "brain")
 
@@ -40,9 +41,9 @@ class Published:
 class Bench:
     """One run of ``python -m benchmarks.jct``."""
 
-    data: Path = field(
-        default_factory=lambda: Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
-    )
+    data: Path = SHIPPED
+    #: Sia's tables; None where they are missing.
+    sia: Path | None = field(default_factory=sia_tables)
     #: Workloads to run; None: the usual ones, or all that are given where the run is full.
     workloads: Sequence[int] | None = None
     full: bool = False
@@ -132,8 +133,8 @@ class Bench:
     def _sources(self) -> Iterator[Path]:
         for folder in _CODE:
             yield from sorted((ROOT / folder).rglob("*.py"))
-        for peer in ("pollux", "sia"):
-            yield from sorted((self.data / peer).rglob("*.csv"))
+        for folder in (self.data / "pollux", self.sia):
+            yield from sorted(folder.rglob("*.csv")) if folder else ()
 
     def run(
         self,

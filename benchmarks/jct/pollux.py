@@ -5,8 +5,7 @@ one; then the policy is asked. A job whose list of nodes changed pauses 30 s, it
 included, and holds its GPUs meanwhile; one that ends in mid round holds them to the end of it. Its
 batch is split over its GPUs by its agent. The end of an epoch is rounded to whole seconds, and the
 rest of a second is lost or won: so does the simulator that the published figures come from.
-(Qiao et al., OSDI 2021, artifact ``osdi21-artifact``; described in its own words in
-``shared/reference/cluster-benchmark.md`` section 3.)
+(Qiao et al., OSDI 2021; AdaptDL, branch ``osdi21-artifact``, ``simulator/simulator.py``.)
 """
 
 import csv

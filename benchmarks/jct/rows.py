@@ -17,7 +17,7 @@ from benchmarks.jct.turn import Turn
 from benchmarks.jct.variants import Variant
 from benchmarks.report import Row
 
-_LOADS = (0.5, 1.0, 1.5, 2.0)
+_LOADS = (1.0, 1.5, 2.0)
 #: Largest share of Pollux's average at load 1.0, by knowledge.
 _LOAD_ONE = {Knowledge.NONE: 1.0, Knowledge.HISTORY: 0.85}
 #: With history, by load; and with restarts as cheap as our launcher makes them.

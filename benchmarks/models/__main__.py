@@ -2,7 +2,9 @@
 
     make bench-models
 
-Every application on every kind of node that Pollux and Sia measured is a task. A job walks through
+Every application on every kind of node that Pollux and Sia measured is a task. Rows of Pollux's
+tables come first, without bars: six tables are too few for them. Those of all tables follow where
+Sia's are at hand. A job walks through
 its configurations; after k of them each model predicts all others of the table (``data``).
 Beside ours: the fits of Pollux and Optimus (``peers``). At equal telemetry: Pollux's fit as
 published takes the compute time of each step beside the step's, so ours is given it too; both are
@@ -14,12 +16,10 @@ the best one's, with the statistical efficiency of the middle of training known.
 """
 
 import argparse
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.models import transfer, trials
 from benchmarks.models.data import Task, tasks, trajectory
 from benchmarks.models.peers import Optimus, Pollux
+from benchmarks.published import sia_tables, skipped
 from benchmarks.report import Row, publish
 from brain.models.step_time.ensemble import StepTime
 from brain.typeset import count
@@ -158,14 +159,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="walks per task")
     arguments = parser.parse_args()
-    data = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
-    found = tasks(data)
-    scores = bake_off(found, contenders(), arguments.seeds)
-    table = [*errors(scores), *usual(scores), *coverage(scores), *regrets(scores)]
-    table += [*transfer.rows(found), *trials.rows(found)]
-    spent = fit_milliseconds(found)
+    pollux, sia = tasks(None), sia_tables()
+    table = [
+        replace(row, metric=f"Pollux's tables: {row.metric}", bar=None, ratio_bar=None)
+        for row in predictions(pollux, arguments.seeds)
+    ]
+    if sia:
+        every = tasks(sia)
+        table += [*predictions(every, arguments.seeds), *transfer.rows(every)]
+    else:
+        table.append(skipped("the same of all tables, and a curve on a new accelerator"))
+    spent = fit_milliseconds(pollux)
     table.append(Row(metric="a fit and 60 predictions, CPU", value=spent, unit="ms", bar=_FIT_MS))
     publish("models", "Step time from a handful of points", table)
+
+
+def predictions(found: Sequence[Task], seeds: int) -> list[Row]:
+    """Rows of how well tables of ``found`` are predicted."""
+    scores = bake_off(found, contenders(), seeds)
+    table = [*errors(scores), *usual(scores), *coverage(scores), *regrets(scores)]
+    return table + trials.rows(found)
 
 
 def errors(scores: Scores) -> list[Row]:

@@ -14,11 +14,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.published import SHIPPED
+
 Floats = NDArray[np.float64]
 #: Visibly synthetic: its times are exact multiples of each other.
 _SYNTHETIC = "gpt_pmp"
 #: Published twice: ``dgx-ext`` holds what ``dgx`` does, and more.
 _SUPERSEDED = "dgx"
+#: The nodes that Pollux measured on, as Sia, which publishes the same tables, calls them.
+POLLUX_KIND = "aws"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +51,22 @@ class Task:
         return f"{self.application} on {self.accelerator}"
 
 
-def tasks(data: Path) -> list[Task]:
-    """All tasks under ``data/sia/traces``, sorted by name."""
-    found = []
-    for folder in sorted((data / "sia/traces").iterdir()):
-        if folder.name == _SYNTHETIC:
-            continue
+def tasks(sia: Path | None) -> list[Task]:
+    """All tasks of Pollux, and where they are given those of Sia, sorted by name."""
+    found = [_task(folder, POLLUX_KIND, "") for folder in (SHIPPED / "pollux/traces").iterdir()]
+    for folder in (sia / "traces").iterdir() if sia else ():
         kinds = {file.stem.partition("-")[2] for file in folder.glob("placements-*.csv")}
-        for kind in sorted(kinds - {_SUPERSEDED}):
-            found.append(_task(folder, kind))
-    return found
+        if folder.name != _SYNTHETIC:
+            found += [
+                _task(folder, kind, f"-{kind}") for kind in kinds - {_SUPERSEDED, POLLUX_KIND}
+            ]
+    return sorted(found, key=lambda task: (task.application, task.accelerator))
 
 
-def _task(folder: Path, kind: str) -> Task:
+def _task(folder: Path, kind: str, suffix: str) -> Task:
     times: dict[tuple[int, int, int], list[tuple[float, float]]] = defaultdict(list)
     for table in ("placements", "scalability"):
-        file = folder / f"{table}-{kind}.csv"
+        file = folder / f"{table}{suffix}.csv"
         if not file.exists():
             continue
         with file.open() as lines:

@@ -1,8 +1,6 @@
 """Pollux's simulator in our own words: what a round, a restart and an epoch cost."""
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ from benchmarks.jct.bench import Bench
 from benchmarks.jct.policies.optimus import Optimus
 from benchmarks.jct.policies.tiresias import Tiresias
 from benchmarks.jct.pollux import Allocation, Job, Policy, share, simulate
-
-DATA = Path(os.environ.get("BRAIN_BENCH_DATA", "../shared/data"))
-measured = pytest.mark.skipif(not DATA.exists(), reason="needs the traces of $BRAIN_BENCH_DATA")
 
 
 def table(epochs: int = 1, steps: float = 100.0) -> Application:
@@ -115,16 +110,14 @@ def test_a_policy_cannot_give_what_a_node_has_not() -> None:
         simulate([job()], Script([0] * 5))
 
 
-@measured
 @pytest.mark.parametrize("load", [1.0, 1.5, 2.0])
 def test_every_load_has_its_workload(load: float) -> None:
-    assert Bench(data=DATA).file(load, 6).exists()
+    assert Bench().file(load, 6).exists()
 
 
-@measured
 @pytest.mark.parametrize(
     ("policy", "seconds"), [(Tiresias(), 3469.69375), (Optimus(), 5301.875)], ids=lambda one: ""
 )
 def test_peers_take_as_long_as_was_published(policy: Policy, seconds: float) -> None:
-    found = simulate(Bench(data=DATA).jobs(1.0, 6), policy)
+    found = simulate(Bench().jobs(1.0, 6), policy)
     assert found.mean_seconds == pytest.approx(seconds, rel=1e-6)

@@ -1,6 +1,5 @@
 """Objects are read, or refused with field, value and remedy."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from brain.errors import BadInput, ImpossibleBounds
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan, Strategy
 from scaler.kubernetes.kinds.quantities import quantity, resources
-from tests.kubernetes.jobs import SEED, Object, job, main_of, plan, seed
+from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
 ROOT = Path(__file__).parents[2]
 Edit = Callable[[Object], Any]
@@ -37,14 +35,6 @@ def refused(edit: Edit) -> BadInput:
 def test_the_articles_job_is_read_as_it_stands() -> None:
     read = ElasticJob.read(seed())
     assert (read.strategy, read.spec.replica_specs["worker"].replicas) == (Strategy.ALLREDUCE, 5)
-
-
-def test_the_articles_job_in_the_shared_data_is_the_one_of_these_tests() -> None:
-    shared = os.environ.get("BRAIN_BENCH_DATA", "../shared/data")
-    path = Path(shared) / "elasticjob-seed.yaml"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    assert yaml.safe_load(path.read_text()) == yaml.safe_load(SEED)
 
 
 def test_a_job_is_read_without_restart_policy_and_labels() -> None:

@@ -101,8 +101,8 @@ class Arrival:
 
 @lru_cache
 def tables(data: Path, kinds: tuple[Kind, ...] = HETEROGENEOUS) -> dict[str, Tables]:
-    """Every application's tables under ``data/sia/traces``, by application, then kind."""
-    return {name: _tables(data / "sia/traces" / name, kinds) for name in NAMES}
+    """Every application's tables under ``data/traces``, by application, then kind."""
+    return {name: _tables(data / "traces" / name, kinds) for name in NAMES}
 
 
 def _tables(folder: Path, kinds: tuple[Kind, ...]) -> Tables:

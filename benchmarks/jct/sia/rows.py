@@ -16,6 +16,7 @@ from benchmarks.jct.sia.cluster import Kind, Tables, cluster, tables, workload
 from benchmarks.jct.sia.policy import Sia
 from benchmarks.jct.sia.run import Policy, play, simulate
 from benchmarks.jct.sia.turn import Turn
+from benchmarks.published import skipped
 from benchmarks.report import Row
 
 #: Largest mean completion time allowed, as a share of Sia's.
@@ -44,12 +45,12 @@ class Case:
 
     def file(self, data: Path) -> Path:
         """Its arrivals."""
-        return data / f"sia/workloads/{self.family}/workload-{self.number}.csv"
+        return data / f"workloads/{self.family}/workload-{self.number}.csv"
 
 
-def cases(bench: Bench) -> list[Case]:
-    """All of ``sia/measured.csv`` whose workloads are at hand."""
-    with (bench.data / "sia/measured.csv").open() as lines:
+def cases(bench: Bench, data: Path) -> list[Case]:
+    """All of ``measured.csv`` whose workloads are at hand."""
+    with (data / "measured.csv").open() as lines:
         found = [
             Case(
                 family=row["family"],
@@ -64,22 +65,21 @@ def cases(bench: Bench) -> list[Case]:
             for row in csv.DictReader(lines)
             if row["policy"] == "sia" and bench.asked(int(row["workload"]), _USUAL)
         ]
-    return [case for case in found if case.file(bench.data).exists()]
+    return [case for case in found if case.file(data).exists()]
 
 
 def rows(bench: Bench) -> list[Row]:
     """Faithfulness first, then by what Brain is told; of a variant, beside our Sia."""
-    given = cases(bench)
+    if bench.sia is None:
+        return [skipped("our Sia, and Brain's service with migrate beside Sia")]
+    given = cases(bench, bench.sia)
     if not given:
         return []
-    sia = [run(bench, "Sia", Sia, one, _player(bench)) for one in given]
+    sia = [run(bench, bench.sia, "Sia", Sia, one, _player(bench)) for one in given]
     if bench.variant:
-        return _levels(
-            bench,
-            _player(bench),
-            [replace(one, sia=own) for one, own in zip(given, sia, strict=True)],
-        )
-    return faithful(sia, given) + _levels(bench, simulate, given)
+        given = [replace(one, sia=own) for one, own in zip(given, sia, strict=True)]
+        return _levels(bench, bench.sia, _player(bench), given)
+    return faithful(sia, given) + _levels(bench, bench.sia, simulate, given)
 
 
 def _player(bench: Bench) -> Play:
@@ -92,24 +92,32 @@ def _player(bench: Bench) -> Play:
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
     """Brain's rows out of the original simulator at ``simulator``."""
+    if bench.sia is None:
+        return [skipped("Brain's service in the original simulator")]
     where, player = "in the original simulator, ", partial(adapter.simulate, simulator)
-    return _levels(bench, player, cases(bench), where)
+    return _levels(bench, bench.sia, player, cases(bench, bench.sia), where)
 
 
-def _levels(bench: Bench, player: Play, given: Sequence[Case], where: str = "") -> list[Row]:
+def _levels(
+    bench: Bench, data: Path, player: Play, given: Sequence[Case], where: str = ""
+) -> list[Row]:
     table = list[Row]()
     for level, bar in BARS.items():
         name = f"{where}Brain's service with migrate, {level}"
-        ours = [run(bench, name, partial(Turn, one.kinds, level), one, player) for one in given]
+        ours = [
+            run(bench, data, name, partial(Turn, one.kinds, level), one, player) for one in given
+        ]
         table += beside(name, ours, [one.sia for one in given], bar)
     return table
 
 
-def run(bench: Bench, name: str, make: Callable[[], Policy], case: Case, player: Play) -> Outcome:
+def run(
+    bench: Bench, data: Path, name: str, make: Callable[[], Policy], case: Case, player: Play
+) -> Outcome:
     """One workload under one policy."""
     found = bench.once(
         f"{name} {case.family} {case.number} {case.kinds}",
-        lambda: player(case.file(bench.data), tables(bench.data, case.kinds), make(), case.kinds),
+        lambda: player(case.file(data), tables(data, case.kinds), make(), case.kinds),
     )
     bench.tell(
         f"{name}, {case.family} {case.number}: {found.mean_seconds:.0f} s on average, "
