@@ -24,6 +24,7 @@ from brain.types.telemetry import Phase, Place, SaveSample, SourceId, Throughput
 from brain.types.world import Cause, Member, WorldEvent, WorldReport
 from brain.views import ResizeRequest
 from tests.harness import Brain, running
+from tests.patience import Patience
 
 ROUNDS = 12
 #: Nothing that a policy waits for on purpose; the tick is the product's.
@@ -83,10 +84,10 @@ def plan_latency_seconds(brain: Brain, turn: int) -> float:
     time.sleep(random.Random(turn).uniform(2, 4))
     now = datetime.now(UTC)
     agent.send(calls.telemetry(samples(JobId(job), now), sent_at=now))
-    committed = time.monotonic()
+    committed, patience = time.monotonic(), Patience(60)
     with brain.client as client:
         while not client.send(calls.plans_of(job)).items:
-            if time.monotonic() - committed > 60:
+            if patience.over:
                 sys.exit(f"no plan within 60 s: {client.send(calls.recommendation(job))}")
             time.sleep(0.02)
     taken = time.monotonic() - committed

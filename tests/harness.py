@@ -1,7 +1,6 @@
 """A whole Brain for tests: ``brain up`` on a free port, and how to look at it and harm it."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,9 @@ from brain.client import BrainClient
 from brain.errors import Unavailable
 from brain.types.record import Event
 from brain.views import JobDetail
+from tests import guard
+from tests.guard import guarded
+from tests.patience import Patience
 
 T = TypeVar("T")
 
@@ -57,13 +59,13 @@ class Brain:
 
     def send(self, call: Any, *, seconds: float = 20) -> Any:
         """Do one operation, again while the service is away."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while True:
             try:
                 with self.client as client:
                     return client.send(call)
             except (Unavailable, OSError, ValueError):
-                if time.monotonic() > deadline:
+                if patience.over:
                     raise
                 time.sleep(0.2)
 
@@ -95,14 +97,17 @@ class Brain:
     def until(
         self, stage: str, seconds: float, job: str, look: Callable[[JobDetail], T | None]
     ) -> T:
-        """Wait until ``look`` finds something; fail with the stage and the job's last words."""
-        deadline = time.monotonic() + seconds
+        """Wait until ``look`` finds something; fail with the stage and the job's last words.
+
+        A busy machine has longer than these seconds (``tests/patience.py``).
+        """
+        patience = Patience(seconds)
         while True:
             detail = self.detail(job)
             found = look(detail)
             if found is not None and found is not False:
                 return found
-            if time.monotonic() > deadline:
+            if patience.over:
                 why = detail.job.decision.explanation.reason if detail.job.decision else "none"
                 raise AssertionError(
                     f"{stage}: not within {seconds:g} s; job {detail.job.state} "
@@ -134,17 +139,7 @@ class Brain:
 
     def processes(self) -> Iterator[tuple[int, list[str]]]:
         """Every process whose command line or environment names this state directory."""
-        needle = str(self.home).encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                line = (entry / "cmdline").read_bytes()
-                known = needle in line or needle in (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if line and known:
-                yield int(entry.name), line.decode(errors="replace").split("\0")
+        return guard.processes(self.home)
 
     def logs(self, *, lines: int = 25) -> str:
         """The ends of all logs, for a failed test."""
@@ -163,47 +158,33 @@ class Brain:
 
 
 @contextmanager
-def running(home: Path, *options: str, settings: Mapping[str, object] = FAST) -> Iterator[Brain]:
-    """``brain up`` until the block ends; then nothing that it started may be left."""
-    brain = start(home, *options, settings=settings)
-    try:
-        yield brain
-    finally:
-        for pid, _ in list(brain.processes()):
-            if pid != brain.process.pid:
-                _signal(pid, signal.SIGTERM)
-        if brain.process.poll() is None:
-            brain.process.terminate()
-        try:
-            brain.process.wait(timeout=40)
-        finally:
-            for pid, _ in list(brain.processes()):
-                _signal(pid, signal.SIGKILL)
-
-
-def start(home: Path, *options: str, settings: Mapping[str, object] = FAST) -> Brain:
-    """Start ``brain up`` and wait until it answers."""
+def running(
+    home: Path,
+    *options: str,
+    settings: Mapping[str, object] = FAST,
+    ready_seconds: float = 90,
+) -> Iterator[Brain]:
+    """``brain up`` until the block ends; nothing that it started outlives that, or this process."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "service.json").unlink(missing_ok=True)
+    with _up(home, options, settings) as process, guarded(home):
+        brain = Brain(home, process)
+        patience = Patience(ready_seconds)
+        while not (home / "service.json").exists():
+            if process.poll() is not None or patience.over:
+                raise AssertionError(f"brain up is not ready ({process.poll()}):\n{brain.logs()}")
+            time.sleep(0.1)
+        brain.send(calls.health())
+        yield brain
+
+
+def _up(
+    home: Path, options: tuple[str, ...], settings: Mapping[str, object]
+) -> subprocess.Popen[bytes]:
     chosen = [f"--set={key}={value}" for key, value in settings.items()]
     with (home / "up.log").open("ab") as printed:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*_UP, f"--home={home}", *chosen, *options],
             stdout=printed,
             stderr=subprocess.STDOUT,
         )
-    brain = Brain(home, process)
-    deadline = time.monotonic() + 90
-    while not (home / "service.json").exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"brain up is not ready ({process.poll()}):\n{brain.logs()}")
-        time.sleep(0.1)
-    brain.send(calls.health())
-    return brain
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.elastic import trace
+from tests.patience import Patience
 
 T = TypeVar("T")
 
@@ -112,13 +113,13 @@ class Job:
 
     def until(self, what: str, seconds: float, look: Callable[[], T | None]) -> T:
         """Wait for something; raises ``Stuck`` where it does not come in time."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         looked_at, longest = time.monotonic(), 0.0
         while not (found := look()):
             # A machine that stood still looks like a launcher that did.
             now = time.monotonic()
             longest, looked_at = max(longest, now - looked_at), now
-            if now > deadline:
+            if patience.over:
                 late = f"not within {seconds:g} s, the longest look took {longest:.2f} s"
                 raise Stuck(f"{what}: {late}\n{self.last_words()}")
             if self.agents and all(agent.process.poll() is not None for agent in self.agents):

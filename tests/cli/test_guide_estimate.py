@@ -12,6 +12,7 @@ import pytest
 
 from brain import calls
 from tests.harness import FAST, Brain, running
+from tests.patience import Patience
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "estimate.md"
 TEXT = GUIDE.read_text()
@@ -29,8 +30,9 @@ def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:
     # Busy machines scatter; what is shown is the way, not the figures.
     settings = dict(FAST) | {"spread_limit": 0.2}
     with running(tmp_path_factory.mktemp("guide") / "home", settings=settings) as up:
-        deadline = time.monotonic() + 90
-        while not up.send(calls.nodes()).items and time.monotonic() < deadline:
+        patience = Patience(90)
+        while not up.send(calls.nodes()).items:
+            assert not patience.over, up.logs()
             time.sleep(0.2)
         yield up
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import pytest
 
 from brain.cli.supervise import GiveUp, Restart, after_exit
+from tests.patience import Patience
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -89,9 +90,9 @@ def started(tmp_path: Path, service: str = "service", scaler: str = "scaler") ->
 
 
 def eventually(stage: str, look: Callable[[], T | None], *, seconds: float = 60) -> T:
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while (found := look()) is None:
-        assert time.monotonic() < deadline, f"{stage}: not within {seconds:g} s"
+        assert not patience.over, f"{stage}: not within {seconds:g} s"
         time.sleep(0.02)
     return found
 

@@ -30,7 +30,6 @@ def resized(brain: Brain, job: str, replicas: int) -> World:
     return world
 
 
-@pytest.mark.timeout(360)
 def test_sharded_training_that_saves_asynchronously_is_resized_without_loss(brain: Brain):
     replicas = {"min": 1, "max": 2}
     job = brain.submit("official_recipe.py", "async_save", name="recipe", replicas=replicas)

@@ -48,7 +48,6 @@ def in_state(state: str):
     return look
 
 
-@pytest.mark.timeout(240)
 def test_a_handler_has_its_grace_when_the_job_shrinks_is_suspended_and_is_cancelled(brain: Brain):
     job = submitted(brain, replicas={"min": 1, "max": 2, "start": 2})
     brain.send(calls.resize(job, ResizeRequest(replicas=1)))
@@ -71,7 +70,6 @@ def test_a_handler_has_its_grace_when_the_job_shrinks_is_suspended_and_is_cancel
     assert "have 30 s to save and end (checkpoint.graceSeconds)\n" in said
 
 
-@pytest.mark.timeout(180)
 def test_a_replica_that_is_asked_to_leave_has_its_scripts_grace(brain: Brain):
     job = submitted(brain, checkpoint={"graceSeconds": SECONDS + 30})
     agent = next(pid for pid, words in brain.processes() if "launcher.agent" in words)

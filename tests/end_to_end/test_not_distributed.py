@@ -39,7 +39,6 @@ def kept(brain: Brain, job: str, *, seconds: float = 120) -> None:
     brain.finished(job)
 
 
-@pytest.mark.timeout(300)
 def test_a_script_for_one_process_grows_once_is_taken_back_and_told(brain: Brain):
     work = brain.work("cnn")
     work.mkdir(parents=True)
@@ -75,18 +74,15 @@ def test_a_script_for_one_process_grows_once_is_taken_back_and_told(brain: Brain
     brain.finished(job)
 
 
-@pytest.mark.timeout(240)
 def test_replicas_that_are_meant_to_be_independent_add_up(brain: Brain):
     kept(brain, brain.submit("grouped.py", name="sweep", independent=True, **AUTO))
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("by", ["torch", "shards"])
 def test_a_job_of_several_still_grows(brain: Brain, by: str):
     kept(brain, brain.submit("grouped.py", f"--by={by}", name=by, **AUTO))
 
 
-@pytest.mark.timeout(240)
 def test_a_script_of_accelerate_still_grows(brain: Brain):
     pytest.importorskip("accelerate", reason="accelerate is not installed here")
     kept(brain, brain.submit("grouped.py", "--by=accelerate", name="accelerate", **AUTO))
@@ -96,7 +92,6 @@ def test_a_script_of_accelerate_still_grows(brain: Brain):
 _CORPUS = os.path.expanduser("~/.cache/elastic-brain/corpus/huggingface-*/bin/python")
 
 
-@pytest.mark.timeout(240)
 def test_a_script_of_transformers_trainer_still_grows(brain: Brain):
     pythons = sorted(glob.glob(_CORPUS), key=os.path.getmtime)
     if not pythons:

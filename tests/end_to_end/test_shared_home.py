@@ -13,7 +13,6 @@ from tests.harness import running
 from tests.network_files import mounted
 
 
-@pytest.mark.timeout(240)
 def test_a_home_on_a_network_file_system_serves_as_any_other() -> None:
     with mounted() as home, running(home / "state", "--slots=2") as brain:
         job = brain.submit("counted.py", "--steps=1000000")
@@ -51,7 +50,6 @@ os.write(1, f"trained {dist.get_rank()} {os.getuid()}\\n".encode())
 """
 
 
-@pytest.mark.timeout(200)
 def test_two_people_train_on_one_machine_at_a_time(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     if os.getuid() or shutil.which("setpriv") is None:

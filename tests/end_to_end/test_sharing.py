@@ -43,7 +43,6 @@ def undisturbed(brain: Brain, name: str, steps: int) -> bool:
     return bool(torch.equal(used, alone))
 
 
-@pytest.mark.timeout(420)
 def test_a_job_makes_room_for_one_that_comes_and_has_it_back_when_that_ends(brain: Brain) -> None:
     bounds = {"min": 1, "max": 2}
     first = brain.submit("counted.py", "--steps=100000", name="first", replicas=bounds, **SHARED)
@@ -65,7 +64,6 @@ def test_a_job_makes_room_for_one_that_comes_and_has_it_back_when_that_ends(brai
     assert undisturbed(brain, "second", 150)
 
 
-@pytest.mark.timeout(120)
 def test_the_service_counts_what_a_round_came_to(brain: Brain) -> None:
     job = brain.submit("counted.py", "--steps=100000", name="counted", **SHARED)
     brain.until("a step", 60, job, of_size(1))

@@ -16,6 +16,7 @@ from brain.client import BrainClient
 from brain.db import SqlStores
 from brain.errors import BrainError
 from brain.ports import Stores
+from tests.patience import Patience
 
 #: A lease of hours, so that one held by another Brain is not taken for a wrong clock.
 LEASE = "--lease-seconds=36000"
@@ -64,9 +65,9 @@ class Served:
                 stderr=log,
                 env=environment,
             )
-        deadline = time.monotonic() + STARTING
+        patience = Patience(STARTING)
         while not self._answers(record):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process.poll() is not None or patience.over:
                 raise AssertionError(
                     f"the service did not answer within {STARTING:g} s:\n"
                     + (self.home / "test.log").read_text()

@@ -1,0 +1,81 @@
+"""Ends all that a test started for a state directory, also where the test itself is killed.
+
+A process of its own, because a test that runs into its time limit may not get to clean up. It reads
+the directory from standard input and then waits for the end of that stream.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.patience import Patience
+
+ROOT = Path(__file__).parents[1]
+#: Seconds that ``brain up`` has to end.
+_GRACE_SECONDS = 40.0
+
+
+@contextmanager
+def guarded(home: Path) -> Iterator[None]:
+    """Nothing that names ``home`` is left after the block, however it ends."""
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "tests.guard"],
+        stdin=subprocess.PIPE,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    guard.stdin.write(f"{home}\n".encode())
+    guard.stdin.flush()
+    try:
+        yield
+    finally:
+        guard.stdin.close()
+        guard.wait()
+
+
+def processes(home: Path) -> Iterator[tuple[int, list[str]]]:
+    """Other processes whose command line or environment names ``home``, with their words."""
+    needle = str(home).encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes()
+            known = needle in line or needle in (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if line and known:
+            yield int(entry.name), line.decode(errors="replace").split("\0")
+
+
+def end(home: Path) -> None:
+    """Ask all processes of ``home`` to end; once ``brain up`` has ended, kill the others."""
+    patience = Patience(_GRACE_SECONDS)
+    _signal(home, signal.SIGTERM)
+    while any({"brain.cli", "up"} <= set(words) for _, words in processes(home)):
+        if patience.over:
+            break
+        time.sleep(0.1)
+    while any(processes(home)):
+        _signal(home, signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def _signal(home: Path, number: signal.Signals) -> None:
+    for pid, _ in list(processes(home)):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+if __name__ == "__main__":
+    directory = Path(sys.stdin.buffer.readline().decode().rstrip("\n"))
+    sys.stdin.buffer.read()
+    end(directory)
