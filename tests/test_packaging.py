@@ -49,6 +49,10 @@ def test_the_wheel_carries_its_version_licence_and_authors(wheel: Path):
     assert {"LICENSE", "NOTICE", "licenses/inter.txt"} <= set(told.get_all("License-File", []))
 
 
+def test_the_changelog_has_a_section_for_the_version():
+    assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_the_wheel_has_the_four_packages_the_dashboard_and_the_migrations(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in (
