@@ -40,7 +40,7 @@ from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.moves import Moves, marked
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import infeasible
-from scaler.kubernetes.pods.orders import House, by_volcano, elastic
+from scaler.kubernetes.pods.orders import House, by_volcano, elastic, specimen
 from scaler.kubernetes.requests import Requests
 from scaler.kubernetes.told import (
     Findings,
@@ -162,9 +162,7 @@ class Jobs:
         view = self._view(id, obj)
         if view is not None and view.state in FINISHED:
             return self._finish(obj, job, view, pods, now)
-        role = job.spec.replica_specs[job.scaled]
-        spec = (role.template or {}).get("spec") or {}
-        never = infeasible(spec, document.replicas.min, list(self._nodes))
+        never = infeasible(specimen(job), document.replicas.min, list(self._nodes))
         if never is not None and view is None:
             self._say(obj, "Warning", Reason.NEVER_FITS, never)
             no = Condition(
@@ -191,7 +189,11 @@ class Jobs:
             self._say_once(obj, held)
             said, waiting = [*said, held], held.message
         found = Findings(
-            conditions=tuple(said), request=request, plan=active_plan(view), message=waiting
+            conditions=tuple(said),
+            request=request,
+            plan=active_plan(view),
+            least=document.replicas.min,
+            message=waiting,
         )
         self._write(obj, status(obj, job, view, pods, found, now))
         soon = self._upkeep.patience(job, mine, now.timestamp())

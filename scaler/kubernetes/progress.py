@@ -24,7 +24,8 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.machinery.cluster.kind import Key, Object
 from scaler.kubernetes.machinery.status import Condition, instant
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.fitting import excess, needs
+from scaler.kubernetes.pods.fitting import excess
+from scaler.kubernetes.pods.placement import needs
 
 #: Label by which DLRover tells people's plans from its own.
 SCALE_TYPE, AUTO, MANUAL = "scale-type", "auto", "manual"

@@ -41,6 +41,9 @@ class Findings:
     request: Mapping[str, Any] | None = None
     #: Name of the active ScalePlan.
     plan: str = ""
+    #: How many pods begin together.
+    least: int = 1
+    #: Why pods wait, or what went wrong; empty: nothing of that kind.
     message: str = ""
     phase: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +60,7 @@ def status(
     """The whole status; what another controller wrote into it stays."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    said = (*_from_brain(view), *_from_pods(pods), *found.conditions)
+    said = (*_from_brain(view), _scheduled(job, view, pods, found), *found.conditions)
     mine = [pod for pod in pods if (identity.replica_of(pod) or ("",))[0] == job.scaled]
     result: dict[str, Any] = {
         **known,
@@ -183,21 +186,40 @@ def _why_not(state: JobState) -> Reason:
     return Reason.SUSPENDED if state is JobState.SUSPENDED else Reason.STARTING
 
 
-def _from_pods(pods: Sequence[Object]) -> list[Condition]:
-    alive = [pod for pod in pods if _alive(pod)]
+def _scheduled(
+    job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
+) -> Condition:
+    """Whether the gang holds what it needs, and what keeps it from that."""
+    type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
     for pod in alive:
         if why := stuck(pod):
             message = f"pod {pod['metadata']['name']} cannot start: {why}; mend the template"
-            return [_said(JobCondition.SCHEDULED, False, Reason.IMAGE, message)]
+            return _said(type, False, Reason.IMAGE, message)
     for pod in alive:
         if why := unschedulable(pod):
             message = f"pod {pod['metadata']['name']} waits for a node: {why}"
-            return [_said(JobCondition.SCHEDULED, False, Reason.WAITING, message)]
-    placed = alive and all((pod.get("spec") or {}).get("nodeName") for pod in alive)
-    if placed:
-        message = f"{len(alive)} pods have their nodes"
-        return [_said(JobCondition.SCHEDULED, True, Reason.ADMITTED, message)]
-    return []
+            return _said(type, False, Reason.WAITING, message)
+    if not alive:
+        return _said(type, False, _why_no_pods(view), "it has no pods")
+    placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
+    mine = sum(_type(pod) == job.scaled for pod in alive)
+    if placed < len(alive):
+        message = found.message or f"{placed} of {len(alive)} pods have their nodes"
+        return _said(type, False, Reason.WAITING, message)
+    if mine < found.least:
+        message = f"{mine} of the {found.least} pods exist that begin together"
+        return _said(type, False, Reason.PODS_MISSING, message)
+    return _said(type, True, Reason.ADMITTED, f"{len(alive)} pods have their nodes")
+
+
+def _why_no_pods(view: JobView | None) -> Reason:
+    if view is None or view.state not in (*FINISHED, JobState.SUSPENDED):
+        return Reason.PODS_MISSING
+    return Reason.ENDED if view.state in FINISHED else Reason.SUSPENDED
+
+
+def _stays(pod: Object) -> bool:
+    return _alive(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def _roles(job: ElasticJob, view: JobView | None, pods: Sequence[Object]) -> list[dict[str, Any]]:

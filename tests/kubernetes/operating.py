@@ -21,7 +21,7 @@ from scaler.kubernetes.machinery.cluster import EVENT, POD, Unreachable
 from scaler.kubernetes.machinery.cluster.transport import Answer, Request, Stream
 from scaler.kubernetes.operator import Operator, Options
 from scaler.kubernetes.plans import PLAN
-from scaler.kubernetes.pods.identity import INDEX
+from scaler.kubernetes.pods.identity import INDEX, replica_of
 from scaler.kubernetes.pods.manifest import Injection
 from scaler.loop import Pace, Scaler
 from scaler.wishes import WishFile
@@ -129,7 +129,8 @@ class Place:
         return {
             pod["metadata"]["labels"][INDEX]: pod
             for pod in found
-            if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+            if replica_of(pod) is not None
+            and (pod.get("status") or {}).get("phase") in ("Pending", "Running")
             and "deletionTimestamp" not in pod["metadata"]
         }
 

@@ -3,8 +3,9 @@
 ``placed`` decides, purely. ``Scheduler`` carries it out.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -32,19 +33,37 @@ _PORT = "port "
 
 
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
-    """Return what a pod needs of a node: its containers together, or its largest init container."""
+    """Return what a pod needs of a node: the most that it has at any moment of its life.
+
+    Init containers run one after the other, beside the sidecars that were started before them.
+    """
     spec = pod["spec"]
-    total: Amounts = defaultdict(Decimal, {"pods": Decimal(1)})
+    names = {name for one in _every_container(spec) for name in _requested(one)}
+    total = {name: max(_moments(spec, name)) for name in names}
+    for name, amount in (spec.get("overhead") or {}).items():
+        total[name] = total.get(name, Decimal(0)) + parsed(amount)
     for container in spec.get("containers") or ():
-        for name, amount in _requested(container).items():
-            total[name] += parsed(amount)
         for port in container.get("ports") or ():
             if port.get("hostPort"):
                 total[f"{_PORT}{port['hostPort']}"] = Decimal(1)
+    return {**total, "pods": Decimal(1)}
+
+
+def _every_container(spec: Mapping[str, Any]) -> list[Json]:
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
+def _moments(spec: Mapping[str, Any], name: str) -> Iterator[Decimal]:
+    """Yield how much of a resource is taken while each init container runs, and afterwards."""
+    running = Decimal(0)
     for container in spec.get("initContainers") or ():
-        for name, amount in _requested(container).items():
-            total[name] = max(total[name], parsed(amount))
-    return dict(total)
+        amount = parsed(_requested(container).get(name, "0"))
+        yield running + amount
+        if container.get("restartPolicy") == "Always":
+            running += amount
+    for container in spec.get("containers") or ():
+        running += parsed(_requested(container).get(name, "0"))
+    yield running
 
 
 def _requested(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -58,6 +77,9 @@ class Place:
 
     node: Json
     free: Amounts
+    #: Pods that are there, and those of them that keep others off.
+    pods: list[Json] = field(default_factory=list)
+    averse: list[Json] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -67,10 +89,21 @@ class Place:
 
     def lacks(self, wanted: Amounts) -> list[str]:
         """Return the resources that do not suffice."""
-        return [name for name, amount in wanted.items() if amount > self._left(name)]
+        return [name for name, amount in wanted.items() if amount and amount > self._left(name)]
 
     def _left(self, name: str) -> Decimal:
         return self.free.get(name, Decimal(name.startswith(_PORT)))
+
+    def host(self, pod: Json) -> None:
+        """Have a pod there."""
+        self.pods.append(pod)
+        if _required(pod, "podAntiAffinity"):
+            self.averse.append(pod)
+
+    def dismiss(self, pod: Json) -> None:
+        """Have it no more."""
+        self.pods = [one for one in self.pods if one is not pod]
+        self.averse = [one for one in self.averse if one is not pod]
 
     def take(self, wanted: Amounts, sign: int = 1) -> None:
         """Use up what a pod needs; ``sign`` -1 gives it back."""
@@ -115,12 +148,14 @@ def _taints(node: Json) -> list[Json]:
 
 
 def _tolerated(taint: Json, spec: Mapping[str, Any]) -> bool:
-    return any(
-        one.get("key") in (taint["key"], None)
-        and one.get("effect") in (taint["effect"], None)
-        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
-        for one in spec.get("tolerations") or ()
-    )
+    def bears(one: Json) -> bool:
+        if one.get("operator") == "Exists":
+            return one.get("key", taint["key"]) == taint["key"]
+        return (one.get("key"), one.get("value", "")) == (taint["key"], taint.get("value", ""))
+
+    tolerations = spec.get("tolerations") or ()
+    return any(one.get("effect", taint["effect"]) == taint["effect"] and bears(one)
+               for one in tolerations)  # fmt: skip
 
 
 def _affine(affinity: Json, node: Json, labels: Mapping[str, str]) -> bool:
@@ -131,7 +166,8 @@ def _affine(affinity: Json, node: Json, labels: Mapping[str, str]) -> bool:
         return True
     fields = {"metadata.name": node["metadata"]["name"]}
     return any(
-        all(_expressed(one, labels) for one in term.get("matchExpressions") or ())
+        (term.get("matchExpressions") or term.get("matchFields"))
+        and all(_expressed(one, labels) for one in term.get("matchExpressions") or ())
         and all(_expressed(one, fields) for one in term.get("matchFields") or ())
         for term in wanted["nodeSelectorTerms"]
     )
@@ -148,10 +184,79 @@ def _expressed(expression: Json, labels: Mapping[str, str]) -> bool:
             return key in labels
         case "DoesNotExist":
             return key not in labels
-        case "Gt":
-            return key in labels and int(labels[key]) > int(values[0])
-        case _:
-            return key in labels and int(labels[key]) < int(values[0])
+        case sign:
+            number = labels.get(key, "")
+            if not re.fullmatch(r"-?\d+", number):
+                return False
+            return int(number) > int(values[0]) if sign == "Gt" else int(number) < int(values[0])
+
+
+_IN_TIME = "requiredDuringSchedulingIgnoredDuringExecution"
+_AFFINITY = "node(s) didn't match pod affinity rules"
+_ANTI = "node(s) didn't match pod anti-affinity rules"
+_OTHERS_ANTI = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+def _parts(
+    place: Place, pod: Json, places: Sequence[Place], averse: Sequence[tuple[Place, Json]]
+) -> str | None:
+    """Return why other pods keep a pod from a place; None: they do not.
+
+    ``InterPodAffinity`` of kube-scheduler: a domain are the places that share a label's value.
+    """
+    at = place.node["metadata"].get("labels") or {}
+    for other, one in averse:
+        for term in _required(one, "podAntiAffinity"):
+            if _together(term, place, other) and _about(term, one, pod):
+                return _OTHERS_ANTI
+    for term in _required(pod, "podAntiAffinity"):
+        domain = [other for other in places if _together(term, place, other)]
+        if any(_about(term, pod, one) for other in domain for one in other.pods):
+            return _ANTI
+    terms = _required(pod, "podAffinity")
+    if not terms:
+        return None
+    if any(term["topologyKey"] not in at for term in terms):
+        return _AFFINITY
+    friends = [
+        (other, term)
+        for other in places
+        for one in other.pods
+        if all(_about(each, pod, one) for each in terms)
+        for term in terms
+        if term["topologyKey"] in (other.node["metadata"].get("labels") or {})
+    ]
+    if not friends and all(_about(term, pod, pod) for term in terms):
+        return None
+    met = all(any(each == term and _together(term, place, other) for other, each in friends)
+              for term in terms)  # fmt: skip
+    return None if met else _AFFINITY
+
+
+def _required(pod: Json, which: str) -> list[Json]:
+    found: list[Json] = ((pod["spec"].get("affinity") or {}).get(which) or {}).get(_IN_TIME) or []
+    return found
+
+
+def _together(term: Json, one: Place, other: Place) -> bool:
+    key = term["topologyKey"]
+    here, there = ((each.node["metadata"].get("labels") or {}).get(key) for each in (one, other))
+    return here is not None and here == there
+
+
+def _about(term: Json, owner: Json, other: Json) -> bool:
+    """Return whether a term of one pod is about another."""
+    where = other["metadata"].get("namespace")
+    spaces = term.get("namespaces") or []
+    everywhere = term.get("namespaceSelector") == {}
+    if not spaces and "namespaceSelector" not in term:
+        spaces = [owner["metadata"].get("namespace")]
+    selector = term.get("labelSelector")
+    if selector is None or not (everywhere or where in spaces):
+        return False
+    labels = other["metadata"].get("labels") or {}
+    equal = all(labels.get(k) == v for k, v in (selector.get("matchLabels") or {}).items())
+    return equal and all(_expressed(e, labels) for e in selector.get("matchExpressions") or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +312,19 @@ def _place_group(
     gang: Gang | None,
     result: Placement,
 ) -> None:
-    taken: list[tuple[Key, Place, Amounts]] = []
+    taken: list[tuple[Key, Json, Place, Amounts]] = []
     for key, pod in members:
         wanted = requests_of(pod)
         why: Counter[str] = Counter()
+        averse = [(place, one) for place in places for one in place.averse]
         for place in places:
-            reason = refuses(place.node, pod)
+            reason = refuses(place.node, pod) or _parts(place, pod, places, averse)
             if reason is None:
                 lacks = place.lacks(wanted)
                 if not lacks:
                     place.take(wanted)
-                    taken.append((key, place, wanted))
+                    place.host(pod)
+                    taken.append((key, pod, place, wanted))
                     break
                 why.update({_lacking(name) for name in lacks})
             else:
@@ -225,12 +332,13 @@ def _place_group(
         else:
             result.waiting[key] = _told(len(places), why)
     if gang is not None and gang.bound + len(taken) < gang.least:
-        for key, place, wanted in taken:
+        for key, pod, place, wanted in taken:
             place.take(wanted, -1)
+            place.dismiss(pod)
             found = gang.bound + len(taken)
             result.waiting[key] = f"gang {gang.name} needs {gang.least} pods, {found} fit"
         return
-    result.bound.update({key: place.name for key, place, _ in taken})
+    result.bound.update({key: place.name for key, _, place, _ in taken})
 
 
 def _lacking(name: str) -> str:
@@ -256,6 +364,8 @@ class Scheduler:
         self._pending: dict[Key, Json] = {}
         #: pod -> (its node, what it uses there)
         self._bound: dict[Key, tuple[str, Amounts]] = {}
+        #: Those of them that have not ended.
+        self._running: dict[Key, Json] = {}
         self._places: dict[str, Place] = {}
         #: (namespace, group) -> members that have a node
         self._members: Counter[Key] = Counter()
@@ -290,11 +400,13 @@ class Scheduler:
         had = self._bound.get(key)
         if had is not None and had[0] != node:
             del self._bound[key]
+            self._running.pop(key, None)
             if had[0] in self._places:
                 self._places[had[0]].take(had[1], -1)
             freed = True
         if pod is not None and node and key not in self._bound:
             self._bound[key] = (node, requests_of(pod))
+            self._running[key] = pod
             if node in self._places:
                 self._places[node].take(self._bound[key][1])
             self._count(key, pod, 1)
@@ -329,6 +441,10 @@ class Scheduler:
         """Place what waits."""
         self._due = False
         places = [Place(place.node, dict(place.free)) for _, place in sorted(self._places.items())]
+        there = {place.name: place for place in places}
+        for key, (name, _) in self._bound.items():
+            if name in there:
+                there[name].host(self._running[key])
         gangs = self._gangs()
         placement = placed(list(self._pending.items()), places, gangs)
         if any(gang.least == _NEVER for gang in gangs.values()):

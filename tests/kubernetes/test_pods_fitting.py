@@ -1,7 +1,6 @@
 """What fits where, which gangs may begin, and what can never be."""
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -9,7 +8,8 @@ import pytest
 from brain.errors import BadInput
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places, ports
-from scaler.kubernetes.pods.fitting import Room, excess, infeasible, needs, placed
+from scaler.kubernetes.pods.fitting import Room, excess, infeasible
+from scaler.kubernetes.pods.placement import Capacity, needs, placed
 from tests.kubernetes.kubelet import node as made_node
 
 
@@ -28,27 +28,25 @@ def pod(name: str, where: str | None = None, gpus: int = 8, gate: bool = False) 
     return {"metadata": {"name": name}, "spec": {**spec(gpus), **gates, **placed_at}}
 
 
-def room(
-    nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]
-) -> dict[str, dict[str, Decimal]]:
+def room(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]) -> Capacity:
     """What is free where these are."""
     there, running = Store(), Store()
     found = Room(there, running)
     for store, objects in ((there, nodes), (running, pods)):
         for each in objects:
             store.put(each)
-    return found.free()
+    return found.capacity([])
 
 
 def admitted(waiting: int, begun: int, least: int, free: int, unit: int = 1) -> int:
     """How many of ``waiting`` pods of 8 GPUs begin where ``free`` nodes of 8 are."""
     pods = [pod(f"p{number}", gate=True) for number in range(waiting)]
     nodes = room([node(f"n{number}") for number in range(free)], [])
-    return len(gang.admitted(pods, begun, least=least, unit=unit, free=nodes))
+    return len(gang.admitted(pods, begun, least=least, unit=unit, capacity=nodes).pods)
 
 
 def test_a_node_has_what_its_pods_leave():
-    free = room([node("n0")], [pod("p", "n0", gpus=3)])
+    free = room([node("n0")], [pod("p", "n0", gpus=3)]).free
 
     assert free["n0"]["nvidia.com/gpu"] == 5
 
@@ -58,16 +56,16 @@ def test_a_gang_that_was_let_in_has_its_room_before_the_scheduler_comes():
     coming["metadata"]["labels"] = {identity.MANAGED_BY: identity.MANAGER}
     told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
-    assert room([node("n0")], [coming])["n0"]["nvidia.com/gpu"] == 0
+    assert room([node("n0")], [coming]).free["n0"]["nvidia.com/gpu"] == 0
     refused = coming | {"status": {"conditions": [told]}}
     for other in (pod("stranger"), pod("gated", gate=True), refused):
-        assert room([node("n0")], [other])["n0"]["nvidia.com/gpu"] == 8
+        assert room([node("n0")], [other]).free["n0"]["nvidia.com/gpu"] == 8
 
 
 def test_pods_are_placed_on_the_fullest_node_that_has_room():
     free = room([node("n0"), node("n1")], [pod("p", "n0", gpus=6)])
 
-    assert placed([needs(spec(2)), needs(spec(8)), needs(spec(1))], free) == 2
+    assert placed([pod("a", gpus=2), pod("b"), pod("c", gpus=1)], free).nodes == ("n0", "n1")
 
 
 def test_part_of_a_gang_begins_never():
@@ -87,20 +85,20 @@ def test_beyond_the_gang_pods_begin_in_units():
 @pytest.mark.parametrize(
     ("template", "least", "says"),
     [
-        (spec(16), 1, "no node has more than 8 nvidia.com/gpu"),
+        (spec(16), 1, "no node that it may come to has more than 8 nvidia.com/gpu"),
         (spec(8), 3, "3 replicas at least are needed and 2 fit the 2 nodes"),
         (spec(1, nodeSelector={"pool": "a100"}), 1, "nodeSelector pool=a100"),
         (spec(8), 2, None),
     ],
 )
 def test_what_can_never_fit_is_told_in_a_sentence(template: Any, least: int, says: str | None):
-    said = infeasible(template, least, [node("n0"), node("n1")])
+    said = infeasible({"metadata": {}, "spec": template}, least, [node("n0"), node("n1")])
 
     assert (said is None) if says is None else says in str(said)
 
 
 def test_without_nodes_nothing_is_said():
-    assert infeasible(spec(16), 1, []) is None
+    assert infeasible(pod("p", gpus=16), 1, []) is None
 
 
 def test_more_than_the_limits_of_the_job_is_told():

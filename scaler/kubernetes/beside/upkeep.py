@@ -21,7 +21,7 @@ from scaler.kubernetes.machinery.cluster import (
 )
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places
-from scaler.kubernetes.pods.fitting import Room
+from scaler.kubernetes.pods.fitting import Room, counted
 from scaler.kubernetes.pods.manifest import AGENT_PORT
 from scaler.kubernetes.pods.orders import gang_size, priority_class
 
@@ -70,14 +70,16 @@ class Upkeep:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
         # One gang after the other: two that look at once would be let in to the same room.
         with self._opening:
-            ready = gang.admitted(waiting, begun, least=least, unit=unit, free=self._room.free())
-            for pod in ready:
-                self._patch(pod, gang.opened(pod))
-        if len(ready) == len(waiting):
+            capacity = self._room.capacity(waiting)
+            ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
+            for pod in ready.pods:
+                self._patch(pod, gang.opened(pod, ready.near))
+        if len(ready.pods) == len(waiting):
             return ""
+        why = f" ({counted(ready.refusals)})" if ready.refusals else ""
         return (
-            f"{len(waiting) - len(ready)} pods wait for room: the job begins with {least} together "
-            "and holds nothing until then"
+            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job begins with "
+            f"{least} together and holds nothing until then"
         )
 
     def tell_places(

@@ -63,5 +63,10 @@ def resources(amounts: Mapping[str, object], field: str) -> Resources:
     )
 
 
+def is_accelerator(name: str) -> bool:
+    """True for a resource that is an accelerator, or a part of one."""
+    return devices(name, Decimal(1)) > 0
+
+
 def _up(number: Decimal) -> int:
     return -int(-number // 1)

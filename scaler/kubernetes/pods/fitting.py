@@ -1,31 +1,28 @@
 """What fits where: whether a job ever can, and which of its waiting pods may begin together."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from brain.types.accelerators import devices
-from scaler.kubernetes.kinds.documents.templates import requests_of
-from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import unschedulable
-from scaler.kubernetes.pods.places import usable
+from scaler.kubernetes.pods.placement import (
+    Amounts,
+    Capacity,
+    after,
+    averse,
+    needs,
+    neighbourly,
+    offers,
+    placed,
+)
 
-#: Amounts by resource name.
-Amounts = Mapping[str, Decimal]
 _OVER = ("Succeeded", "Failed")
 _NONE = Decimal(0)
-
-
-def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod of this spec reserves on its node, one pod of the node's included."""
-    total: dict[str, Decimal] = {"pods": Decimal(1)}
-    for container in spec.get("containers") or ():
-        for name, said in requests_of(container).items():
-            total[name] = total.get(name, Decimal(0)) + quantity(said, f"resources.{name}")
-    return total
 
 
 class Tally(dict[str, Decimal]):
@@ -43,29 +40,43 @@ class Tally(dict[str, Decimal]):
 
 
 class Room:
-    """What is free on each node, from sums that stores keep: no look goes through all pods."""
+    """What is free on each node, from sums that stores keep: no look goes through all pods.
+
+    Only for pods that want others near them, or far from them, those are gone through.
+    """
 
     def __init__(self, nodes: Store, pods: Store) -> None:
         self._nodes, self._pods = nodes, pods
         self._held = pods.sums("held", _held, _place)
         pods.index("coming", lambda pod: ("",) if _comes(pod) else ())
+        pods.index("averse", lambda pod: ("",) if _stays(pod) and averse(pod) else ())
 
-    def free(self) -> dict[str, dict[str, Decimal]]:
-        """By node, of those that pods may come to.
+    def capacity(self, wanted: Sequence[Object]) -> Capacity:
+        """What ``wanted`` pods may come to.
 
         Pods of ours that may begin and that the scheduler has not looked at yet have their room,
         too: else two gangs would be let in to the same, and each could hold a part of it.
         """
-        found = {node["metadata"]["name"]: _offers(node) for node in self._nodes if usable(node)}
-        for name, left in found.items():
-            _take(left, self._held.get(name, Tally()))
-        _settle([needs(pod["spec"]) for pod in self._pods.by("coming", "")], found)
-        return found
+        coming = self._pods.by("coming", "")
+        nodes = {node["metadata"]["name"]: node for node in self._nodes}
+        free = {name: dict(_offers(node)) for name, node in nodes.items()}
+        for name, left in free.items():
+            for resource, amount in self._held.get(name, Tally()).items():
+                left[resource] = offers(left, resource) - amount
+        if any(map(neighbourly, (*wanted, *coming))):
+            there = [pod for pod in self._pods if _stays(pod)]
+        else:
+            there = self._pods.by("averse", "")
+        return after(coming, Capacity(nodes=nodes, free=free, pods=there))
+
+
+def _stays(pod: Object) -> bool:
+    """Whether a pod has its node and has not ended."""
+    return bool(_place(pod)) and (pod.get("status") or {}).get("phase") not in _OVER
 
 
 def _held(pod: Object) -> Tally:
-    over = (pod.get("status") or {}).get("phase") in _OVER
-    return Tally() if over or not _place(pod) else Tally(needs(pod["spec"]))
+    return Tally(needs(pod["spec"])) if _stays(pod) else Tally()
 
 
 def _place(pod: Object) -> str:
@@ -82,63 +93,55 @@ def _comes(pod: Object) -> bool:
     return ours and not leaves and not spec.get("schedulingGates") and not unschedulable(pod)
 
 
-def placed(wanted: Sequence[Amounts], free: Mapping[str, Amounts]) -> int:
-    """How many of ``wanted``, from the first on, find room together; the fullest node first."""
-    return _settle(wanted, {name: dict(amounts) for name, amounts in free.items()})
-
-
-def _settle(wanted: Sequence[Amounts], left: Mapping[str, dict[str, Decimal]]) -> int:
-    """Take the room of ``wanted`` from ``left`` until one finds none; how many found some."""
-    for count, each in enumerate(wanted):
-        fits = [name for name, amounts in left.items() if _covers(amounts, each)]
-        if not fits:
-            return count
-        _take(left[min(fits, key=lambda name: (_spare(left[name], each), name))], each)
-    return len(wanted)
-
-
-def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        if name in left:
-            left[name] -= amount
-
-
-def infeasible(spec: Mapping[str, Any], least: int, nodes: Sequence[Object]) -> str | None:
+def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     """Why a job whose least size is ``least`` such pods can never run here; None where it might.
 
-    Nodes are taken as if nothing ran on them. Where there are none nothing can be said: some may
-    be made when they are asked for.
+    Nodes are taken as if nothing ran on them and all of them were well. Where there are none
+    nothing can be said: some may be made when they are asked for.
     """
     if not nodes:
         return None
-    each = needs(spec)
-    empty = {node["metadata"]["name"]: _offers(node) for node in nodes}
-    chosen = spec.get("nodeSelector") or {}
-    named = {
-        node["metadata"]["name"]
-        for node in nodes
-        if chosen.items() <= (node["metadata"].get("labels") or {}).items()
-    }
-    if not named:
+    well = {node["metadata"]["name"]: _well(node) for node in nodes}
+    empty = Capacity(nodes=well, free={name: _offers(node) for name, node in well.items()})
+    found = placed([pod] * least, empty)
+    if found.refusals is None:
+        return None
+    if found.nodes:
         return (
-            f"no node has the labels of nodeSelector {_said(chosen)}; label one, or change the "
-            "selector"
+            f"{least} replicas at least are needed and {len(found.nodes)} fit the {len(nodes)} "
+            f"nodes, even when they are empty: {counted(found.refusals)}; lower minReplicas or "
+            "what a replica requests, or add nodes"
         )
-    empty = {name: amounts for name, amounts in empty.items() if name in named}
-    for resource, amount in each.items():
-        most = max(amounts.get(resource, Decimal(0)) for amounts in empty.values())
+    takers = [empty.free[name] for name, why in found.refusals.items() if why.startswith("has too")]
+    for resource, amount in needs(pod["spec"]).items() if takers else ():
+        most = max(offers(amounts, resource) for amounts in takers)
         if amount > most and resource != "pods":
             return (
-                f"a replica needs {_shown(resource, amount)} and no node has more than "
-                f"{_shown(resource, most)}; lower its request, or add a node that has it"
+                f"a replica needs {_shown(resource, amount)} and no node that it may come to has "
+                f"more than {_shown(resource, most)}; lower its request, or add a node that has it"
             )
-    fits = sum(_copies(amounts, each) for amounts in empty.values())
-    if fits < least:
-        return (
-            f"{least} replicas at least are needed and {fits} fit the {len(empty)} nodes, even "
-            "when they are empty; lower minReplicas or what a replica requests, or add nodes"
-        )
-    return None
+    return (
+        f"no node takes a replica: {counted(found.refusals)}; change what the template asks of "
+        "its node, or the nodes"
+    )
+
+
+def _well(node: Object) -> Object:
+    """A node without what passes: a cordon, and taints that say how it is just now."""
+    spec: Mapping[str, Any] = node.get("spec") or {}
+    lasting = [each for each in spec.get("taints") or () if not _passes(str(each.get("key")))]
+    made = {**node, "spec": {**spec, "taints": lasting, "unschedulable": False}}
+    return {**made, "status": {**(node.get("status") or {}), "conditions": []}}
+
+
+def _passes(taint: str) -> bool:
+    return taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))
+
+
+def counted(refusals: Mapping[str, str]) -> str:
+    """How many nodes do not take a pod, by reason."""
+    counts = Counter(refusals.values())
+    return ", ".join(f"{count} of {len(refusals)} {why}" for why, count in counts.most_common(4))
 
 
 def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | None:
@@ -168,7 +171,7 @@ def _alias(name: str, each: Amounts) -> str:
     """``gpu`` stands for whatever accelerator a replica asks for."""
     if name != "gpu":
         return name
-    return next((one for one in each if _is_accelerator(one)), name)
+    return next((one for one in each if is_accelerator(one)), name)
 
 
 def _offers(node: Object) -> dict[str, Decimal]:
@@ -176,21 +179,6 @@ def _offers(node: Object) -> dict[str, Decimal]:
     listed = status.get("allocatable") or status.get("capacity") or {}
     found = {name: quantity(said, f"allocatable.{name}") for name, said in listed.items()}
     return {"pods": Decimal(110)} | found
-
-
-def _copies(free: Amounts, each: Amounts) -> int:
-    """How many alike find room on one node; some ask for nothing but a pod's place."""
-    return min(int(free.get(name, _NONE) // amount) for name, amount in each.items() if amount)
-
-
-def _covers(free: Amounts, each: Amounts) -> bool:
-    return all(free.get(name, Decimal(0)) >= amount for name, amount in each.items())
-
-
-def _spare(free: Amounts, each: Amounts) -> Decimal:
-    """What is left of the scarcest thing that is asked for: small nodes fill up first."""
-    scarce = next((name for name in each if _is_accelerator(name)), "cpu")
-    return free.get(scarce, Decimal(0)) - each.get(scarce, Decimal(0))
 
 
 def _shown(name: str, amount: Decimal) -> str:
@@ -209,11 +197,3 @@ def said_bytes(count: int) -> str:
         if count % 2**power == 0:
             return f"{count >> power}{unit}"
     return str(count)
-
-
-def _is_accelerator(name: str) -> bool:
-    return devices(name, Decimal(1)) > 0
-
-
-def _said(labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in labels.items())

@@ -6,11 +6,13 @@ there is room for all of them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.machinery.cluster.kind import Kind, Object
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.fitting import Amounts, needs, placed
+from scaler.kubernetes.pods.placement import Capacity, domains_near, placed
 
 POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 GATE = f"{identity.DOMAIN}/gang"
@@ -22,7 +24,7 @@ def pod_group(
     *, namespace: str, job: str, uid: str, least: int, priority: str | None, spec: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Volcano's object for a job. It asks for the least that can run: more may come one by one."""
-    total = {name: f"{amount * least:f}" for name, amount in needs(spec).items() if name != "pods"}
+    total = {name: f"{amount * least:f}" for name, amount in pod_requests(spec).items()}
     named = {"priorityClassName": priority} if priority else {}
     return {
         "apiVersion": POD_GROUP.api_version,
@@ -43,25 +45,45 @@ def gated(pod: Object) -> bool:
     return any(gate.get("name") == GATE for gate in gates)
 
 
-def opened(pod: Object) -> dict[str, Any]:
-    """The merge patch that takes our gate from a pod and leaves those of others."""
+def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
+    """The merge patch that takes our gate from a pod and leaves those of others.
+
+    ``near``: labels of nodes that hold a gang whose pods want to be near each other: else its first
+    pod could come to where the others find no room.
+    """
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
-    return {"spec": {"schedulingGates": [gate for gate in gates if gate.get("name") != GATE]}}
+    held = {"nodeSelector": dict(near)} if near else {}
+    left = [gate for gate in gates if gate.get("name") != GATE]
+    return {"spec": {"schedulingGates": left} | held}
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Pods that may begin now, lowest id first."""
+
+    pods: Sequence[Object] = ()
+    #: Labels of nodes that hold them, where they want to be near each other.
+    near: Mapping[str, str] = field(default_factory=dict)
+    #: Node -> why it takes no further pod.
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 def admitted(
-    waiting: Sequence[Object], begun: int, *, least: int, unit: int, free: Mapping[str, Amounts]
-) -> Sequence[Object]:
-    """Which of a job's gated pods may begin now, lowest id first.
+    waiting: Sequence[Object], begun: int, *, least: int, unit: int, capacity: Capacity
+) -> Admission:
+    """Which of a job's gated pods may begin now.
 
     ``begun`` of the job's pods have no gate any more. With them the first to begin make ``least``;
     what comes later comes in units. None begin where not all of such a group find room.
     """
-    fits = placed([needs(pod["spec"]) for pod in waiting], free)
+    found = placed(waiting, capacity)
+    fits, refusals = len(found.nodes), found.refusals or {}
     first = max(0, least - begun)
     if fits < first:
-        return ()
+        return Admission(refusals=refusals)
     whole = (begun + fits) // max(1, unit) * max(1, unit) - begun
     # A job whose least size is no multiple of its unit keeps what does not make one as spares.
     count = max(first, whole, 0)
-    return waiting[: count if fits < len(waiting) else len(waiting)]
+    begins = waiting[: count if fits < len(waiting) else len(waiting)]
+    near = domains_near(waiting[0], capacity.nodes[found.nodes[0]]) if begins else {}
+    return Admission(begins, near, refusals)

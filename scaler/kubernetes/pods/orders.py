@@ -156,6 +156,17 @@ def order(
     )
 
 
+def specimen(job: ElasticJob) -> Object:
+    """A pod of the role that plans scale, as far as it matters where it may come to."""
+    template = job.spec.replica_specs[job.scaled].template or {}
+    own: Mapping[str, Any] = template.get("metadata") or {}
+    name, uid = job.metadata.name, job.metadata.uid
+    ours = identity.labels(name, uid, job.scaled, 0, rank=0, relaunches=0)
+    labels = {**job.metadata.labels, **(own.get("labels") or {}), **ours}
+    metadata = {"namespace": job.metadata.namespace, "labels": labels}
+    return {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
 def _with_grace(checkpoint: Checkpoint) -> Checkpoint:
     """What the agent is told: the grace that its pod is made for."""
     said = checkpoint.grace_seconds

@@ -1,14 +1,15 @@
 """What a pod template says of the pods made from it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from brain.types.accelerators import product_in
 from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents.commands import Launch, launch_of
-from scaler.kubernetes.kinds.quantities import resources
+from scaler.kubernetes.kinds.quantities import quantity, resources
 
 
 def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -55,23 +56,34 @@ def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
 
 
 def reserved(template: Mapping[str, Any] | None) -> Resources:
-    """What a pod reserves: the sum of its containers, or what an init container needs alone."""
-    spec = spec_of(template)
-    total = Resources()
-    for container in (*(spec.get("containers") or ()), *_sidecars(spec)):
-        total = total + _requests(container)
+    """What a pod reserves, in the words of Brain."""
+    return resources(pod_requests(spec_of(template)), "resources")
+
+
+def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What a pod of this spec reserves of each resource, as kube-scheduler counts it.
+
+    Its containers and sidecars together, or what starting takes where that is more, and the
+    overhead of its runtime class. What ``resources`` of the whole pod says goes before.
+
+    Raises:
+        BadInput: an amount is no quantity.
+    """
+    total = _summed(map(_requests, spec.get("containers") or ()))
+    beside: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        alone = _requests(container)
-        total = Resources(
-            cpu_millis=max(total.cpu_millis, alone.cpu_millis),
-            memory_bytes=max(total.memory_bytes, alone.memory_bytes),
-            gpus=max(total.gpus, alone.gpus),
-        )
-    return total
+        starting = _summed((beside, _requests(container)))
+        if container.get("restartPolicy") == "Always":
+            total, beside = _summed((total, _requests(container))), starting
+        most = _greatest(most, starting)
+    whole = _quantities(requests_of(spec), "resources")
+    overhead = _quantities(spec.get("overhead") or {}, "overhead")
+    return _summed((_greatest(total, most) | whole, overhead))
 
 
 def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
-    """A container's requests; a limit without one is one, as the API server has it."""
+    """Requests of a container, or of a pod; a limit without one is one, as the server has it."""
     given = container.get("resources") or {}
     return {**(given.get("limits") or {}), **(given.get("requests") or {})}
 
@@ -82,10 +94,22 @@ def accelerator(template: Mapping[str, Any] | None) -> str | None:
     return product_in({name: str(value) for name, value in selected.items()})
 
 
-def _requests(container: Mapping[str, Any]) -> Resources:
-    return resources(requests_of(container), f"containers.{container.get('name', '')}.resources")
+def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:
+    return _quantities(requests_of(container), f"containers.{container.get('name', '')}.resources")
 
 
-def _sidecars(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    inits = spec.get("initContainers") or ()
-    return (each for each in inits if each.get("restartPolicy") == "Always")
+def _quantities(amounts: Mapping[str, object], field: str) -> dict[str, Decimal]:
+    return {name: quantity(said, f"{field}.{name}") for name, said in amounts.items()}
+
+
+def _summed(amounts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def _greatest(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    names = dict.fromkeys((*one, *other))
+    return {name: max(one.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in names}

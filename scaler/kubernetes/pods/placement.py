@@ -1,0 +1,324 @@
+"""Which nodes a pod may come to, by the predicates of kube-scheduler.
+
+Gate and forecast both ask ``placed``: selector, required node affinity, taints, required pod
+affinity and anti-affinity, and what is free. Preferences are not looked at: any node that may take
+a pod is good enough to begin on.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from scaler.kubernetes.kinds.documents.templates import pod_requests
+from scaler.kubernetes.kinds.quantities import is_accelerator
+from scaler.kubernetes.machinery.cluster.kind import Object
+
+#: Amounts by resource name.
+Amounts = Mapping[str, Decimal]
+#: A label of nodes and its value: the nodes that have both are one domain.
+Domain = tuple[str, str]
+_NONE, _ONE = Decimal(0), Decimal(1)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_KEEP_OFF = ("NoSchedule", "NoExecute")
+_CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+#: Label of each namespace that says its name.
+_NAMESPACE = "kubernetes.io/metadata.name"
+#: Ports of a host are amounts of which each node has one.
+_PORT = "port "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What pods may come to."""
+
+    #: All nodes by name.
+    nodes: Mapping[str, Object]
+    #: What is free on each of them.
+    free: Mapping[str, Amounts]
+    #: Pods with a node that affinity may ask about.
+    pods: Sequence[Object] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Nodes of the first pods that find room together."""
+
+    nodes: tuple[str, ...] = ()
+    #: Node -> why it does not take the next pod; None: all pods have a node.
+    refusals: Mapping[str, str] | None = None
+
+
+def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What a pod of this spec reserves on its node, one pod of the node's included."""
+    return {"pods": _ONE} | pod_requests(spec) | {name: _ONE for name in _host_ports(spec)}
+
+
+def offers(amounts: Amounts, name: str) -> Decimal:
+    """How much of a resource there is among what a node has, or has left."""
+    return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
+
+
+def placed(pods: Sequence[Object], capacity: Capacity) -> Placement:
+    """Where ``pods`` find room together, in this order, each on the fullest node that has some.
+
+    Pods that want to be near each other begin in the domain that holds most of them.
+    """
+    best: Placement | None = None
+    for near in _beginnings(pods, capacity):
+        found = _settled(pods, capacity, near)
+        if found.refusals is None:
+            return found
+        if best is None or len(found.nodes) > len(best.nodes):
+            best = found
+    return best or Placement()
+
+
+def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
+    """What is left once each of ``pods`` that finds a node has come to it."""
+    free = {name: dict(amounts) for name, amounts in capacity.free.items()}
+    there = list[Object]()
+    for pod in pods:
+        left = Capacity(nodes=capacity.nodes, free=free, pods=[*capacity.pods, *there])
+        for node in _settled([pod], left, ()).nodes:
+            _take(free[node], needs(pod["spec"]))
+            there.append(_on(pod, node))
+    return Capacity(nodes=capacity.nodes, free=free, pods=[*capacity.pods, *there])
+
+
+def neighbourly(pod: Object) -> bool:
+    """Whether it matters to a pod which others are near its node."""
+    return bool(_terms(pod, "podAffinity") or _terms(pod, "podAntiAffinity"))
+
+
+def averse(pod: Object) -> bool:
+    """Whether a pod keeps others from coming near."""
+    return bool(_terms(pod, "podAntiAffinity"))
+
+
+def domains_near(pod: Object, node: Object) -> dict[str, str]:
+    """Labels of ``node`` that hold whoever is to be near a pod there."""
+    labels = _labels(node)
+    keys = (term.get("topologyKey", "") for term in _terms(pod, "podAffinity"))
+    return {key: labels[key] for key in keys if key in labels}
+
+
+def _beginnings(pods: Sequence[Object], capacity: Capacity) -> Iterator[Collection[Domain]]:
+    """Domains to which the first pod is held in turn; an empty collection: it may be anywhere."""
+    seen: dict[tuple[Domain, ...], None] = {}
+    for name in capacity.free if pods and _terms(pods[0], "podAffinity") else ():
+        seen.setdefault(tuple(domains_near(pods[0], capacity.nodes[name]).items()))
+    yield from seen or ((),)
+
+
+def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain]) -> Placement:
+    free = {name: dict(amounts) for name, amounts in capacity.free.items()}
+    there, found = list(capacity.pods), list[str]()
+    order, last = list[str](), None
+    for pod in pods:
+        wanted, neighbours = needs(pod["spec"]), _Neighbours(pod, capacity.nodes, there)
+        alike = (_constraints(pod), wanted)
+        if alike != last or neighbours.matter:
+            # The fullest last; among pods that are alike it stays that until it is full.
+            order = [
+                name
+                for name in sorted(free, key=lambda each: (_spare(free[each], wanted), each))[::-1]
+                if not _refusal(pod, capacity.nodes[name], neighbours)
+                and (found or _labels(capacity.nodes[name]).items() >= set(near))
+            ]
+            last = alike
+        while order and _lacks(free[order[-1]], wanted):
+            order.pop()
+        if not order:
+            refusals = {
+                name: _refusal(pod, capacity.nodes[name], neighbours) or _lacks(left, wanted)
+                for name, left in free.items()
+            }
+            return Placement(nodes=tuple(found), refusals=refusals)
+        _take(free[order[-1]], wanted)
+        if neighbourly(pod):
+            there.append(_on(pod, order[-1]))
+        found.append(order[-1])
+    return Placement(nodes=tuple(found))
+
+
+def _constraints(pod: Object) -> tuple[object, ...]:
+    return tuple(pod["spec"].get(each) for each in ("nodeSelector", "affinity", "tolerations"))
+
+
+def _refusal(pod: Object, node: Object, neighbours: "_Neighbours") -> str:
+    """Why a node does not take a pod, whatever is free; empty: it may."""
+    spec, labels = pod["spec"], _labels(node)
+    selector: Mapping[str, str] = spec.get("nodeSelector") or {}
+    if not selector.items() <= labels.items():
+        missing = ", ".join(f"{key}={value}" for key, value in selector.items())
+        return f"lacks labels of nodeSelector {missing}"
+    if not _attracts(spec.get("affinity") or {}, node):
+        return "is excluded by nodeAffinity"
+    for taint in _taints(node):
+        if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, spec):
+            return f"has taint {said_taint(taint)} that is not tolerated"
+    return neighbours.refusal(labels)
+
+
+def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
+    """A node's taints, and those that a cordon and a silent kubelet stand for."""
+    spec: Mapping[str, Any] = node.get("spec") or {}
+    yield from spec.get("taints") or ()
+    if spec.get("unschedulable"):
+        yield _CORDON
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") != "True":
+            yield _NOT_READY
+
+
+def said_taint(taint: Mapping[str, Any]) -> str:
+    """As kubectl writes it.
+
+    >>> said_taint({"key": "team", "value": "a", "effect": "NoSchedule"})
+    'team=a:NoSchedule'
+    """
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
+
+
+def _tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    for each in spec.get("tolerations") or ():
+        if each.get("effect") and each["effect"] != taint.get("effect"):
+            continue
+        if each.get("key") and each["key"] != taint.get("key"):
+            continue
+        if each.get("operator") == "Exists":
+            return True
+        if each.get("key") and (each.get("value") or "") == (taint.get("value") or ""):
+            return True
+    return False
+
+
+def _attracts(affinity: Mapping[str, Any], node: Object) -> bool:
+    """Whether required node affinity lets a pod come: one term of several holds whole."""
+    required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED)
+    if required is None:
+        return True
+    labels, fields = _labels(node), {"metadata.name": node["metadata"]["name"]}
+    for term in required.get("nodeSelectorTerms") or ():
+        by_label, by_field = term.get("matchExpressions") or (), term.get("matchFields") or ()
+        # A term that asks for nothing selects nothing.
+        if (by_label or by_field) and all(
+            (*(_holds(each, labels) for each in by_label), *(_holds(e, fields) for e in by_field))
+        ):
+            return True
+    return False
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression.get("key", "")), expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                difference = int(value or "") - int(values[0])
+            except (ValueError, IndexError):
+                return False
+            return difference > 0 if operator == "Gt" else difference < 0
+        case _:
+            return False
+
+
+class _Neighbours:
+    """The domains that other pods, and what a pod wants of them, leave to it."""
+
+    def __init__(self, pod: Object, nodes: Mapping[str, Object], there: Sequence[Object]) -> None:
+        self._near, self._blocked = set[Domain](), set[Domain]()
+        wanted, shunned = _terms(pod, "podAffinity"), _terms(pod, "podAntiAffinity")
+        self._keys = [term.get("topologyKey", "") for term in wanted]
+        for other in there:
+            labels = _labels(nodes.get(other["spec"]["nodeName"], {}))
+            blocking = [term for term in shunned if _selects(term, pod, other)]
+            blocking += [t for t in _terms(other, "podAntiAffinity") if _selects(t, other, pod)]
+            self._blocked |= _domains(blocking, labels)
+            if wanted and all(_selects(term, pod, other) for term in wanted):
+                self._near |= _domains(wanted, labels)
+        #: Nobody whom it wants to be near is there yet, but it is one of them.
+        self._first = not self._near and all(_selects(term, pod, pod) for term in wanted)
+        self.matter = bool(wanted or shunned or self._blocked)
+
+    def refusal(self, labels: Mapping[str, str]) -> str:
+        """Why a node of these labels is no place; empty: it is one."""
+        if self._blocked & labels.items():
+            return "is kept free by pod anti-affinity"
+        for key in self._keys:
+            if key not in labels or not (self._first or (key, labels[key]) in self._near):
+                return "is excluded by pod affinity"
+        return ""
+
+
+def _domains(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> set[Domain]:
+    keys = (term.get("topologyKey", "") for term in terms)
+    return {(key, labels[key]) for key in keys if key in labels}
+
+
+def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
+    """Whether an affinity term of ``owner`` is about ``other``."""
+    home, there = (each["metadata"].get("namespace", "") for each in (owner, other))
+    spaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
+    if not spaces and chosen is None:
+        spaces = [home]
+    # Other labels of namespaces are not known here.
+    if there not in spaces and not _selected(chosen, {_NAMESPACE: there}):
+        return False
+    return _selected(term.get("labelSelector"), other["metadata"].get("labels") or {})
+
+
+def _selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return False
+    equal: Mapping[str, str] = selector.get("matchLabels") or {}
+    if not equal.items() <= labels.items():
+        return False
+    return all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
+
+
+def _terms(pod: Object, kind: str) -> Sequence[Mapping[str, Any]]:
+    affinity = (pod.get("spec") or {}).get("affinity") or {}
+    return (affinity.get(kind) or {}).get(_REQUIRED) or ()
+
+
+def _lacks(free: Amounts, wanted: Amounts) -> str:
+    short = [name for name, amount in wanted.items() if amount and offers(free, name) < amount]
+    return f"has too little {', '.join(short)}" if short else ""
+
+
+def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        left[name] = offers(left, name) - amount
+
+
+def _spare(free: Amounts, wanted: Amounts) -> Decimal:
+    """What is left of the scarcest thing that is asked for: small nodes fill up first."""
+    scarce = next((name for name in wanted if is_accelerator(name)), "cpu")
+    return free.get(scarce, _NONE) - wanted.get(scarce, _NONE)
+
+
+def _host_ports(spec: Mapping[str, Any]) -> Iterator[str]:
+    for container in spec.get("containers") or ():
+        for port in container.get("ports") or ():
+            number = port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort"))
+            if number:
+                yield f"{_PORT}{number}/{port.get('protocol') or 'TCP'}"
+
+
+def _on(pod: Object, node: str) -> Object:
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}}
+
+
+def _labels(node: Object) -> Mapping[str, str]:
+    return (node.get("metadata") or {}).get("labels") or {}
