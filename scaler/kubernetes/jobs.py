@@ -13,6 +13,7 @@ from brain.types.world import ReplicaState
 from brain.views import JobDetail, JobView
 from scaler.kubernetes.backend import KubernetesBackend
 from scaler.kubernetes.beside import rigid
+from scaler.kubernetes.beside.gangs import Gangs, GangState
 from scaler.kubernetes.beside.roles import Roles
 from scaler.kubernetes.beside.upkeep import Upkeep
 from scaler.kubernetes.beside.worlds import Worlds
@@ -51,6 +52,7 @@ from scaler.kubernetes.told import (
     feasible,
     held_up,
     honoured,
+    let_go,
     refused,
     status,
     told_size,
@@ -103,6 +105,7 @@ class Jobs:
         self._backend, self._brain, self._events = backend, brain, events
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
+        self._gangs = Gangs(self._upkeep, pods, nodes)
         self._roles, self._moves = Roles(self._upkeep, pods), Moves(cluster, pods)
         self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
@@ -173,17 +176,22 @@ class Jobs:
         taken, view = self._mirror(obj, job, document, view)
         said = [taken, *honoured(job, rules.house), feasible(never)]
         short = view is not None and wants_more(view, mine)
-        waiting, request = "", None
+        gang, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
         if view is not None:
             request = self._requests.size(obj, job, view)
             view = self._requests.intent(obj, job, view)
             try:
-                waiting = self._stand_beside(job, document, mine, rules, view)
+                gang = self._gangs.tend(obj, job, document, mine, self._ender(id, now), now)
+                moving = self._stand_beside(job, document, mine, rules, view)
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
                 trouble = str(why)
+        waiting = gang.waiting or moving
+        if gang.let_go:
+            self._events.record(obj, "Warning", Reason.LET_GO, gang.let_go)
+            said, waiting = [*said, let_go(gang.let_go)], gang.let_go
         if trouble:
             held = held_up(trouble)
             self._say_once(obj, held)
@@ -197,6 +205,8 @@ class Jobs:
         )
         self._write(obj, status(obj, job, view, pods, found, now))
         soon = self._upkeep.patience(job, mine, now.timestamp())
+        if gang.look_seconds is not None:
+            soon = min(gang.look_seconds, soon or gang.look_seconds)
         if waiting or view is None:
             soon = _SOON_SECONDS if soon is None else min(soon, _SOON_SECONDS)
         return Result(requeue_after_seconds=soon)
@@ -271,12 +281,11 @@ class Jobs:
         rules: Rules,
         view: JobView,
     ) -> str:
-        """Everything but the pods that plans scale; why pods wait, or nothing."""
+        """Everything but the pods that plans scale; why some do not move yet, or nothing."""
         alone = not elastic(job, rules.house)
         self._roles.name(job, document, rigid=alone)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
-        waiting = self._upkeep.open_gates(job, document, mine)
         id, now = JobId(job.metadata.uid), self._clock()
         self._upkeep.tell_places(
             mine,
@@ -288,10 +297,19 @@ class Jobs:
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
         if not any(marked(pod) for pod in mine):
-            return waiting
+            return ""
         seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
-        moving = self._moves.carry_out(mine, seen, view.replicas_wished, at_once=alone)
-        return waiting or moving
+        return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=alone)
+
+    def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
+        """Has a replica leave, by its pod."""
+
+        def end(pod: Object) -> None:
+            found = identity.scaled_of(pod)
+            assert found is not None, "pods that plans scale alone are asked for"
+            self._backend.stop(job, found[1], force=False, now=now)
+
+        return end
 
     def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
         """DLRover's own master runs it: Brain learns of it, and what it plans is only shown."""
@@ -323,6 +341,7 @@ class Jobs:
     ) -> Result:
         """Nothing of it runs any more: say how it ended, and delete it once its time has come."""
         self._roles.end(job)
+        self._gangs.forget(job.metadata.uid)
         self._write(obj, status(obj, job, view, pods, Findings(), now))
         ttl = job.spec.ttl_seconds_after_finished
         if ttl is None or view.finished_at is None:

@@ -335,6 +335,11 @@ def held_up(refusal: str) -> Condition:
     return _said(type, False, Reason.NO_QUOTA, quota.message)
 
 
+def let_go(message: str) -> Condition:
+    """A gang that was not whole holds nothing any more."""
+    return _said(JobCondition.SCHEDULED, False, Reason.LET_GO, message)
+
+
 def suspended_here(obj: Object) -> bool:
     """Whether the suspension that stands was asked for by this object, before its last edit."""
     for each in (obj.get("status") or {}).get("conditions") or ():

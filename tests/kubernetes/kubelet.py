@@ -104,6 +104,10 @@ class FakeKubelet:
         """Delete the pods of a node as the taint manager does after its patience ran out."""
         self._hands.call(lambda: self._taint_evict(name))
 
+    def forget_pods(self, name: str) -> None:
+        """Let the pods of a lost node that are to go be gone, as the garbage collector does."""
+        self._hands.call(lambda: self._collect(name))
+
     def find_node(self, name: str) -> None:
         """Bring a lost node back; what was deleted there meanwhile ends now."""
         self._hands.call(lambda: self._find(name))
@@ -305,6 +309,11 @@ class FakeKubelet:
     def _taint_evict(self, name: str) -> None:
         for pod in self._on(name):
             self._disrupt(key_of(pod), "DeletionByTaintManager", "node is lost")
+
+    def _collect(self, name: str) -> None:
+        for pod in self._on(name):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._remove(key_of(pod))
 
     def _find(self, name: str) -> None:
         self._lost.discard(name)

@@ -2,17 +2,25 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from scaler.kubernetes.beside.gangs import Gangs, GangState
+from scaler.kubernetes.kinds import ElasticJob
+from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.machinery import Key
 from scaler.kubernetes.machinery.cluster import POD
-from scaler.kubernetes.pods.identity import NAME, replica_of
+from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.pods.gang import GATE
+from scaler.kubernetes.pods.identity import INDEX, NAME, replica_of
+from scaler.kubernetes.pods.orders import specimen
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
-from tests.kubernetes.kubelet import FakeKubelet
+from tests.kubernetes.kubelet import FakeKubelet, node
 from tests.kubernetes.operating import Place, Stage, living, operating, until
 from tests.kubernetes.real import ground
 from tests.kubernetes.scheduling import Scheduler
@@ -57,12 +65,14 @@ def tainted(stage: Stage, *names: str) -> Iterator[None]:
             hands.write_taints(name, lambda had: [t for t in had if t["key"] != "team"])
 
 
-def gang(size: int, **more: Any) -> Json:
+def gang(size: int, patience: int | None = None, **more: Any) -> Json:
     """A job of ``size`` replicas of 8 GPUs each, which has no other size."""
     resources = {"cpu": "1", "nvidia.com/gpu": 8}
     bounds = {"replicas": size, "minReplicas": size, "maxReplicas": size}
     made = jobs.job("torchrun", "t.py", resources=resources, **bounds)
     made["spec"]["replicaSpecs"]["worker"]["template"]["spec"].update(more)
+    if patience is not None:
+        made["spec"]["gangPatience"] = patience
     return made
 
 
@@ -141,3 +151,138 @@ def test_pods_that_want_to_be_near_begin_where_all_find_room(stage: Stage, place
     # The scheduler would have put the first on n1, and none beside it.
     until("both run", lambda: len(place.run()) == 2, place.pods)
     assert homes(place) == ["n2", "n3"]
+
+
+def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
+    stage: Stage, place: Place
+):
+    with tainted(stage, "n2", "n3"):
+        made = place.apply(gang(2, patience=3))
+        until("both run", lambda: len(place.run()) == 2, place.pods)
+        stage.kubelet.lose_node("n1")
+        try:
+            stage.kubelet.evict_lost("n1")
+            stage.kubelet.forget_pods("n1")
+            until("none is held", lambda: not homes(place), lambda: homes(place))
+            place.told("GangLetGo", "1 of the 2 pods that begin together")
+            assert (place.condition(made, "Scheduled") or ("",))[0] == "False"
+        finally:
+            stage.kubelet.find_node("n1")
+        until("both run again", lambda: len(place.run()) == 2, lambda: place.status(made))
+        place.says(made, "Scheduled", "True", "GangAdmitted")
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Bystander:
+    """What a gang needs of upkeep."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def patch(self, pod: Json, patch: Json) -> None:
+        self.opened.append(pod["metadata"]["name"])
+
+
+class Gang:
+    """A gang of two under a clock of its own."""
+
+    def __init__(self, *nodes: Json, patience: int | None = None) -> None:
+        obj = gang(2, patience=patience)
+        obj["metadata"] |= {"uid": "u", "generation": 1}
+        self.obj: Json = obj
+        self.nodes, self.pods, self.upkeep = Store(), Store(), Bystander()
+        for each in nodes:
+            self.nodes.put(each)
+        self.gangs = Gangs(cast(Any, self.upkeep), self.pods, self.nodes)
+        self.ended: list[str] = []
+
+    def look(self, after_seconds: float) -> GangState:
+        """So long after noon."""
+        job, mine = ElasticJob.read(self.obj), list(self.pods)
+        now = NOW + timedelta(seconds=after_seconds)
+        end = lambda pod: self.ended.append(pod["metadata"]["name"])  # noqa: E731
+        return self.gangs.tend(self.obj, job, job_document(job), mine, end, now)
+
+    def pod(
+        self, id: int, where: str = "", gated: bool = False, made: float = 0, bound: float = 0
+    ) -> None:
+        """A pod of it; ``made`` and ``bound`` so many seconds after noon."""
+        like = specimen(ElasticJob.read(self.obj))
+        metadata = {**like["metadata"], "name": f"p{id}", "creationTimestamp": told(made)}
+        metadata["labels"] = metadata["labels"] | {INDEX: str(id)}
+        spec = {**like["spec"], **({"schedulingGates": [{"name": GATE}]} if gated else {})}
+        status = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        if where:
+            spec["nodeName"] = where
+            status = {"type": "PodScheduled", "status": "True", "lastTransitionTime": told(bound)}
+        self.pods.put({"metadata": metadata, "spec": spec, "status": {"conditions": [status]}})
+
+
+def told(after_seconds: float) -> str:
+    return (NOW + timedelta(seconds=after_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_node(name: str, came: float = -3600, gpus: int = 8, **more: Any) -> Json:
+    made = node(name, gpus=gpus, **more)
+    made["metadata"]["creationTimestamp"] = told(came)
+    return made
+
+
+def broke(gang: Gang, after_seconds: float) -> None:
+    condition = {"type": "Scheduled", "status": "False", "lastTransitionTime": told(after_seconds)}
+    gang.obj["status"] = {"conditions": [condition]}
+
+
+def test_a_gang_keeps_what_it_has_in_part_for_a_quarter_of_an_hour():
+    gang = Gang(a_node("n0"), a_node("n1", gpus=4))
+    gang.pod(0, "n0")
+    gang.pod(1, gated=True)
+    broke(gang, 0)
+
+    assert "1 of 2 pods have nodes, for 15 min more" in gang.look(1).waiting
+    assert (gang.look(899).let_go, gang.ended) == ("", [])
+    assert "no further node came" in gang.look(900).let_go
+    assert gang.ended == ["p0"]
+
+
+def test_a_node_that_comes_renews_the_patience_and_one_that_is_not_for_it_does_not():
+    gang = Gang(a_node("n0"), a_node("n1", came=600, gpus=4))
+    gang.pod(0, "n0", bound=60)
+    gang.pod(1, gated=True)
+    broke(gang, 0)
+    strange = a_node("n2", came=1400, taints=[TEAM])
+    gang.nodes.put(strange)
+
+    assert gang.look(1499).let_go == ""
+    assert gang.look(1500).let_go
+
+
+def test_a_gang_that_just_fell_apart_has_all_its_patience():
+    gang = Gang(a_node("n0"), patience=60)
+    gang.pod(0, "n0")
+    assert gang.look(3600).look_seconds == 60
+
+    # Beyond its gang a pod waited for long; the one that is missing now was made a moment ago.
+    broke(gang, 0)
+    gang.pod(1, gated=True, made=3590)
+    assert gang.look(3600).look_seconds == 50
+
+
+def test_where_the_scheduler_knew_better_the_gate_stays_shut_for_a_while():
+    gang = Gang(a_node("n0"), a_node("n1"), patience=60)
+    gang.pod(0, "n0")
+    gang.pod(1)
+    broke(gang, 0)
+    assert gang.look(60).let_go
+    assert gang.ended == ["p0", "p1"]
+
+    for id in (0, 1):
+        gang.pods.drop(Key(gang.obj["metadata"]["namespace"], f"p{id}"))
+        gang.pod(id + 2, gated=True)
+
+    assert "the scheduler found no nodes" in gang.look(61).waiting
+    assert gang.upkeep.opened == []
+    assert gang.look(120).waiting == ""
+    assert gang.upkeep.opened == ["p2", "p3"]

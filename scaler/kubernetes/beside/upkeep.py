@@ -1,8 +1,7 @@
-"""What a job has beside the pods that plans scale: services, a PodGroup, gates, places, roles."""
+"""What a job has beside the pods that plans scale: services, a PodGroup, places, roles."""
 
 import json
 import logging
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -21,7 +20,6 @@ from scaler.kubernetes.machinery.cluster import (
 )
 from scaler.kubernetes.machinery.store import Store
 from scaler.kubernetes.pods import gang, identity, places
-from scaler.kubernetes.pods.fitting import Room, counted
 from scaler.kubernetes.pods.manifest import AGENT_PORT
 from scaler.kubernetes.pods.orders import gang_size, priority_class
 
@@ -37,7 +35,6 @@ class Upkeep:
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
-        self._opening, self._room = threading.Lock(), Room(nodes, pods)
 
     def services(self, job: ElasticJob) -> None:
         """A name for every pod of a role, and one for whoever is rank 0."""
@@ -58,30 +55,6 @@ class Upkeep:
         )
         self._cluster.apply(gang.POD_GROUP, obj)
 
-    def open_gates(self, job: ElasticJob, document: JobDocument, mine: Sequence[Object]) -> str:
-        """Let those of the job's pods begin that can do so together; why others wait, or ''."""
-        waiting = sorted((pod for pod in mine if gang.gated(pod) and _alive(pod)), key=_index)
-        if not waiting:
-            return ""
-        begun = sum(not gang.gated(pod) and _alive(pod) for pod in mine)
-        least, unit = gang_size(job, document), document.replicas.unit
-        # A job of fewer pods than its gang is not whole yet; the rest is being created.
-        if begun + len(waiting) < least:
-            return f"{begun + len(waiting)} of {least} pods of the gang exist"
-        # One gang after the other: two that look at once would be let in to the same room.
-        with self._opening:
-            capacity = self._room.capacity(waiting)
-            ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
-            for pod in ready.pods:
-                self._patch(pod, gang.opened(pod, ready.near))
-        if len(ready.pods) == len(waiting):
-            return ""
-        why = f" ({counted(ready.refusals)})" if ready.refusals else ""
-        return (
-            f"{len(waiting) - len(ready.pods)} pods wait for room{why}: the job begins with "
-            f"{least} together and holds nothing until then"
-        )
-
     def tell_places(
         self,
         mine: Sequence[Object],
@@ -98,7 +71,7 @@ class Upkeep:
         for pod in alive:
             place = place_of(pod, endpoint, self._labels(pod), lost if len(alive) <= _FEW else ())
             if place is not None and place != identity.place_of(pod):
-                self._patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
+                self.patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
 
     def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
         """Relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
@@ -136,7 +109,8 @@ class Upkeep:
         node = self._nodes.get(Key("", (pod.get("spec") or {}).get("nodeName") or ""))
         return (node["metadata"].get("labels") or {}) if node is not None else {}
 
-    def _patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
+    def patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
+        """Merge into a pod, if it is still there."""
         metadata = pod["metadata"]
         try:
             self._pods.learn(

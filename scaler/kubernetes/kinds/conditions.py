@@ -60,6 +60,7 @@ class Reason(StrEnum):
     NO_QUOTA = "QuotaExceeded"
     WAITING = "WaitingForCapacity"
     ADMITTED = "GangAdmitted"
+    LET_GO = "GangLetGo"
     PODS_READY = "PodsReady"
     PODS_MISSING = "PodsMissing"
     STARTING = "Starting"

@@ -156,6 +156,9 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     resource_limits: Amounts = msgspec.field(default_factory=dict)
     #: Address of a Brain. Only this installation's own is used.
     brain_service: Text | None = None
+    #: Seconds for which pods that cannot begin without others keep their nodes, counted anew with
+    #: each node that comes. Then they let go of all of them, and wait again. Without it 900.
+    gang_patience: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
     #: Environment of every container, by name; the template's own wins.
     envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
     #: No pods while it is true; what runs leaves at the next safe point.

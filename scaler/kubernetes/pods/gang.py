@@ -5,12 +5,14 @@ scheduling gate, hold nothing while it is closed, and it is opened for all of a 
 there is room for all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.machinery.cluster.kind import Kind, Object
+from scaler.kubernetes.machinery.status import read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.placement import Capacity, domains_near, placed
 
@@ -43,6 +45,30 @@ def gated(pod: Object) -> bool:
     """Whether our gate keeps a pod from being scheduled."""
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     return any(gate.get("name") == GATE for gate in gates)
+
+
+def begun(pods: Iterable[Object]) -> list[Object]:
+    """Those of a job's pods that no gate of ours holds and that stay."""
+    return [pod for pod in pods if not gated(pod) and stays(pod)]
+
+
+def stays(pod: Object) -> bool:
+    """Whether a pod has not ended and is not about to."""
+    over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not over and "deletionTimestamp" not in pod["metadata"]
+
+
+def holding(pods: Iterable[Object]) -> list[Object]:
+    """Those of a job's pods that stay and have a node."""
+    return [pod for pod in pods if stays(pod) and (pod.get("spec") or {}).get("nodeName")]
+
+
+def bound_at(pod: Object) -> datetime | None:
+    """When a pod got its node, as far as its status says."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if (each.get("type"), each.get("status")) == ("PodScheduled", "True"):
+            return read_instant(each.get("lastTransitionTime"))
+    return None
 
 
 def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:

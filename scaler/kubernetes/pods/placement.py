@@ -87,6 +87,11 @@ def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
     return Capacity(nodes=capacity.nodes, free=free, pods=[*capacity.pods, *there])
 
 
+def may_come(pod: Object, node: Object) -> bool:
+    """Whether a node would take a pod if it were empty and alone."""
+    return not _dislike(pod, node)
+
+
 def neighbourly(pod: Object) -> bool:
     """Whether it matters to a pod which others are near its node."""
     return bool(_terms(pod, "podAffinity") or _terms(pod, "podAntiAffinity"))
@@ -149,6 +154,11 @@ def _constraints(pod: Object) -> tuple[object, ...]:
 
 def _refusal(pod: Object, node: Object, neighbours: "_Neighbours") -> str:
     """Why a node does not take a pod, whatever is free; empty: it may."""
+    return _dislike(pod, node) or neighbours.refusal(_labels(node))
+
+
+def _dislike(pod: Object, node: Object) -> str:
+    """Why a node does not take a pod, whoever else is there; empty: it may."""
     spec, labels = pod["spec"], _labels(node)
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
     if not selector.items() <= labels.items():
@@ -159,7 +169,7 @@ def _refusal(pod: Object, node: Object, neighbours: "_Neighbours") -> str:
     for taint in _taints(node):
         if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, spec):
             return f"has taint {said_taint(taint)} that is not tolerated"
-    return neighbours.refusal(labels)
+    return ""
 
 
 def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
