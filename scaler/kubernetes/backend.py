@@ -226,16 +226,16 @@ class KubernetesBackend(Replicas):
     def _refused(
         self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
     ) -> None:
-        """A pod that is wrong never will be; else another attempt may do (a quota, a webhook)."""
-        said = f"no pod can be created: {why}"
+        """A pod that is wrong never will be; else another attempt may do (a quota, a policy)."""
+        said = f"no pod can be created, it is tried again: {why}"
         with self._lock:
             known = self._job(job)
             known.sent.pop(replica, None)
-            if isinstance(why, Invalid):
-                said = f"the API server refuses the pod: {why}"
+            if isinstance(why, Invalid) and why.final:
+                said = f"the API server refuses the pod: {why}; mend the template"
                 ending = Ending(exit=ReplicaExit.FAILED, detail=said, at=now)
                 known.gone[replica] = ended_as(look(pod, replica), ending)
-            known.refused = said, now
+            known.refuse(said, now)
         self.held_up(job)
 
     def _only_advised(self, job: JobId) -> bool:

@@ -187,7 +187,7 @@ class Jobs:
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
-                trouble = str(why)
+                trouble = f"it is tried again: {why}"
         waiting = gang.waiting or moving
         if gang.let_go:
             self._events.record(obj, "Warning", Reason.LET_GO, gang.let_go)

@@ -10,6 +10,7 @@ from brain.types.plan import ACTIVE
 from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.kinds.documents import unserved
+from scaler.kubernetes.machinery.cluster.errors import denial
 from scaler.kubernetes.machinery.cluster.kind import Object
 from scaler.kubernetes.machinery.status import Condition, conditions, instant, read_instant
 from scaler.kubernetes.pods import identity
@@ -327,10 +328,14 @@ def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
 
 def held_up(refusal: str) -> Condition:
     """What the API server refuses to a job: by a quota, which may never hold it, or otherwise."""
+    if (denied := denial(refusal)) is not None:
+        message = (
+            f"{denied}; it is tried again, ever more seldom: do as it says, or have it changed"
+        )
+        return _said(JobCondition.SCHEDULED, False, Reason.DENIED, message)
     quota = over_quota(refusal)
     if quota is None:
-        message = f"{refusal}; it is tried again"
-        return _said(JobCondition.SCHEDULED, False, Reason.FORBIDDEN, message)
+        return _said(JobCondition.SCHEDULED, False, Reason.FORBIDDEN, refusal)
     type = JobCondition.FEASIBLE if quota.never else JobCondition.SCHEDULED
     return _said(type, False, Reason.NO_QUOTA, quota.message)
 

@@ -82,6 +82,7 @@ class Reason(StrEnum):
     REFUSED = "RefusedByBrain"
     NOT_ALLOWED = "NotAllowed"
     FORBIDDEN = "ForbiddenByCluster"
+    DENIED = "DeniedByPolicy"
     PROPOSED = "Proposed"
     POLICY = "ApprovedByPolicy"
     PERSON = "ApprovedByPerson"

@@ -17,8 +17,18 @@ from scaler.ports import Phase, ReplicaSeen
 
 #: A pod that was created and is not reflected after so long is not there.
 _UNSEEN = timedelta(seconds=30)
-#: After a refusal (a quota, a webhook) pods of a job are asked for again after so long.
-_REFUSED = timedelta(seconds=10)
+#: After a refusal (a quota, a policy) pods of a job are asked for again after so long, and twice
+#: as long after each further one.
+_REFUSED, _LONGEST = timedelta(seconds=10), timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server last said against a pod, and until when no other is asked for."""
+
+    said: str
+    until: datetime
+    pause: timedelta
 
 
 @dataclass(slots=True)
@@ -45,8 +55,8 @@ class JobMemory:
 
     #: Above every id that is known to be used; None: nobody has looked what was used before.
     next: int | None = None
-    #: What the API server last said against a pod, and when; None once it took one.
-    refused: tuple[str, datetime] | None = None
+    #: None once the API server took a pod.
+    refused: Refusal | None = None
     #: Replicas that the world has, as Brain last said; None: nobody knows.
     named: frozenset[int] | None = None
     epoch: int = 0
@@ -82,9 +92,16 @@ class JobMemory:
 
     def refusal(self, now: datetime) -> str | None:
         """Why the API server takes no pod of this job just now."""
-        if self.refused is None or now >= self.refused[1] + _REFUSED:
-            return None
-        return self.refused[0]
+        return None if self.refused is None or now >= self.refused.until else self.refused.said
+
+    def refuse(self, said: str, now: datetime) -> None:
+        """The API server says no to a pod that was asked for at ``now``."""
+        pause, before = _REFUSED, self.refused
+        if before is not None:
+            # Those that were asked for together are refused together.
+            together = now < before.until
+            pause = before.pause if together else min(2 * before.pause, _LONGEST)
+        self.refused = Refusal(said, now + pause, pause)
 
     @property
     def empty(self) -> bool:

@@ -126,7 +126,7 @@ class Replicas:
     def refusal(self, job: JobId) -> str | None:
         """What the API server last said against a pod of the job; None once it took one."""
         known = self._known.get(job)
-        return known.refused[0] if known is not None and known.refused else None
+        return known.refused.said if known is not None and known.refused else None
 
     def jobs(self) -> Sequence[JobId]:
         """Jobs with a pod, or with one that is remembered."""

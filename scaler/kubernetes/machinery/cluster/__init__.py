@@ -7,12 +7,14 @@ from scaler.kubernetes.machinery.cluster.door import Cluster, Limits
 from scaler.kubernetes.machinery.cluster.errors import (
     AlreadyExists,
     Cause,
+    Denied,
     Forbidden,
     Gone,
     Invalid,
     NotLeading,
     TooMany,
     Unreachable,
+    denial,
 )
 from scaler.kubernetes.machinery.cluster.kind import (
     CONFIG_MAP,
@@ -45,6 +47,7 @@ __all__ = [
     "Cause",
     "Cluster",
     "Conflict",
+    "Denied",
     "Forbidden",
     "Gone",
     "Invalid",
@@ -62,6 +65,7 @@ __all__ = [
     "WatchEvent",
     "connect",
     "controller_of",
+    "denial",
     "key_of",
     "version_of",
 ]

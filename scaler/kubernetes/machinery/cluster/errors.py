@@ -7,11 +7,13 @@ Conflict                    another wrote first: look again and decide anew
 ├── Gone                    a version or list position that is no longer kept: list again
 └── NotLeading              another operator may act by now, so this one does not
 Forbidden (NotAllowed)      the service account lacks a right; the message names it
+Denied (NotAllowed)         a policy or a webhook of the cluster says no; its words are the message
 NotSignedIn                 no valid credentials
 TooMany (Overloaded)        slow down for ``retry_after_seconds``
 Unreachable (Unavailable)   no answer, or the server's own failure
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,14 @@ from brain.errors import (
     Unavailable,
 )
 
+#: How the API server tells that a webhook or policy denies an object: who, and in which words.
+_DENIAL = re.compile(
+    r"""(?:admission (?P<webhook>webhook "[^"]+")|Admission(?P<policy>Policy '[^']+')[^:]*?)"""
+    r""" denied (?:the )?request(?:: (?P<words>.*))?""",
+    re.DOTALL,
+)
+#: How it begins what its decoder says of an object.
+_UNREADABLE = " cannot be handled as a "
 #: Where the server says 429 without a Retry-After.
 _RETRY_AFTER_SECONDS = 1.0
 
@@ -45,11 +55,14 @@ class Cause:
 
 
 class Invalid(BadInput):
-    """The API server refuses the object; change what the causes name."""
+    """The API server refuses the object; change what the causes name.
 
-    def __init__(self, detail: str, causes: Sequence[Cause] = ()) -> None:
+    ``final``: the object breaks the rules of its kind, so it is refused whenever it is sent.
+    """
+
+    def __init__(self, detail: str, causes: Sequence[Cause] = (), *, final: bool = False) -> None:
         super().__init__(detail, field=causes[0].field if causes else None)
-        self.causes = tuple(causes)
+        self.causes, self.final = tuple(causes), final
 
 
 class AlreadyExists(Conflict):
@@ -66,6 +79,13 @@ class NotLeading(Conflict):
 
 class Forbidden(NotAllowed):
     """The service account lacks a right; grant the verb and resource that the message names."""
+
+
+class Denied(NotAllowed):
+    """A policy or a webhook of the cluster refuses the object today; its words say what it wants.
+
+    Both may change, and what they ask about: it is worth another attempt after a while.
+    """
 
 
 class TooMany(Overloaded):
@@ -104,6 +124,19 @@ class Status(msgspec.Struct):
 _STATUS = msgspec.json.Decoder(Status)
 
 
+def denial(message: str) -> str | None:
+    """Who denies an object and why, by the words of the API server; None: nobody does.
+
+    >>> denial('admission webhook "gpu.example.com" denied the request: name a team (400)')
+    'webhook "gpu.example.com" denies it: name a team (400)'
+    """
+    found = _DENIAL.search(message)
+    if found is None:
+        return None
+    who = found["webhook"] or f"p{found['policy'][1:]}"
+    return f"{who} denies it: {found['words'] or 'no reason given'}"
+
+
 def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
     """The error that an answer stands for. ``asked`` is the request in words."""
     try:
@@ -125,20 +158,20 @@ def refusal(code: int, status: Status, asked: str, after: float | None = None) -
     said = f"{asked}: {status.message or status.reason or 'no reason given'} ({code})"
     details = status.details or _Details()
     after = after if after is not None else details.retry_after_seconds
-    if code in (400, 405, 406, 415, 422):
-        causes = details.causes or ()
-        return Invalid(said, [Cause(each.field, each.message, each.reason) for each in causes])
+    if 400 <= code < 500 and denial(status.message) is not None:
+        # A webhook chooses its code.
+        return Denied(said)
     match code:
+        case 400 | 405 | 406 | 415 | 422:
+            return _invalid(said, status.message, details.causes or ())
         case 401:
             return NotSignedIn(said)
         case 403:
             return Forbidden(said)
         case 404:
             return NotFound(said)
-        case 409 if status.reason == "AlreadyExists":
-            return AlreadyExists(said)
         case 409:
-            return Conflict(said)
+            return AlreadyExists(said) if status.reason == "AlreadyExists" else Conflict(said)
         case 410:
             return Gone(said)
         case 413:
@@ -148,6 +181,12 @@ def refusal(code: int, status: Status, asked: str, after: float | None = None) -
             return TooMany(said, retry_after_seconds=seconds)
         case _:
             return Unreachable(said, retry_after_seconds=after)
+
+
+def _invalid(said: str, message: str, causes: Sequence[_Cause]) -> Invalid:
+    found = [Cause(each.field, each.message, each.reason) for each in causes]
+    broken = bool(found) and all(each.field for each in found)
+    return Invalid(said, found, final=broken or _UNREADABLE in message)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

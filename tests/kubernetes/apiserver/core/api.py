@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kubernetes.apiserver.core import admission, pods, quota, removal
+from tests.kubernetes.apiserver.core import admission, pods, policies, quota, removal
 from tests.kubernetes.apiserver.core.builtins import CORE, GROUPED, NAMESPACES, REVIEWS
 from tests.kubernetes.apiserver.core.kinds import Json, Kind, Kinds, from_definition
 from tests.kubernetes.apiserver.core.store import Key, Store, Stored
@@ -57,6 +57,8 @@ class Api:
     ) -> None:
         """``bare``: no controllers run beside it."""
         self.bare = bare
+        #: Webhooks that are asked about every write, by name.
+        self.webhooks: dict[str, policies.Webhook] = {}
         self.kinds = Kinds()
         self.store = Store(history)
         self._now = now
@@ -147,6 +149,7 @@ class Api:
             raise invalid(kind.kind, kind.group, key[1], found)
         if self.store.find(kind.resource, key) is not None:
             raise already_exists(kind.plural, kind.group, key[1])
+        policies.check(self.store, self.webhooks, kind, None, obj, ask.warnings)
         if kind.resource == ("", "pods"):
             quota.check(self.store, obj, counted=not self.bare)
         if ask.dry_run:
@@ -256,6 +259,8 @@ class Api:
             obj["metadata"] = {**obj["metadata"], "generation": old["metadata"]["generation"] + 1}
         if found := admission.causes(kind, old, obj):
             raise invalid(kind.kind, kind.group, name, found)
+        if not door:
+            policies.check(self.store, self.webhooks, kind, old, obj, ask.warnings)
         obj["metadata"] = {**obj["metadata"], "managedFields": ownership.written(entries)}
         if _same(old, obj):
             return stored

@@ -104,7 +104,9 @@ def _judged(
 
 
 def _evaluated(rule: str, value: Any, old: Any) -> Any:
-    names = {"self": celpy.json_to_cel(value)}
-    if old is not None:
-        names["oldSelf"] = celpy.json_to_cel(old)
-    return _program(rule).evaluate(names)
+    return evaluated(rule, {"self": value} | ({} if old is None else {"oldSelf": old}))
+
+
+def evaluated(expression: str, names: Mapping[str, Any]) -> Any:
+    """Return what an expression comes to where ``names`` stand for these values."""
+    return _program(expression).evaluate({k: celpy.json_to_cel(v) for k, v in names.items()})

@@ -1,0 +1,194 @@
+"""Pods that a policy, a webhook or their own schema keeps from being made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from brain.types.job import JobState
+from scaler.kubernetes.jobs import JOB
+from scaler.kubernetes.machinery.cluster import (
+    POD,
+    Cluster,
+    Denied,
+    Invalid,
+    connect,
+)
+from scaler.kubernetes.machinery.cluster.errors import Status, refusal
+from scaler.kubernetes.replicas.memory import JobMemory
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver import Server, serving
+from tests.kubernetes.apiserver.core.kinds import Json, Kind
+from tests.kubernetes.operating import Place, Stage, job, living, operating, staged, until
+from tests.scaler.wished import NOW
+
+GROUP = "admissionregistration.k8s.io"
+ROOTLESS = "pods run as nobody here: set runAsNonRoot"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made, living(made):
+        yield made
+
+
+def policy(name: str, namespace: str) -> tuple[Json, Json]:
+    """A policy with its binding to one namespace, as people write them."""
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
+    holds = (
+        "has(object.spec.securityContext) && has(object.spec.securityContext.runAsNonRoot) "
+        "&& object.spec.securityContext.runAsNonRoot"
+    )
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": holds, "message": ROOTLESS}],
+    }
+    chosen = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    bound = {
+        "policyName": name,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": chosen},
+    }
+    metadata = {"metadata": {"name": name}}
+    return {**metadata, "spec": spec}, {**metadata, "spec": bound}
+
+
+@contextmanager
+def denying(stage: Stage, namespace: str) -> Iterator[None]:
+    """A policy that keeps root away, for a while."""
+    kinds = ((GROUP, "validatingadmissionpolicies"), (GROUP, "validatingadmissionpolicybindings"))
+    hands = stage.ground.hands
+    for kind, made in zip(kinds, policy("rootless", namespace), strict=True):
+        hands.create(kind, made)
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            hands.delete(kind, ("", "rootless"))
+
+
+def state(place: Place, made: Json) -> JobState:
+    found: JobState = place.job(made).job.state
+    return found
+
+
+def test_what_a_policy_denies_is_told_in_its_words_and_made_once_it_allows_it(
+    stage: Stage, place: Place
+):
+    with denying(stage, place.namespace):
+        made = place.apply(job(replicas=1))
+        place.says(made, "Scheduled", "False", "DeniedByPolicy", f"denies it: {ROOTLESS}")
+        place.told("DeniedByPolicy", "policy 'rootless'")
+        assert state(place, made) not in (JobState.FAILED, JobState.CANCELLED)
+        assert place.condition(made, "Failed") is None
+
+    until("it runs", lambda: len(place.run()) == 1, lambda: place.status(made))
+    place.says(made, "Scheduled", "True", "GangAdmitted")
+
+
+def test_a_template_that_does_as_the_policy_says_is_made(stage: Stage, place: Place):
+    with denying(stage, place.namespace):
+        made = job(replicas=1)
+        template = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        template["securityContext"] = {"runAsNonRoot": True}
+        place.apply(made)
+        until("it runs", lambda: len(place.run()) == 1, place.pods)
+
+
+def test_what_a_webhook_denies_is_told_in_its_words_and_made_once_it_allows_it(
+    stage: Stage, place: Place
+):
+    if not isinstance(stage.ground, Server):
+        pytest.skip("webhooks are played by the emulator alone")
+
+    def webhook(kind: Kind, obj: Json) -> str | None:
+        here = obj["metadata"].get("namespace") == place.namespace
+        return "name a cost centre" if kind.plural == "pods" and here else None
+
+    stage.ground.api.webhooks["cost.example.com"] = webhook
+    try:
+        made = place.apply(job(replicas=1))
+        place.says(made, "Scheduled", "False", "DeniedByPolicy", "name a cost centre")
+        assert state(place, made) is not JobState.FAILED
+    finally:
+        del stage.ground.api.webhooks["cost.example.com"]
+    until("it runs", lambda: len(place.run()) == 1, lambda: place.status(made))
+
+
+def test_a_pod_that_breaks_its_schema_ends_its_job(place: Place):
+    made = job(replicas=1)
+    # Nothing that our own look at templates knows of.
+    jobs.main_of(made)["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    made = place.apply(made)
+
+    until("Brain knows it", lambda: place.operator.brain.view(made["metadata"]["uid"]))
+    until("it fails", lambda: state(place, made) is JobState.FAILED, lambda: place.status(made))
+    place.says(made, "Failed", "True", "ExitCode", "mend the template")
+    place.cluster.delete(JOB, place.namespace, "digits")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Server, Cluster]]:
+    with serving(tmp_path) as server:
+        yield server, Cluster(connect(kubeconfig=str(server.kubeconfig)))
+
+
+def a_pod(**container: object) -> Json:
+    made = {"name": "main", "image": "x", **container}
+    return {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [made]}}
+
+
+def test_the_apiserver_denies_as_a_real_one_does(cluster: tuple[Server, Cluster]):
+    server, door = cluster
+    for plural, made in zip(("policies", "policybindings"), policy("p", "default"), strict=True):
+        server.hands.create((GROUP, f"validatingadmission{plural}"), made)
+
+    with pytest.raises(Denied) as denied:
+        door.create(POD, a_pod())
+
+    whose = "ValidatingAdmissionPolicy 'p' with binding 'p'"
+    assert f'pods "p" is forbidden: {whose} denied request: {ROOTLESS} (422)' in str(denied.value)
+    server.hands.delete((GROUP, "validatingadmissionpolicies"), ("", "p"))
+    server.api.webhooks["w"] = lambda kind, obj: "no"
+    with pytest.raises(Denied, match=r'admission webhook "w" denied the request: no \(400\)'):
+        door.create(POD, a_pod())
+
+
+def test_only_what_breaks_the_schema_is_final(cluster: tuple[Server, Cluster]):
+    _, door = cluster
+    for wrong in ({"image": 7}, {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}):
+        with pytest.raises(Invalid) as refused:
+            door.create(POD, a_pod(**wrong))
+        assert refused.value.final
+
+    proxied = refusal(400, Status(message="Bad Request"), "create pods")
+    assert isinstance(proxied, Invalid)
+    assert not proxied.final
+
+
+def test_pods_that_are_refused_again_and_again_are_asked_for_ever_more_seldom():
+    known, at, pauses = JobMemory(), NOW, []
+    for _ in range(8):
+        known.refuse("no", at)
+        known.refuse("no", at)
+        assert known.refused is not None
+        pauses.append((known.refused.until - at).total_seconds())
+        assert known.refusal(at + timedelta(seconds=pauses[-1] - 1)) == "no"
+        at = known.refused.until
+        assert known.refusal(at) is None
+
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
