@@ -18,6 +18,7 @@ from scaler.kubernetes.beside.roles import Roles
 from scaler.kubernetes.beside.upkeep import Upkeep
 from scaler.kubernetes.beside.worlds import Worlds
 from scaler.kubernetes.brain import AWAY, REFUSED, BrainDoor
+from scaler.kubernetes.happenings import happenings
 from scaler.kubernetes.kinds import (
     API_VERSION,
     DLROVER,
@@ -56,6 +57,7 @@ from scaler.kubernetes.told import (
     refused,
     status,
     told_size,
+    uncontested,
     wants_more,
 )
 
@@ -174,7 +176,7 @@ class Jobs:
             self._write(obj, refused(obj, no, now))
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
         taken, view = self._mirror(obj, job, document, view)
-        said = [taken, *honoured(job, rules.house), feasible(never)]
+        said = [taken, *honoured(job, rules.house), feasible(never), uncontested()]
         short = view is not None and wants_more(view, mine)
         gang, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
@@ -282,8 +284,8 @@ class Jobs:
         view: JobView,
     ) -> str:
         """Everything but the pods that plans scale; why some do not move yet, or nothing."""
-        alone = not elastic(job, rules.house)
-        self._roles.name(job, document, rigid=alone)
+        fixed = not elastic(job, rules.house)
+        self._roles.name(job, document, rigid=fixed)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
         id, now = JobId(job.metadata.uid), self._clock()
@@ -299,7 +301,7 @@ class Jobs:
         if not any(marked(pod) for pod in mine):
             return ""
         seen = self._backend.observe(JobId(job.metadata.uid), self._clock()).replicas
-        return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=alone)
+        return self._moves.carry_out(mine, seen, view.replicas_wished, at_once=fixed)
 
     def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
         """Has a replica leave, by its pod."""
@@ -405,6 +407,8 @@ class Jobs:
         answer = write_status(self._cluster, JOB, obj, wanted)
         if answer is not None:
             self._jobs.learn(answer)
+            for each in happenings(obj.get("status") or {}, wanted):
+                self._events.record(obj, each.type, each.reason, each.message)
         said = beside_state(wanted.get("conditions") or ())
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 

@@ -27,8 +27,12 @@ _OF_BRAIN = frozenset(
         JobCondition.SUSPENDED,
         JobCondition.COMPLETE,
         JobCondition.FAILED,
+        JobCondition.RECONCILING,
+        JobCondition.STALLED,
     }
 )
+#: Why a job has no pods that hold nodes, where nothing is wrong with that.
+_IDLE = frozenset({Reason.PODS_MISSING, Reason.STARTING, Reason.SUSPENDED, Reason.ENDED})
 _STATUS = {"True": True, "False": False}
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
@@ -61,14 +65,16 @@ def status(
     """The whole status; what another controller wrote into it stays."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    said = (*_from_brain(view), _scheduled(job, view, pods, found), *found.conditions)
-    mine = [pod for pod in pods if (identity.replica_of(pod) or ("",))[0] == job.scaled]
+    mine = [pod for pod in pods if _type(pod) == job.scaled]
+    ready = sum(map(_ready, mine))
+    state = _from_brain(view, ready, _was_suspended(known))
+    said = (*state, _scheduled(job, view, pods, found), *found.conditions)
     result: dict[str, Any] = {
         **known,
         "observedGeneration": generation,
         "conditions": conditions(known.get("conditions"), said, generation=generation, now=now),
         "replicas": sum(_alive(pod) for pod in mine),
-        "readyReplicas": view.replicas if view is not None else 0,
+        "readyReplicas": ready,
         "selector": _selector(job),
         "roles": _roles(job, view, pods),
         "phase": found.phase or (str(view.state) if view else known.get("phase") or "Pending"),
@@ -87,7 +93,10 @@ def refused(obj: Object, condition: Condition, now: datetime) -> dict[str, Any]:
     """The status of an object that cannot be used: what was known before, and why."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    said = conditions(known.get("conditions"), [condition], generation=generation, now=now)
+    stuck_at = condition.reason != Reason.NOT_OURS
+    for_tools = _for_tools(False, stuck_at, condition.reason, condition.message)
+    listed = [condition, *for_tools]
+    said = conditions(known.get("conditions"), listed, generation=generation, now=now)
     running = known.get("generation") is not None or known.get("phase") in tuple(JobState)
     waits = condition.type == JobCondition.FEASIBLE
     phase = {} if running else {"phase": "Queued" if waits else "Failed"}
@@ -128,6 +137,7 @@ def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, 
         )
         for one in listed
         if one.get("type") not in _OF_BRAIN
+        and not (one.get("type") == JobCondition.SCHEDULED and one.get("reason") in _IDLE)
         and (since := read_instant(one.get("lastTransitionTime"))) is not None
     )
 
@@ -145,40 +155,74 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_brain(view: JobView | None) -> list[Condition]:
+def _from_brain(view: JobView | None, ready: int, was_suspended: bool) -> list[Condition]:
+    """What holds by Brain's state, as far as the pods that are ready bear it out."""
     if view is None:
         return []
     reason, plan = view.reason, view.plan
-    trains = view.state in _TRAINS and view.replicas > 0
+    up = view.state in _TRAINS
+    trains = up and view.replicas > 0 and ready > 0
     moving = plan is not None and plan.state in ACTIVE and view.state is JobState.CHANGING
+    # While a plan changes the size, what trained before it began is still to be there.
+    due = min(view.replicas_wished, view.replicas) if moving else view.replicas_wished
+    short = up and view.intent is Intent.RUN and ready < due
+    degraded = short or view.state is JobState.DEGRADED
+    counted = f"{ready} of {view.replicas_wished} replicas are ready: {reason}"
+    why = Reason.WORLD_FORMED if trains else Reason.HEALING if up else _why_not(view.state)
     found = [
-        _said(
-            JobCondition.RUNNING,
-            trains,
-            Reason.WORLD_FORMED if trains else _why_not(view.state),
-            reason,
-        ),
+        _said(JobCondition.RUNNING, trains, why, reason),
         _said(JobCondition.SCALING, moving, Reason.APPLYING if moving else Reason.FULL, reason),
         _said(
             JobCondition.DEGRADED,
-            view.state is JobState.DEGRADED,
-            Reason.HEALING if view.state is JobState.DEGRADED else Reason.FULL,
-            reason,
+            degraded,
+            Reason.HEALING if degraded else Reason.FULL,
+            counted if degraded else reason,
         ),
+        _suspended(view, was_suspended),
     ]
-    if view.intent is Intent.SUSPEND or view.state is JobState.SUSPENDED:
-        still = view.state is JobState.SUSPENDED
-        found.append(_said(JobCondition.SUSPENDED, still, Reason.SUSPENDED, reason))
+    still = trains or view.state in (*FINISHED, JobState.SUSPENDED)
+    settled = still and not degraded and not moving
+    broken = view.state in (JobState.FAILED, JobState.CANCELLED)
+    found += _for_tools(not settled, broken, why, reason)
     if view.state in FINISHED:
         found += _ended(view)
     return found
 
 
+def _suspended(view: JobView, was_suspended: bool) -> Condition:
+    still = view.state is JobState.SUSPENDED
+    if still or (view.intent is Intent.SUSPEND and view.state not in FINISHED):
+        return _said(JobCondition.SUSPENDED, still, Reason.SUSPENDED, view.reason)
+    reason = Reason.RESUMED if was_suspended else Reason.NOT_SUSPENDED
+    return _said(JobCondition.SUSPENDED, False, reason, "")
+
+
+def _was_suspended(known: Mapping[str, Any]) -> bool:
+    """Whether a job was suspended before, as its status says."""
+    for each in known.get("conditions") or ():
+        if each.get("type") == JobCondition.SUSPENDED:
+            return each.get("reason") in (Reason.SUSPENDED, Reason.RESUMED)
+    return False
+
+
+def _for_tools(moves: bool, stalled: bool, reason: str, message: str) -> list[Condition]:
+    """What kstatus looks for: whether to wait, or to give up."""
+    found = (JobCondition.RECONCILING, moves and not stalled), (JobCondition.STALLED, stalled)
+    return [
+        Condition(type=type, status=status, reason=reason, message=message if status else "")
+        for type, status in found
+    ]
+
+
 def _ended(view: JobView) -> list[Condition]:
-    if view.state is JobState.SUCCEEDED:
-        return [_said(JobCondition.COMPLETE, True, Reason.SUCCEEDED, view.reason)]
+    """Both, so that whoever waits for one learns that it was the other."""
+    done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
-    return [_said(JobCondition.FAILED, True, why, view.reason)]
+    reason = Reason.SUCCEEDED if done else why
+    return [
+        _said(JobCondition.COMPLETE, done, reason, view.reason),
+        _said(JobCondition.FAILED, not done, reason, view.reason),
+    ]
 
 
 def _why_not(state: JobState) -> Reason:
@@ -205,8 +249,9 @@ def _scheduled(
     placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
     mine = sum(_type(pod) == job.scaled for pod in alive)
     if placed < len(alive):
-        message = found.message or f"{placed} of {len(alive)} pods have their nodes"
-        return _said(type, False, Reason.WAITING, message)
+        message = f"{placed} of {len(alive)} pods have their nodes"
+        reason = Reason.WAITING if found.message else Reason.STARTING
+        return _said(type, False, reason, found.message or message)
     if mine < found.least:
         message = f"{mine} of the {found.least} pods exist that begin together"
         return _said(type, False, Reason.PODS_MISSING, message)
@@ -221,6 +266,16 @@ def _why_no_pods(view: JobView | None) -> Reason:
 
 def _stays(pod: Object) -> bool:
     return _alive(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def _ready(pod: Object) -> bool:
+    """Whether a pod runs as far as its kubelet, or who misses that, says."""
+    if not _stays(pod) or _phase(pod) != "Running":
+        return False
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return True
 
 
 def _roles(job: ElasticJob, view: JobView | None, pods: Sequence[Object]) -> list[dict[str, Any]]:
@@ -240,14 +295,13 @@ def _role(
     desired = (
         view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
     )
-    ready = view.replicas if view and scaled else running
     counts = {
         "desired": desired,
         "observed": len(alive),
-        "ready": ready,
+        "ready": sum(map(_ready, pods)),
         "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
         "failed": sum(_phase(pod) == "Failed" for pod in pods),
-        "spare": max(0, running - ready) if scaled and ready else 0,
+        "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
     }
     return {"name": name} | counts
 
@@ -300,6 +354,11 @@ def honoured(job: ElasticJob, house: House) -> list[Condition]:
     return [honoured, telemetry]
 
 
+def uncontested() -> Condition:
+    """Nobody else acts on the job's replicas."""
+    return _said(JobCondition.CONFLICT, False, Reason.ALONE, "")
+
+
 def told_size(document: JobDocument) -> bool:
     """Whether pods are told how many there are; torchrun's own agents find that out."""
     return read_command(document.command).entry is not Entry.TORCHRUN
@@ -348,7 +407,7 @@ def let_go(message: str) -> Condition:
 def suspended_here(obj: Object) -> bool:
     """Whether the suspension that stands was asked for by this object, before its last edit."""
     for each in (obj.get("status") or {}).get("conditions") or ():
-        if each.get("type") == JobCondition.SUSPENDED:
+        if (each.get("type"), each.get("reason")) == (JobCondition.SUSPENDED, Reason.SUSPENDED):
             edited = int(obj["metadata"].get("generation") or 1)
             return int(each.get("observedGeneration") or 0) < edited
     return False

@@ -117,7 +117,7 @@ def test_suspending_the_object_suspends_the_job_and_back(place: Place):
     place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": True}})
     until("it is suspended", lambda: place.job(made).job.intent is Intent.SUSPEND)
     place.look()
-    until("it says so", lambda: place.condition(made, "Suspended"))
+    place.says(made, "Suspended", "False", "Suspended")
     place.cluster.merge(JOB, place.namespace, "digits", {"spec": {"suspend": False}})
     until("it goes on", lambda: place.job(made).job.intent is Intent.RUN)
 

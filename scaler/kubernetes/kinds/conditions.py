@@ -18,8 +18,9 @@ class JobCondition(StrEnum):
     RUNNING = "Running"
     #: A plan changes the size.
     SCALING = "Scaling"
-    #: It runs with fewer replicas than are wished.
+    #: Fewer of its pods are ready than are wished, or fewer train.
     DEGRADED = "Degraded"
+    #: It was stopped until somebody lets it go on.
     SUSPENDED = "Suspended"
     #: What is measured: inside the workers, or on their nodes only.
     TELEMETRY = "Telemetry"
@@ -27,7 +28,12 @@ class JobCondition(StrEnum):
     CONFLICT = "Conflict"
     #: Set once, at the end.
     COMPLETE = "Complete"
+    #: Set once, at the end.
     FAILED = "Failed"
+    #: It is on its way to what is wished: tools that follow kstatus wait.
+    RECONCILING = "Reconciling"
+    #: It gets no further by itself: tools that follow kstatus give up.
+    STALLED = "Stalled"
 
 
 class PlanCondition(StrEnum):
@@ -69,6 +75,8 @@ class Reason(StrEnum):
     HEALING = "Healing"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
+    NOT_SUSPENDED = "NotSuspended"
+    ALONE = "NoOtherController"
     FULL = "Full"
     NODE_ONLY = "NodeOnly"
     NOT_OURS = "ManagedElsewhere"

@@ -224,13 +224,13 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
     desired: int = 0
     #: Pods that exist.
     observed: int = 0
-    #: Pods whose agent joined.
+    #: Pods that are ready.
     ready: int = 0
     #: Pods without a node.
     pending: int = 0
     #: Pods that failed since the beginning.
     failed: int = 0
-    #: Ready, outside the world, kept warm.
+    #: Running outside the world, kept warm.
     spare: int = 0
 
 
@@ -261,7 +261,7 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     #: Worker pods that exist; of the scale subresource.
     replicas: int = 0
-    #: Worker pods in the world.
+    #: Worker pods that are ready.
     ready_replicas: int = 0
     #: Selects the worker pods; of the scale subresource.
     selector: str = ""
