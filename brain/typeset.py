@@ -1,14 +1,12 @@
 """Numbers, durations and changes as people read them.
 
-Groups of three with a narrow no-break space, the same space before units, a true minus, an
-unknown is a dash and never 0: the rules of the dashboard's design, for every sentence that
-Brain writes.
+Groups of three, a space before units, a true minus, an unknown is a dash and never 0: the rules of
+the dashboard's design, for every sentence that Brain writes. Spaces are plain, since programs read
+these sentences too; which space a screen shows is the screen's affair.
 """
 
 import math
 
-#: Narrow no-break space: between groups of digits, and before a unit.
-THIN = "\u202f"
 MINUS = "\u2212"
 UNKNOWN = "\u2014"
 
@@ -17,14 +15,14 @@ def number(value: float | None, *, digits: int = 3) -> str:
     """Return ``value`` with ``digits`` significant figures and grouped thousands.
 
     >>> number(1842.4), number(0.0614), number(-12.5), number(None)
-    ('1\u202f842', '0.0614', '\u221212.5', '\u2014')
+    ('1 842', '0.0614', '\u221212.5', '\u2014')
     """
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{abs(value):,.{decimals}f}".replace(",", THIN)
+    text = f"{abs(value):,.{decimals}f}".replace(",", " ")
     return (MINUS if value < 0 else "") + text
 
 
@@ -32,38 +30,38 @@ def quantity(value: float | None, unit: str) -> str:
     """Return a number with its unit.
 
     >>> quantity(1842.4, "examples/s")
-    '1\u202f842\u202fexamples/s'
+    '1 842 examples/s'
     """
-    return f"{number(value)}{THIN}{unit}"
+    return f"{number(value)} {unit}"
 
 
 def count(how_many: int, thing: str) -> str:
     """Return how many of a thing, in the plural where it needs one.
 
     >>> count(1, "replica"), count(1200, "step")
-    ('1\u202freplica', '1\u202f200\u202fsteps')
+    ('1 replica', '1 200 steps')
     """
     plural = "" if how_many == 1 else "s"
-    return f"{how_many:,}".replace(",", THIN) + f"{THIN}{thing}{plural}"
+    return f"{how_many:,}".replace(",", " ") + f" {thing}{plural}"
 
 
 def percent(share: float | None) -> str:
     """Return a share of one as a percentage.
 
     >>> percent(0.614), percent(-0.05)
-    ('61\u202f%', '\u22125\u202f%')
+    ('61 %', '\u22125 %')
     """
     if share is None or not math.isfinite(share):
         return UNKNOWN
     whole = round(share * 100)
-    return f"{MINUS if whole < 0 else ''}{abs(whole):,}{THIN}%".replace(",", THIN)
+    return f"{MINUS if whole < 0 else ''}{abs(whole):,} %".replace(",", " ")
 
 
 def change(gain: float | None) -> str:
     """Return a relative change with its sign.
 
     >>> change(0.34), change(-0.34)
-    ('+34\u202f%', '\u221234\u202f%')
+    ('+34 %', '\u221234 %')
     """
     text = percent(gain)
     return text if gain is None or text.startswith(MINUS) else f"+{text}"
@@ -82,27 +80,27 @@ def duration(seconds: float | None) -> str:
     """Return a duration as two units at most.
 
     >>> duration(38), duration(5040), duration(0.21), duration(240)
-    ('38\u202fs', '1\u202fh 24\u202fmin', '0.21\u202fs', '4\u202fmin')
+    ('38 s', '1 h 24 min', '0.21 s', '4 min')
     """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if abs(seconds) < 10:
-        return f"{number(seconds, digits=2)}{THIN}s"
+        return f"{number(seconds, digits=2)} s"
     if abs(seconds) < 60:
-        return f"{seconds:.0f}{THIN}s"
+        return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         rest = round(seconds) % 60 if seconds < 600 else 0
-        return f"{int(seconds // 60)}{THIN}min {rest}{THIN}s" if rest else f"{minutes}{THIN}min"
+        return f"{int(seconds // 60)} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}{THIN}h {minutes}{THIN}min" if minutes else f"{hours}{THIN}h"
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def resize(before: int, after: int) -> str:
     """Return a change of size, or that there is none.
 
     >>> resize(1, 2), resize(1, 1)
-    ('1 → 2 replicas', '1\u202freplica stays')
+    ('1 → 2 replicas', '1 replica stays')
     """
     if before == after:
         return f"{count(after, 'replica')} {'stays' if after == 1 else 'stay'}"

@@ -58,7 +58,7 @@ class TestSubmitting:
         ) as refused:
             laptop(replicas=Bounds(min=9, max=9))
 
-        said = str(refused.value).replace("\u202f", " ")
+        said = str(refused.value)
         assert "each wants 1 000 mCPU; the pool has 4 000 mCPU; lower replicas.min" in said
 
     def test_without_any_node_it_waits_and_says_so(self):
@@ -90,7 +90,7 @@ class TestSubmitting:
         with here.stores.transaction() as tx:
             second = tx.jobs.get("j2")
         assert second.state is JobState.QUEUED
-        assert second.reason == "1 of 2\u202freplicas fit pool local now"
+        assert second.reason == "1 of 2 replicas fit pool local now"
 
     def test_priority_goes_before_age(self):
         here = laptop(replicas=Bounds(min=3, max=3))
@@ -231,7 +231,7 @@ class TestRequests:
             request(running(), 0)
 
     def test_the_present_size_is_refused(self):
-        with pytest.raises(Conflict, match="already at 1\u202freplica"):
+        with pytest.raises(Conflict, match="already at 1 replica"):
             request(running(), 1)
 
     def test_a_newer_request_supersedes_what_is_under_way(self):
@@ -411,7 +411,7 @@ class TestWorlds:
 
         job = here.report(WorldEvent.STEPPING, epoch=2, size=3, cause=Cause.PLAN)
 
-        assert (job.state, job.reason) == (JobState.DEGRADED, "3 of 4\u202freplicas train")
+        assert (job.state, job.reason) == (JobState.DEGRADED, "3 of 4 replicas train")
         assert here.plans[0].state is PlanState.APPLYING
 
     @pytest.mark.parametrize("event", list(WorldEvent))
@@ -443,7 +443,7 @@ class TestWorlds:
 
         job = here.report(WorldEvent.STEPPING, size=1)
 
-        assert (job.state, job.reason) == (JobState.RUNNING, "1\u202freplica trains")
+        assert (job.state, job.reason) == (JobState.RUNNING, "1 replica trains")
         assert here.world is not None
         assert here.world.stepping_at is not None
 
@@ -664,7 +664,7 @@ class TestCapacity:
             why = lifecycle.obstacle(tx, tx.jobs.get(here.id), waits)
 
         assert waits.state is PlanState.APPROVED
-        assert why == "2 of 3\u202freplicas fit the pool now"
+        assert why == "2 of 3 replicas fit the pool now"
 
     def test_it_begins_when_the_capacity_was_observed_free(self):
         here = running()

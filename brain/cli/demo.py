@@ -29,7 +29,7 @@ from brain.client import BrainClient
 from brain.errors import BrainError, Unavailable
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.world import World
-from brain.typeset import count, resize
+from brain.typeset import UNKNOWN, count, duration, resize
 from brain.views import JobDetail
 
 T = TypeVar("T")
@@ -238,7 +238,7 @@ def play(story: Story, home: Path) -> None:
         "the new world's first step", 60, _later(story, plan, {PlanState.APPLIED, *SETTLED})
     )
     story.tell(
-        f"resized: down {output.seconds(applied.outcome.downtime_seconds)}, "
+        f"resized: down {duration(applied.outcome.downtime_seconds)}, "
         f"{applied.outcome.steps_redone} steps redone"
     )
     verified = story.until("a verdict", 75, _later(story, plan, SETTLED))
@@ -276,7 +276,7 @@ def kill_a_replica(story: Story, home: Path) -> None:
     world = story.until("recovery from the killed replica", 75, whole)
     story.tell(
         f"recovered: {count(world.replicas, 'replica')} in world {world.epoch}, down "
-        f"{output.seconds(world.downtime_seconds)}"
+        f"{duration(world.downtime_seconds)}"
     )
 
 
@@ -298,8 +298,8 @@ def conclude(story: Story, url: str) -> None:
             (
                 f"world {world.epoch}, {world.cause}",
                 f"{count(world.replicas, 'replica')}; "
-                f"down {output.seconds(world.downtime_seconds)}, "
-                f"{output.number(world.steps_redone)} steps redone",
+                f"down {duration(world.downtime_seconds)}, "
+                f"{UNKNOWN if world.steps_redone is None else world.steps_redone} steps redone",
             )
         )
     losses = detail.job.losses

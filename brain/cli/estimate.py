@@ -14,15 +14,15 @@ from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.settings import prices_of
 from brain.types.estimate import Band, Estimate, Question, SizeEstimate
-from brain.typeset import count, duration, percent
+from brain.typeset import count, duration, number, percent
 
 _GIB, _MIB = 2**30, 2**20
 
 
 def _column(
-    head: str, cell: Callable[[SizeEstimate], str], *, wide: bool = False, right: bool = True
+    head: str, cell: Callable[[SizeEstimate], str], rank: int, *, wide: bool = False
 ) -> output.Column[SizeEstimate]:
-    return output.Column(head, cell, right=right, wide=wide)
+    return output.Column(head, cell, right=True, wide=wide, rank=rank)
 
 
 def _band(band: Band | None, scale: float = 1.0) -> str:
@@ -35,7 +35,7 @@ def _band(band: Band | None, scale: float = 1.0) -> str:
 
 def _figure(value: float) -> str:
     """Three figures; what is next to nothing is 0."""
-    return "0" if abs(value) < 0.0005 else output.number(value)
+    return "0" if abs(value) < 0.0005 else number(value)
 
 
 def _time(band: Band | None) -> str:
@@ -59,18 +59,18 @@ def _note(row: SizeEstimate) -> str:
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
     """The table; bands hold 90 %."""
     return (
-        _column("REPLICAS", lambda row: str(row.replicas)),
-        _column("ON", lambda row: row.accelerator, right=False),
-        _column("NODES", lambda row: str(row.nodes), wide=True),
-        _column("THROUGHPUT", lambda row: output.rate(row.throughput)),
-        _column("TRAINS FOR", lambda row: _time(row.finish_seconds)),
-        _column("ACCEL-HOURS", lambda row: _band(row.accelerator_hours)),
-        _column(f"COST {currency}", lambda row: _band(row.cost)),
-        _column("NET MiB/s", lambda row: _band(row.network_bytes_per_second, _MIB)),
-        _column("CPU", lambda row: _band(row.cpu_millis, 1000)),
-        _column("MEM GiB", lambda row: _band(row.memory_bytes, _GIB)),
-        _column("DEVICE GiB", lambda row: _band(row.device_memory_bytes, _GIB), wide=True),
-        _column("", _note, right=False),
+        _column("REPLICAS", lambda row: str(row.replicas), 0),
+        output.Column("ON", lambda row: row.accelerator, rank=2, least=8),
+        _column("NODES", lambda row: str(row.nodes), 2, wide=True),
+        _column("THROUGHPUT", lambda row: output.rate(row.throughput), 2),
+        _column("TRAINS FOR", lambda row: _time(row.finish_seconds), 1),
+        _column("ACCEL-HOURS", lambda row: _band(row.accelerator_hours), 4),
+        _column(f"COST {currency}", lambda row: _band(row.cost), 3),
+        _column("NET MiB/s", lambda row: _band(row.network_bytes_per_second, _MIB), 6),
+        _column("CPU", lambda row: _band(row.cpu_millis, 1000), 5),
+        _column("MEM GiB", lambda row: _band(row.memory_bytes, _GIB), 4),
+        _column("DEVICE GiB", lambda row: _band(row.device_memory_bytes, _GIB), 4, wide=True),
+        output.Column("", _note, rank=1, least=16),
     )
 
 

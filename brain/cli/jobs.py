@@ -14,18 +14,21 @@ from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.types.job import JobState
+from brain.typeset import percent
 from brain.views import JobView, Page
 
 COLUMNS = (
-    output.Column[JobView]("STATE", lambda job: job.state),
-    output.Column[JobView]("JOB", lambda job: job.name),
+    output.Column[JobView]("STATE", lambda job: job.state, rank=0),
+    output.Column[JobView]("JOB", lambda job: job.name, rank=0, least=16),
     output.Column[JobView]("REPLICAS", lambda job: _replicas(job), right=True),
-    output.Column[JobView]("THROUGHPUT", lambda job: output.rate(job.throughput), right=True),
-    output.Column[JobView]("UNIT", lambda job: job.unit_of_throughput),
-    output.Column[JobView]("WAIT %", lambda job: output.percent(job.data_wait_share), right=True),
-    output.Column[JobView]("MODE", lambda job: job.mode),
-    output.Column[JobView]("BRAIN", lambda job: _brain(job)),
-    output.Column[JobView]("REASON", lambda job: job.reason),
+    output.Column[JobView](
+        "THROUGHPUT", lambda job: output.rate(job.throughput), right=True, rank=2
+    ),
+    output.Column[JobView]("UNIT", lambda job: job.unit_of_throughput, rank=5),
+    output.Column[JobView]("WAIT", lambda job: percent(job.data_wait_share), right=True, rank=4),
+    output.Column[JobView]("MODE", lambda job: job.mode, rank=4),
+    output.Column[JobView]("BRAIN", lambda job: _brain(job), rank=3, least=12),
+    output.Column[JobView]("REASON", lambda job: job.reason, least=14),
     output.Column[JobView]("AHEAD OF STORAGE", lambda job: _ahead(job), right=True, wide=True),
     output.Column[JobView]("OWNER", lambda job: job.owner, wide=True),
     output.Column[JobView]("PROJECT", lambda job: job.project, wide=True),

@@ -26,49 +26,50 @@ from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import AuditEntry, Role
 from brain.types.resources import Resources
 from brain.types.sharing import JobShare
+from brain.typeset import number
 from brain.views import NodeView, PoolView, TokenView
 
 NODE_COLUMNS = (
-    output.Column[NodeView]("STATE", lambda node: _state_of(node)),
-    output.Column[NodeView]("NODE", lambda node: node.name),
-    output.Column[NodeView]("ACCELERATOR", lambda node: node.accelerator),
+    output.Column[NodeView]("STATE", lambda node: _state_of(node), rank=0, least=12),
+    output.Column[NodeView]("NODE", lambda node: node.name, rank=0, least=12),
+    output.Column[NodeView]("ACCELERATOR", lambda node: node.accelerator, least=8),
     output.Column[NodeView]("CPU", lambda node: _cores(node.reserved, node.capacity), right=True),
     output.Column[NodeView](
         "MEMORY GiB", lambda node: f"{node.capacity.memory_bytes / 2**30:.1f}", right=True
     ),
     output.Column[NodeView]("GPUS", lambda node: str(node.capacity.gpus), right=True),
-    output.Column[NodeView]("JOBS", lambda node: ", ".join(node.jobs) or "—"),
+    output.Column[NodeView]("JOBS", lambda node: ", ".join(node.jobs) or "—", rank=2, least=12),
     output.Column[NodeView]("SEEN", lambda node: output.clock(node.seen_at), wide=True),
 )
 SHARE_COLUMNS = (
-    output.Column[JobShare]("ROUND", lambda share: share.outcome),
-    output.Column[JobShare]("JOB", lambda share: share.name),
-    output.Column[JobShare]("PROJECT", lambda share: share.project),
+    output.Column[JobShare]("ROUND", lambda share: share.outcome, rank=0),
+    output.Column[JobShare]("JOB", lambda share: share.name, rank=0, least=12),
+    output.Column[JobShare]("PROJECT", lambda share: share.project, rank=3, least=8),
     output.Column[JobShare]("REPLICAS", lambda share: _replicas(share), right=True),
-    output.Column[JobShare]("LOST TO", lambda share: share.lost_to or "—"),
-    output.Column[JobShare]("WHY", lambda share: share.reason),
+    output.Column[JobShare]("LOST TO", lambda share: share.lost_to or "—", rank=2, least=8),
+    output.Column[JobShare]("WHY", lambda share: share.reason, least=16),
 )
 FREEZE_COLUMNS = (
     output.Column[Freeze]("SCOPE", lambda freeze: freeze.scope),
-    output.Column[Freeze]("TARGET", lambda freeze: freeze.target or "everything"),
-    output.Column[Freeze]("BY", lambda freeze: freeze.by),
-    output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at)),
-    output.Column[Freeze]("WHY", lambda freeze: freeze.why),
+    output.Column[Freeze]("TARGET", lambda freeze: freeze.target or "everything", rank=0),
+    output.Column[Freeze]("BY", lambda freeze: freeze.by, least=8),
+    output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at), rank=2),
+    output.Column[Freeze]("WHY", lambda freeze: freeze.why, least=16),
 )
 AUDIT_COLUMNS = (
-    output.Column[AuditEntry]("AT", lambda entry: output.clock(entry.at)),
-    output.Column[AuditEntry]("WHO", lambda entry: entry.actor),
-    output.Column[AuditEntry]("DID", lambda entry: entry.action),
-    output.Column[AuditEntry]("TO", lambda entry: entry.target),
+    output.Column[AuditEntry]("AT", lambda entry: output.clock(entry.at), rank=0),
+    output.Column[AuditEntry]("WHO", lambda entry: entry.actor, least=8),
+    output.Column[AuditEntry]("DID", lambda entry: entry.action, rank=0),
+    output.Column[AuditEntry]("TO", lambda entry: entry.target, least=12),
     output.Column[AuditEntry]("BEFORE", lambda entry: entry.before, wide=True),
     output.Column[AuditEntry]("AFTER", lambda entry: entry.after, wide=True),
-    output.Column[AuditEntry]("WHY", lambda entry: entry.why),
+    output.Column[AuditEntry]("WHY", lambda entry: entry.why, least=12),
 )
 TOKEN_COLUMNS = (
-    output.Column[TokenView]("ID", lambda token: token.id),
-    output.Column[TokenView]("NAME", lambda token: token.name),
+    output.Column[TokenView]("ID", lambda token: token.id, rank=0),
+    output.Column[TokenView]("NAME", lambda token: token.name, rank=0, least=12),
     output.Column[TokenView]("ROLE", lambda token: token.role),
-    output.Column[TokenView]("JOB", lambda token: token.job or "—"),
+    output.Column[TokenView]("JOB", lambda token: token.job or "—", rank=3, least=8),
     output.Column[TokenView]("EXPIRES", lambda token: output.clock(token.expires_at)),
     output.Column[TokenView]("REVOKED", lambda token: output.clock(token.revoked_at)),
     output.Column[TokenView]("USED", lambda token: output.clock(token.last_used_at)),
@@ -119,11 +120,11 @@ def _divided(found: PoolView) -> str:
     if last is None:
         return "Nobody shares this pool yet: no job of it says `optimizeMode: cluster`."
     prices = ", ".join(
-        f"{output.number(last.used.get(kind, 0))} of {output.number(last.capacity.get(kind, 0))} "
-        f"{last.units.get(kind, 'core')}s of {kind} given at {output.number(price)} each"
+        f"{last.used.get(kind, 0):g} of {last.capacity.get(kind, 0):g} "
+        f"{last.units.get(kind, 'core')}s of {kind} given at {number(price)} each"
         for kind, price in sorted(last.prices.items())
     )
-    gap = f"a better division adds at most {100 * (found.gap or 0):.2g}\u202f%"
+    gap = f"a better division adds at most {100 * (found.gap or 0):.2g} %"
     return f"Divided at {output.clock(last.decided_at)}: {prices or 'everybody is held'}; {gap}."
 
 

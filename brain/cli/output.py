@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from shutil import get_terminal_size
 from typing import Any, Generic, TypeVar
 
 import click
@@ -12,9 +13,12 @@ import click
 from brain import wire
 from brain.types.recommendation import Prediction
 from brain.types.world import World
+from brain.typeset import UNKNOWN, number
 
 T = TypeVar("T")
 FORMATS = ("table", "wide", "json", "yaml", "name")
+#: Blanks between two columns.
+_GAP = 2
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,24 @@ class Column(Generic[T]):
     head: str
     cell: Callable[[T], str]
     right: bool = False
+    #: Shown by ``-o wide`` only.
     wide: bool = False
+    #: Where a terminal has no room for all, the column of the highest rank goes first.
+    rank: int = 1
+    #: Characters to which a cell may be cut; None: it is never cut.
+    least: int | None = None
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``-o`` with the formats that all lists know."""
     return click.option(
-        "-o", "--output", "form", type=click.Choice(FORMATS), default="table", show_default=True
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="table fits the terminal; wide has every column, and none is cut.",
     )(command)
 
 
@@ -44,7 +59,8 @@ def show(
         for item in items:
             click.echo(name(item))
     else:
-        _table(items, [column for column in columns if form == "wide" or not column.wide])
+        wide = form == "wide"
+        _table(items, [column for column in columns if wide or not column.wide], whole=wide)
 
 
 def dump(value: Any, form: str) -> None:
@@ -52,7 +68,9 @@ def dump(value: Any, form: str) -> None:
     if form == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(_lists(wire.plain(value)), sort_keys=False), nl=False)
+        click.echo(
+            yaml.safe_dump(_lists(wire.plain(value)), sort_keys=False, allow_unicode=True), nl=False
+        )
     else:
         import json
 
@@ -69,32 +87,20 @@ def watch(draw: Callable[[], None], *, every_seconds: float = 2.0) -> None:
 
 
 def rate(prediction: Prediction | None) -> str:
-    """``1 842 ± 110``; ``—`` where nothing is known."""
+    """``1 842 ± 110``, ``1 842 (1 700–2 100)`` where the interval is not even; ``—`` for None."""
     if prediction is None:
-        return "—"
-    half = (prediction.high - prediction.low) / 2
-    return f"{number(prediction.examples_per_second)} ± {number(half)}"
-
-
-def number(value: float | None) -> str:
-    """Three significant figures, groups of three from 1 000; ``—`` for None."""
-    if value is None:
-        return "—"
-    if value and abs(value) < 100:
-        digits = f"{value:.3g}"
-        return digits if "e" not in digits else f"{value:.4f}"
-    return f"{value:,.0f}".replace(",", " ")
-
-
-def percent(share: float | None) -> str:
-    """A share as per cent without its sign; ``—`` for None."""
-    return "—" if share is None else f"{share * 100:.0f}"
+        return UNKNOWN
+    value, low, high = prediction.examples_per_second, prediction.low, prediction.high
+    half = number((high - low) / 2, digits=2)
+    if {number(high - value, digits=2), number(value - low, digits=2)} == {half}:
+        return f"{number(value)} ± {half}"
+    return f"{number(value)} ({number(low)}–{number(high)})"
 
 
 def clock(at: datetime | None) -> str:
     """``14:21`` today, ``Mon 09:10`` this week, else ``12 Dec 09:10``, in local time."""
     if at is None:
-        return "—"
+        return UNKNOWN
     local, now = at.astimezone(), datetime.now(UTC).astimezone()
     if local.date() == now.date():
         return local.strftime("%H:%M")
@@ -103,35 +109,63 @@ def clock(at: datetime | None) -> str:
     return local.strftime("%-d %b %H:%M")
 
 
-def seconds(value: float | None) -> str:
-    """``38 s``, ``4 min``, ``1 h 24 min``; ``—`` for None."""
-    if value is None:
-        return "—"
-    if value < 100:
-        return f"{value:.3g} s"
-    minutes = round(value / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def widths(columns: Sequence[Column[Any]], natural: Sequence[int], room: int) -> dict[int, int]:
+    """Return how wide each column is by its index; one that is missing has no room.
+
+    Columns get their least width by rank, then what is left a character at a time. The most
+    important column stays, however little room there is.
+
+    >>> name, why = Column("JOB", str, rank=0), Column("WHY", str, least=10)
+    >>> widths([name, why], [6, 40], 50), widths([name, why], [6, 40], 20)
+    ({0: 6, 1: 40}, {0: 6, 1: 12})
+    >>> widths([name, why], [6, 40], 17)
+    {0: 6}
+    """
+    least = {
+        index: natural[index] if column.least is None else min(natural[index], column.least)
+        for index, column in enumerate(columns)
+    }
+    by_rank = sorted(least, key=lambda index: (columns[index].rank, index))
+    while len(by_rank) > 1 and sum(least.values()) + _GAP * (len(least) - 1) > room:
+        del least[by_rank.pop()]
+    spare = room - sum(least.values()) - _GAP * (len(least) - 1)
+    while spare > 0 and (cut := [index for index in by_rank if least[index] < natural[index]]):
+        for index in cut[:spare]:
+            least[index] += 1
+        spare -= len(cut)
+    return least
 
 
-def _table(items: Iterable[T], columns: Sequence[Column[T]]) -> None:
-    from rich.box import SIMPLE_HEAD
+def _table(items: Sequence[T], columns: Sequence[Column[T]], *, whole: bool) -> None:
+    """Draw a table, a row in a line. A pipe has no width: cutting would lose what scripts seek."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
-    for column in columns:
+    rows = [[_line(column.cell(item)) for column in columns] for item in items]
+    heads = [column.head for column in columns]
+    natural = [max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True)]
+    everything = sum(natural) + _GAP * len(natural)
+    fits = sys.stdout.isatty() and not whole
+    shown = widths(columns, natural, get_terminal_size().columns if fits else everything)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for index in sorted(shown):
         table.add_column(
-            column.head,
-            justify="right" if column.right else "left",
-            overflow="fold",
-            no_wrap=not sys.stdout.isatty(),
+            heads[index],
+            justify="right" if columns[index].right else "left",
+            width=shown[index],
+            no_wrap=True,
+            overflow="ellipsis",
         )
-    for item in items:
-        table.add_row(*(column.cell(item) for column in columns))
-    # A pipe has no width; cutting there would lose what a script looks for.
-    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000).print(
-        table
-    )
+    for row in rows:
+        table.add_row(*(row[index] for index in sorted(shown)))
+    # Both dimensions are said: rich takes a dumb terminal for 80 columns.
+    Console(markup=False, highlight=False, width=everything, height=100).print(table)
+
+
+def _line(cell: str) -> str:
+    """A cell as one line of plain text, whatever a worker wrote into it."""
+    return " ".join("".join(char if char.isprintable() else " " for char in cell).split())
 
 
 def _lists(value: Any) -> Any:

@@ -14,25 +14,27 @@ from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import count
+from brain.typeset import count, duration
 from brain.typeset import resize as resize_text
 from brain.views import Decision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
-    output.Column[PlanView]("STATE", lambda view: view.plan.state),
-    output.Column[PlanView]("PLAN", lambda view: f"{view.job_name}/{view.plan.generation}"),
+    output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
+    output.Column[PlanView]("PLAN", lambda view: f"{view.job_name}/{view.plan.generation}", rank=0),
     output.Column[PlanView](
         "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
     ),
-    output.Column[PlanView]("PROMISED", lambda view: output.rate(view.plan.promised), right=True),
     output.Column[PlanView](
-        "MEASURED", lambda view: output.rate(view.plan.outcome.measured), right=True
+        "PROMISED", lambda view: output.rate(view.plan.promised), right=True, rank=2
+    ),
+    output.Column[PlanView](
+        "MEASURED", lambda view: output.rate(view.plan.outcome.measured), right=True, rank=2
     ),
     output.Column[PlanView]("VERDICT", lambda view: view.plan.outcome.verdict or "—"),
     output.Column[PlanView](
-        "DOWN", lambda view: output.seconds(view.plan.outcome.downtime_seconds), right=True
+        "DOWN", lambda view: duration(view.plan.outcome.downtime_seconds), right=True, rank=3
     ),
-    output.Column[PlanView]("WHY", lambda view: view.plan.explanation.reason),
+    output.Column[PlanView]("WHY", lambda view: view.plan.explanation.reason, least=16),
     output.Column[PlanView]("KIND", lambda view: view.plan.kind, wide=True),
     output.Column[PlanView](
         "BY", lambda view: view.plan.approval.by if view.plan.approval else "—", wide=True
@@ -89,7 +91,7 @@ class _Signed(click.Command):
 def resize(
     client: BrainClient, job: str, replicas: int, why: str, dry_run: bool, form: str
 ) -> None:
-    """Ask for a size. It is clamped to the job's bounds, or refused with a reason."""
+    """Ask for a size within the job's bounds; it is clamped to what fits now, with a reason."""
     request = ResizeRequest(replicas=replicas, why=why)
     asked = client.send(calls.resize(job, request, dry_run=dry_run))
     say_dry_run(dry_run, form)
@@ -212,8 +214,8 @@ def _text(decision: Recommendation, unit: str) -> str:
         lines.append(
             f"Promised {output.rate(decision.predicted)} {unit}"
             f"{' (exploring)' if decision.predicted.exploring else ''}, restart "
-            f"{output.seconds(decision.restart_seconds)}, pays back in "
-            f"{output.seconds(decision.payback_seconds)}"
+            f"{duration(decision.restart_seconds)}, pays back in "
+            f"{duration(decision.payback_seconds)}"
         )
     lines += [f"  {fact.label}: {fact.value}" for fact in why.evidence]
     if why.alternatives:

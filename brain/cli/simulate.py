@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from brain import wire
+from brain.cli import output
 from brain.cli.documents import parse_yaml
 from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput
@@ -29,6 +31,8 @@ from brain.typeset import duration
 
 #: The one setting that virtual time needs otherwise: nobody is there to approve.
 VIRTUAL = {"policy_mode": "auto"}
+#: A figure's name, and what it is under each policy.
+_Row = tuple[str, Sequence[str]]
 _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
 
 
@@ -182,10 +186,16 @@ def bar(policy: str, jobs: int) -> Iterator[Progress | None]:
 
 def show(outcomes: Sequence[Outcome]) -> None:
     """Print the figures, a column per policy."""
-    lines = [("", [outcome.policy for outcome in outcomes]), *rows(outcomes)]
-    wide = max(len(cell) for _, cells in lines for cell in cells)
-    for label, cells in lines:
-        click.echo(f"{label:30}" + "".join(f"  {cell:>{wide}}" for cell in cells))
+    figures = [
+        output.Column(outcome.policy, partial(_figure, index), right=True)
+        for index, outcome in enumerate(outcomes)
+    ]
+    label = output.Column[_Row]("", lambda row: row[0], rank=0)
+    output.show(list(rows(outcomes)), [label, *figures], "table", name=lambda row: row[0])
+
+
+def _figure(policy: int, row: _Row) -> str:
+    return row[1][policy]
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from brain.types.batch import BatchWish
 from brain.types.explanation import Alternative, Evidence, Explanation
 from brain.types.job import PolicyMode
 from brain.types.recommendation import Prediction, Recommendation
-from brain.typeset import THIN, change, count, duration, number, percent
+from brain.typeset import change, count, duration, number, percent
 
 #: Other sizes that are told of, the nearest to the present one: decisions are stored every turn.
 _SHOWN = 100
@@ -92,7 +92,7 @@ def _evidence(
     if isinstance(situation.present, Point):
         point = situation.present
         half = number(point.rate * Z90 * point.relative_error, digits=2)
-        rate = f"{number(point.rate)} ± {half}{THIN}{situation.unit}"
+        rate = f"{number(point.rate)} ± {half} {situation.unit}"
         found.append(("measured now", f"{rate} over {count(point.steps, 'step')}"))
     if promised is not None:
         found.append(("promised", f"{_interval(promised)} {situation.unit} (90 %)"))

@@ -42,7 +42,7 @@ def test_a_row_has_time_money_and_a_mark_where_to_begin(capsys: pytest.CaptureFi
     show(answer(), "table")
     printed = capsys.readouterr().out
     assert "COST $" in printed
-    assert "10 (8.3–12)" in printed
+    assert "10.0 (8.30–12.0)" in printed
     assert "begin here" in printed
 
 

@@ -31,7 +31,7 @@ def test_the_cost_of_a_restart_is_learned_from_the_jobs_own_downtimes():
     laptop.live(2)
 
     evidence = {fact.label: fact.value for fact in laptop.decision.explanation.evidence}
-    assert "from 1\u202fchange of its own" in evidence.get("cost of a restart", "")
+    assert "from 1 change of its own" in evidence.get("cost of a restart", "")
 
 
 def test_declared_steps_that_nobody_tested_only_shorten_what_is_expected():

@@ -234,7 +234,7 @@ def _explained(
 
 
 def _thousandths(gap: float) -> str:
-    return f"{gap * 100:.2g}\u202f%"
+    return f"{gap * 100:.2g} %"
 
 
 def _share(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from brain.typeset import THIN
-
 #: Stretches of time that ticks may be apart, in seconds.
 _STEPS = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800),
@@ -124,7 +122,7 @@ def share_axis(frame: Frame) -> tuple[Scale, list[str]]:
     parts = [text("0", left - 6, bottom + 4, "ax e")]
     for share in (0.25, 0.5, 0.75, 1.0):
         parts.append(element("path", d=f"M{left} {at(share):.1f}H{right}", class_="grid"))
-        parts.append(text(f"{share * 100:.0f}{THIN}%", left - 6, at(share) + 4, "ax e"))
+        parts.append(text(f"{share * 100:.0f} %", left - 6, at(share) + 4, "ax e"))
     return at, parts
 
 
@@ -145,15 +143,15 @@ def clock(seconds: float, step: float | None = None) -> str:
     """A stretch of time in the largest unit in which ``step``, or it itself, is whole.
 
     >>> clock(0), clock(90), clock(7200), clock(259200), clock(7200, 1200)
-    ('0', '90\u202fs', '2\u202fh', '3\u202fd', '120\u202fmin')
+    ('0', '90 s', '2 h', '3 d', '120 min')
     """
     whole = step or seconds
     if seconds == 0:
         return "0"
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if whole >= size and whole % size == 0:
-            return f"{seconds / size:g}{THIN}{unit}"
-    return f"{seconds:g}{THIN}s"
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
 
 
 def _round(value: float) -> float:

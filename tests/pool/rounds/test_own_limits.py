@@ -27,7 +27,7 @@ def test_a_job_whose_workers_wait_for_data_is_given_no_more_of_them():
     others = {
         one.replicas: one.why_not for one in fleet.decision("starved").explanation.alternatives
     }
-    assert others[2] == "workers wait for data 73\u202f% of each step; that comes first"
+    assert others[2] == "workers wait for data 73 % of each step; that comes first"
 
 
 def two(fleet: Fleet, **document: Any) -> Fleet:
@@ -114,7 +114,7 @@ def test_a_job_that_its_storage_starves_is_tried_with_fewer_where_others_make_mo
     assert (fleet.size("starved"), fleet.size("scales")) == (2, 6)
     tried = fleet.plans("starved")[-1].explanation
     assert tried.code == "tried-smaller"
-    assert "workers wait for data 73\u202f% of each step; 2 of 4 replicas" in tried.reason
+    assert "workers wait for data 73 % of each step; 2 of 4 replicas" in tried.reason
     assert "scales makes more of the rest" in tried.reason
 
 

@@ -248,7 +248,7 @@ def test_at_most_a_part_of_the_pool_changes_hands_in_a_round():
 
     new = [[p for p in turn.plans if p.state is PlanState.APPROVED] for turn in turns]
     assert max(len(plans) for plans in new) == 1
-    assert "at most 10\u202f% of the pool change hands at once" in " ".join(
+    assert "at most 10 % of the pool change hands at once" in " ".join(
         found.explanation.reason for turn in turns for found in turn.decisions.values()
     )
 

@@ -65,7 +65,7 @@ def test_a_second_run_waits_for_a_minute_at_most():
 
     assert "the pool's next round chooses its size" in str(why(1, 0))
     memo.granted = {job.id: 8}
-    assert "granted it 8\u202freplicas, which are not all free yet" in str(why(1, 30))
+    assert "granted it 8 replicas, which are not all free yet" in str(why(1, 30))
     assert why(8, 30) is None
     assert why(1, PATIENCE_SECONDS + 1) is None
 
@@ -143,7 +143,7 @@ def test_other_numbers_in_its_arguments_are_the_same_script():
     fleet.submit("tuesday", scaling_by(0.9), command=command, replicas=Bounds(min=1, max=16))
     fleet.live(40)
 
-    assert "measured by 1\u202fearlier run (monday)" in basis(fleet, "tuesday")
+    assert "measured by 1 earlier run (monday)" in basis(fleet, "tuesday")
 
 
 def test_a_script_that_became_another_is_seen_at_its_first_measurement():
@@ -154,7 +154,7 @@ def test_a_script_that_became_another_is_seen_at_its_first_measurement():
 
     fleet.submit("tuesday", slow, command=SCRIPT, replicas=Bounds(min=1, max=16))
     fleet.live(40)
-    assert "not on 1\u202fearlier run (monday): a step takes" in basis(fleet, "tuesday")
+    assert "not on 1 earlier run (monday): a step takes" in basis(fleet, "tuesday")
 
 
 def again(fleet: Fleet, **document: Any) -> JobId:

@@ -1,0 +1,104 @@
+"""Tables as they are seen: at 80 and 120 columns, and in a pipe."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from brain.db import SqlStores, prepare
+from brain.types.job import JobId, JobState
+from tests.cli.terminal import shown
+from tests.web import seed
+from tests.web.served import Served
+
+#: What a worker said last: lines, a tab, and colours.
+LAST_WORDS = "\n".join(
+    f'File "train.py", line {line}, in \x1b[31mstep\x1b[0m\tof a traceback' for line in range(50)
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that reaches a service whose fleet stands still; one job failed at length."""
+    home = tmp_path_factory.mktemp("seeded")
+    url = f"sqlite:///{home / 'brain.db'}"
+    prepare(url)
+    now = datetime.now(UTC)
+    with closing(SqlStores(url)) as stores:
+        seed.fleet(stores, now)
+        with stores.transaction() as tx:
+            tall = seed.job(
+                JobId("0197f000-0000-7000-8000-00000000000f"),
+                "tall-with-a-name-of-many-words",
+                now,
+                JobState.FAILED,
+                reason=LAST_WORDS,
+                exit_code=1,
+                finished_at=now,
+            )
+            tx.jobs.add(tall)
+    running = Served(home)
+    running.start()
+    yield {"BRAIN_URL": running.url, "BRAIN_TOKEN": running.admin}
+    running.stop()
+
+
+def steady(printed: str) -> str:
+    """The same without blanks at ends, and without how far a rate that goes on is known."""
+    printed = re.sub(r"(?<=± )[0-9.]+", lambda known: "#" * len(known[0]), printed)
+    return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "words"),
+    [
+        ("jobs-80", 80, ("jobs",)),
+        ("jobs-120", 120, ("jobs",)),
+        ("jobs-pipe", None, ("jobs", "--filter", "state:Running")),
+        ("plans-80", 80, ("plans",)),
+        ("plans-120", 120, ("plans",)),
+        ("plans-pipe", None, ("plans",)),
+        ("nodes-80", 80, ("nodes",)),
+    ],
+)
+def test_a_table_is_the_one_that_was_looked_at(
+    service: dict[str, str], name: str, columns: int | None, words: tuple[str, ...]
+) -> None:
+    printed = shown(*words, environment=service, columns=columns)
+    seen = Path(__file__).parent / "tables" / f"{name}.txt"
+    assert steady(printed) == seen.read_text()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_each_job_has_one_line_that_fits_the_terminal(
+    service: dict[str, str], columns: int, term: str
+) -> None:
+    lines = shown("jobs", environment=service | {"TERM": term}, columns=columns).splitlines()
+    assert len(lines) == 1 + 9
+    assert max(map(len, lines)) <= columns
+
+
+def test_wide_cuts_nothing_at_a_terminal_either(service: dict[str, str]) -> None:
+    lines = shown("jobs", "-o", "wide", environment=service, columns=80).splitlines()
+    assert (len(lines), "PROJECT" in lines[0]) == (1 + 9, True)
+    assert next(line for line in lines if " tall-" in line).count("traceback") == 50
+
+
+def test_a_job_whose_reason_is_long_keeps_it_whole_in_json(service: dict[str, str]) -> None:
+    printed = shown("jobs", "-o", "json", environment=service, columns=80)
+    reasons = {job["name"]: job["reason"] for job in json.loads(printed)}
+    assert reasons["tall-with-a-name-of-many-words"] == LAST_WORDS
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml"])
+def test_what_is_printed_has_plain_spaces(service: dict[str, str], form: str) -> None:
+    printed = [
+        shown(*words, "-o", form, environment=service, columns=None)
+        for words in (("jobs",), ("plans",), ("pool",), ("what-if", "digits"))
+    ]
+    assert {"\u202f", "\u00a0"}.isdisjoint("".join(printed))
