@@ -112,7 +112,7 @@ def plans_of(job: str) -> Call[Page[PlanView]]:
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
-    """Ask for a size; clamped or refused with a reason."""
+    """Ask for a size: taken, clamped to what fits, or refused."""
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
 
 

@@ -38,19 +38,22 @@ def request(
     *,
     by: str,
     why: str,
+    beyond: bool = False,
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Take a person's or program's size, clamped to what is possible, and begin it if it may.
+    """Take a person's or program's size, clamped to what fits now, and begin it if it may.
 
     Asking is approving. What was active is superseded; a change that is under way only by one
-    that can begin at once.
+    that can begin at once. A size ``beyond`` the job's bounds is clamped to them only on request.
 
     Raises:
-        BadInput: no replicas at all were asked for.
+        BadInput: no replicas at all were asked for, or a size beyond the bounds.
         Conflict: the job ended, nothing would change, or nothing of it fits.
     """
     _expect_unfinished(job)
+    if not beyond:
+        _expect_allowed(job, replicas)
     size, clamped = clamp(tx, job, replicas)
     _, current = standing(tx.plans.of(job.id), job)
     active = tx.plans.active(job.id)
@@ -85,11 +88,7 @@ def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
         BadInput: fewer than one replica.
         Conflict: not even the smallest allowed size fits the pool.
     """
-    if replicas < 1:
-        raise BadInput(
-            f"replicas {replicas} must be at least 1; to stop the job, suspend or cancel it",
-            field="replicas",
-        )
+    _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
     fits = room(tx, job)
     possible = [size for size in sizes if size <= fits]
@@ -101,11 +100,9 @@ def clamp(tx: Transaction, job: Job, replicas: int) -> tuple[int, str]:
     size = max((size for size in possible if size <= replicas), default=possible[0])
     if size == replicas:
         return size, ""
-    bounds = job.document.replicas
-    limits = f"{sizes[0]} to {sizes[-1]}" + (f" in steps of {bounds.unit}" * (bounds.unit > 1))
     reasons = []
-    if not bounds.allow(replicas):
-        reasons.append(f"its bounds allow {limits}")
+    if not job.document.replicas.allow(replicas):
+        reasons.append(f"its bounds allow {_limits(job)}")
     if size == possible[-1] and size != sizes[-1] and replicas > fits:
         reasons.append(f"{fits} fit the pool now")
     return size, f"{' and '.join(reasons)}, so {size} it is"
@@ -209,6 +206,30 @@ def alone(tx: Transaction, plan: ScalePlan) -> str | None:
         f"plan {plan.generation} needs what plan {first.generation} of {name} frees "
         f"({change(first)}); approve that one first"
     )
+
+
+def _expect_some(replicas: int) -> None:
+    if replicas < 1:
+        raise BadInput(
+            f"replicas {replicas} must be at least 1; to stop the job, suspend or cancel it",
+            field="replicas",
+        )
+
+
+def _expect_allowed(job: Job, replicas: int) -> None:
+    _expect_some(replicas)
+    bounds = job.document.replicas
+    if not bounds.allow(replicas):
+        raise BadInput(
+            f"replicas {replicas} is not within the bounds {bounds.min}:{bounds.max} of job "
+            f"{job.document.name}; ask for {_limits(job)}, or submit it anew with other bounds",
+            field="replicas",
+        )
+
+
+def _limits(job: Job) -> str:
+    sizes, unit = list(job.document.replicas.sizes()), job.document.replicas.unit
+    return f"{sizes[0]} to {sizes[-1]}" + (f" in steps of {unit}" if unit > 1 else "")
 
 
 def _expect_version(plan: ScalePlan, version: int | None) -> None:

@@ -36,6 +36,9 @@ class ResizeRequest:
 
     replicas: int
     why: str = ""
+    #: Take the nearest size within the job's bounds instead of refusing one beyond them: an object
+    #: of a cluster declares a size, and nobody waits for the answer.
+    clamp: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,8 @@ class BrainDoor:
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
         """
-        call: Call[PlanView] = calls.resize(job, ResizeRequest(replicas=replicas, why=why))
+        request = ResizeRequest(replicas=replicas, why=why, clamp=True)
+        call: Call[PlanView] = calls.resize(job, request)
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 
     def report_world(self, report: WorldReport) -> None:

@@ -38,11 +38,33 @@ def test_a_request_is_approved_by_who_asked(api: Api) -> None:
     assert made.approval.by == "ada"
 
 
-def test_a_size_beyond_the_bounds_is_clamped_with_a_reason(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("asked", "replicas", "sizes"),
+    [
+        (9, {"min": 1, "max": 2}, "1 to 2"),
+        (1, {"min": 2, "max": 4}, "2 to 4"),
+        (3, {"min": 2, "max": 6, "unit": 2}, "2 to 6 in steps of 2"),
+    ],
+)
+def test_a_size_beyond_the_bounds_is_refused_and_changes_nothing(
+    api: Api, asked: int, replicas: dict[str, int], sizes: str
+) -> None:
     api.add_node(cpus=16)
+    bounds = f"{replicas['min']}:{replicas['max']}"
+    says = rf"replicas {asked} is not within the bounds {bounds} of job digits; ask for {sizes}, or"
     with api.client() as admin:
+        admin.send(calls.submit(digits(replicas=replicas)))
+        with pytest.raises(BadInput, match=says) as refused:
+            admin.send(calls.resize("digits", ResizeRequest(replicas=asked)))
+        assert admin.send(calls.plans_of("digits")).items == ()
+    assert refused.value.field == "replicas"
+
+
+def test_a_size_that_an_object_declares_is_clamped_to_the_bounds(api: Api) -> None:
+    api.add_node(cpus=16)
+    with api.client(Role.SCALER) as scaler, api.client() as admin:
         admin.send(calls.submit(digits()))
-        made = admin.send(calls.resize("digits", ResizeRequest(replicas=9))).plan
+        made = scaler.send(calls.resize("digits", ResizeRequest(replicas=9, clamp=True))).plan
     assert made.target.replicas == 4
     assert "bounds" in made.explanation.reason
 

@@ -76,7 +76,7 @@ def plans_of(about: AboutJob) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict),
 )
 def resize(about: AboutJob, act: Act) -> Response:
-    """A person's or program's request for a size; clamped or refused with a reason."""
+    """A person's or program's request for a size: taken, clamped to what fits, or refused."""
     wanted = wire.convert(json_body(act.body), ResizeRequest)
     here = about.here
 
@@ -90,6 +90,7 @@ def resize(about: AboutJob, act: Act) -> Response:
             wanted.replicas,
             by=about.who.name,
             why=wanted.why,
+            beyond=wanted.clamp,
             settings=here.settings,
             now=now,
         )
