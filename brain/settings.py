@@ -8,11 +8,11 @@ any of those; shells pass mappings in.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, get_type_hints
 
 from brain.errors import BadInput, UnknownField
+from brain.spelling import meant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,8 @@ def settings_from(*sources: Mapping[str, Any]) -> Settings:
     for source in sources:
         for key, value in source.items():
             if key not in names:
-                near = get_close_matches(key, names, n=1)
-                hint = f"did you mean {near[0]}?" if near else "`brain config` lists them"
+                near = meant(key, names)
+                hint = f"did you mean {near}?" if near else "`brain config` lists them"
                 raise UnknownField(f"{key} is no setting; {hint}", field=key)
             merged = replace(merged, **{key: _typed(key, value, types[key])})
     return merged

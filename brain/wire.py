@@ -8,10 +8,9 @@ ElasticJob that they map to. Everything else is snake_case.
 import json
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from math import isfinite
 from threading import Lock
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -19,6 +18,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from brain.errors import BadInput, UnknownField, UnknownVersion
+from brain.spelling import meant
 from brain.types.job import JobDocument
 from brain.types.telemetry import HostSample, LossSample, Sample, SaveSample, ThroughputSample
 
@@ -221,7 +221,7 @@ def document(data: object, kind: type[T]) -> T:
         UnknownField: a key that is none, with the nearest known one.
         BadInput: a value is missing or of another type; the message names the field.
     """
-    found = _snake(data, kind, "")
+    found = _snake(data, kind, "", kind)
     try:
         return convert(found, kind)
     except BadInput as bad:
@@ -306,22 +306,33 @@ def camel(name: str) -> str:
     return head + "".join(word.title() for word in rest)
 
 
-def _snake(data: object, kind: Any, path: str) -> object:
+def _snake(data: object, kind: Any, path: str, root: Any) -> object:
     inner = _dataclass_in(kind)
     if not isinstance(data, Mapping):
         return data
     if inner is None:
-        return _each(data, kind, lambda value, k, key: _snake(value, k, f"{path}{key}."))
+        return _each(data, kind, lambda value, k, key: _snake(value, k, f"{path}{key}.", root))
     hints = get_type_hints(inner)
     known = {camel(field.name): field.name for field in fields(inner)}
     result: dict[str, object] = {}
     for key, value in data.items():
         if key not in known:
-            near = get_close_matches(str(key), known, n=1, cutoff=0.5)
-            hint = f"; did you mean {path}{near[0]}?" if near else f"; known: {', '.join(known)}"
+            near = meant(str(key), [f"{path}{name}" for name in known], field_paths(root))
+            hint = f"; did you mean {near}?" if near else f"; known: {', '.join(known)}"
             raise UnknownField(f"{path}{key} is no field{hint}", field=f"{path}{key}")
-        result[known[key]] = _snake(value, hints[known[key]], f"{path}{key}.")
+        result[known[key]] = _snake(value, hints[known[key]], f"{path}{key}.", root)
     return result
+
+
+def field_paths(kind: Any, path: str = "") -> Iterator[str]:
+    """Yield every field of a kind of document with its path; keys of the user's own are NAME."""
+    if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
+        yield from field_paths(values, f"{path}NAME.")
+    elif (inner := _dataclass_in(kind)) is not None:
+        hints = get_type_hints(inner)
+        for field in fields(inner):
+            yield f"{path}{camel(field.name)}"
+            yield from field_paths(hints[field.name], f"{path}{camel(field.name)}.")
 
 
 def _camel(data: object, kind: Any) -> Any:

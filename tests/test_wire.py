@@ -1,5 +1,6 @@
 """Values as JSON and back; messages tolerate what documents refuse."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 
 from brain import wire
 from brain.errors import BadInput, ImpossibleBounds, UnknownField, UnknownVersion
-from brain.types.job import Job, PolicyMode, Secret
+from brain.types.job import Job, JobDocument, PolicyMode, Secret
 from brain.types.plan import ScalePlan
+from brain.types.sharing import PoolShares
 from brain.types.telemetry import Sample
 from brain.types.world import World, WorldWish
 from tests.builders import NOW, host, job, loss, plan, save, throughput, world
@@ -104,6 +106,15 @@ def test_names_in_the_environment_are_the_users_own():
         ({"replica": {}}, "replica", "did you mean replicas?"),
         ({"replicas": {"mim": 1}}, "replicas.mim", "did you mean replicas.min?"),
         ({"processes_per_replica": 2}, "processes_per_replica", "processesPerReplica"),
+        ({"resources": {"cpu": 4}}, "resources.cpu", "did you mean resources.cpuMillis?"),
+        ({"resources": {"mem": 4}}, "resources.mem", "did you mean resources.memoryBytes?"),
+        ({"resources": {"gpu": 4}}, "resources.gpu", "did you mean resources.gpus?"),
+        ({"cpu": 4}, "cpu", "did you mean resources.cpuMillis?"),
+        ({"max": 4}, "max", "did you mean replicas.max?"),
+        ({"mode": "auto"}, "mode", "did you mean policy.mode?"),
+        ({"memory": 1}, "memory", "did you mean resources.memoryBytes or checkpoint.memory?"),
+        ({"batch": {"local": 1}}, "batch.local", "did you mean batch.localMin or batch.localMax?"),
+        ({"policy": {"name": 1}}, "policy.name", "did you mean name?"),
         ({"zzz": 1}, "zzz", "known: name, command"),
     ],
 )
@@ -115,6 +126,25 @@ def test_an_unknown_field_of_a_document_names_the_nearest_known_one(
 
     assert refused.value.field == field
     assert hint in str(refused.value)
+
+
+#: Every field of a job document and of a pool's policy, with its path.
+FIELDS = [(kind, path) for kind in (JobDocument, PoolShares) for path in wire.field_paths(kind)]
+
+
+@pytest.mark.parametrize(("kind", "path"), FIELDS, ids=[path for _, path in FIELDS])
+def test_every_field_is_named_to_who_slips_at_it(kind: type, path: str):
+    *groups, name = path.split(".")
+    first = re.split("[A-Z]", name)[0]
+    slips = {re.sub("([A-Z])", r"_\1", name).lower(), name.upper(), f"{name}s", name[:-1], first}
+    known = {other.rpartition(".")[2] for _, other in FIELDS if other.split(".")[:-1] == groups}
+    for slip in slips - known:
+        given: Any = {slip: 1}
+        for group in reversed(groups):
+            given = {group: given}
+        with pytest.raises(UnknownField) as refused:
+            wire.document(given, kind)
+        assert path in str(refused.value).partition("did you mean")[2], slip
 
 
 @pytest.mark.parametrize(

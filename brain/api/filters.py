@@ -11,9 +11,9 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from brain.errors import BadInput
+from brain.spelling import meant
 
 #: Keys of a list, each with the values it can have; None where any value may be.
 Keys = Mapping[str, frozenset[str] | None]
@@ -70,6 +70,6 @@ def _checked(key: str, value: str, allowed: frozenset[str] | None, me: str) -> s
         return me.lower()
     if allowed is None or value.lower() in {one.lower() for one in allowed}:
         return value.lower()
-    near = get_close_matches(value, allowed, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(allowed))}"
+    near = meant(value, sorted(allowed))
+    hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(allowed))}"
     raise BadInput(f"filter: {key} {value!r} is none; {hint}", field="filter")

@@ -8,11 +8,11 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from brain.errors import BadInput, TooLarge
 from brain.simulator.applications import Application
 from brain.simulator.spec import Spec
+from brain.spelling import meant
 from brain.types.allocation import Bounds
 from brain.types.job import JobDocument
 
@@ -132,8 +132,8 @@ def _check_columns(columns: Sequence[str]) -> None:
         if columns.count(name) > 1:
             raise BadInput(f"column {name!r} stands twice; take one out", field=name)
         if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COLUMNS)}"
+            near = meant(name, list(COLUMNS))
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(COLUMNS)}"
             raise BadInput(f"column {name!r} is none of a workload; {hint}", field=name)
 
 
@@ -193,8 +193,8 @@ def _arrival(
     if not name:
         raise row.bad("name", "is empty; name the job")
     if application not in applications:
-        near = get_close_matches(application, applications, n=1)
-        hint = f"did you mean {near[0]}? known" if near else "known"
+        near = meant(application, list(applications))
+        hint = f"did you mean {near}? known" if near else "known"
         names = ", ".join(sorted(applications))
         raise row.bad("application", f"is unknown; {hint}: {names}; --applications adds tables")
     document = _document(row, documents)
