@@ -303,6 +303,20 @@ def test_a_frozen_job_is_decided_about_but_not_changed():
     assert (laptop.wish().frozen, laptop.size) == (True, 1)
 
 
+def test_a_waiting_plan_says_what_it_waits_for():
+    laptop = Laptop(scaling_by(0.9)).start()
+    with laptop.transaction() as (tx, _):
+        lifecycle.freeze(tx, everything_frozen(laptop))
+
+    laptop.live(60)
+
+    assert laptop.plans[-1].state is PlanState.APPROVED
+    said = laptop.decision.explanation
+    assert said.code == "plan-active"
+    assert said.next_step.startswith("It begins once this no longer holds: frozen by ")
+    assert "`brain freeze --off --all` lifts it" in said.next_step
+
+
 def test_advice_that_cannot_begin_in_time_lapses_and_says_what_kept_it():
     settings = replace(QUICK, proposal_seconds=30)
     laptop = Laptop(scaling_by(0.9), settings=settings).start()

@@ -21,6 +21,7 @@ from brain.cli.connect import (
 from brain.cli.documents import read_document
 from brain.cli.jobs import pages
 from brain.client import BrainClient
+from brain.errors import NotFound
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import AuditEntry, Role
@@ -48,13 +49,6 @@ SHARE_COLUMNS = (
     output.Column[JobShare]("REPLICAS", lambda share: _replicas(share), right=True),
     output.Column[JobShare]("LOST TO", lambda share: share.lost_to or "—", rank=2, least=8),
     output.Column[JobShare]("WHY", lambda share: share.reason, least=16),
-)
-FREEZE_COLUMNS = (
-    output.Column[Freeze]("SCOPE", lambda freeze: freeze.scope),
-    output.Column[Freeze]("TARGET", lambda freeze: freeze.target or "everything", rank=0),
-    output.Column[Freeze]("BY", lambda freeze: freeze.by, least=8),
-    output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at), rank=2),
-    output.Column[Freeze]("WHY", lambda freeze: freeze.why, least=16),
 )
 AUDIT_COLUMNS = (
     output.Column[AuditEntry]("AT", lambda entry: output.clock(entry.at), rank=0),
@@ -178,7 +172,24 @@ def freeze(
             target = client.send(calls.job(target)).job.id
         call = calls.thaw(scope, target) if off else calls.freeze(scope, target, why=why)
     found = client.send(call).items
-    output.show(found, FREEZE_COLUMNS, form, name=lambda entry: entry.target)
+    columns = (
+        output.Column[Freeze]("SCOPE", lambda freeze: freeze.scope),
+        output.Column[Freeze]("TARGET", lambda freeze: _frozen(client, freeze), rank=0, least=16),
+        output.Column[Freeze]("BY", lambda freeze: freeze.by, least=8),
+        output.Column[Freeze]("SINCE", lambda freeze: output.clock(freeze.at), rank=2),
+        output.Column[Freeze]("WHY", lambda freeze: freeze.why, least=16),
+    )
+    output.show(found, columns, form, name=lambda freeze: freeze.target)
+
+
+def _frozen(client: BrainClient, freeze: Freeze) -> str:
+    """What is frozen, as a person calls it; a freeze knows jobs by their id."""
+    if freeze.scope is not FreezeScope.JOB:
+        return freeze.target or "everything"
+    try:
+        return client.send(calls.job(freeze.target)).job.name
+    except NotFound:
+        return freeze.target
 
 
 @click.command()

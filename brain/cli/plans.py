@@ -16,7 +16,7 @@ from brain.types.plan import PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.typeset import count, duration
 from brain.typeset import resize as resize_text
-from brain.views import Decision, PlanView, ResizeRequest, WhatIf
+from brain.views import Decision, JobView, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
@@ -150,14 +150,11 @@ def explain(client: BrainClient, job: str, form: str) -> None:
         return
     detail = client.send(calls.job(job))
     seen = detail.job
-    if seen.finished_at is not None:
-        click.echo(f"{seen.name} {seen.state}: {seen.reason}")
-    elif seen.plan is not None and seen.plan.active:
-        click.echo(plan_text(seen.name, seen.plan, seen.unit_of_throughput, seen.decision))
-    elif seen.decision is None:
-        click.echo("Brain has not looked at this job yet; it does within a few seconds.")
-    else:
-        click.echo(_text(seen.decision, seen.unit_of_throughput))
+    text = _why(seen)
+    click.echo(text)
+    for each in seen.conditions:
+        if each.kind == "Frozen" and each.reason not in text:
+            click.echo(f"{each.reason[:1].upper()}{each.reason[1:]}.")
     for line in output.finding(detail.worlds, whole=True):
         click.echo(line)
 
@@ -179,6 +176,16 @@ def what_if(client: BrainClient, job: str, form: str) -> None:
     output.show(scaling.sizes, columns, form, name=lambda size: str(size.replicas))
     if form in ("table", "wide"):
         click.echo(scaling.basis)
+
+
+def _why(job: JobView) -> str:
+    if job.finished_at is not None:
+        return f"{job.name} {job.state}: {job.reason}"
+    if job.plan is not None and job.plan.active:
+        return plan_text(job.name, job.plan, job.unit_of_throughput, job.decision)
+    if job.decision is None:
+        return "Brain has not looked at this job yet; it does within a few seconds."
+    return _text(job.decision, job.unit_of_throughput)
 
 
 def plan_text(name: str, plan: ScalePlan, unit: str, now: Recommendation | None) -> str:

@@ -38,6 +38,7 @@ from brain.lifecycle.plans import (
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.wishes import (
     effective_mode,
+    freeze_reason,
     frozen,
     may_act,
     standing,
@@ -60,6 +61,7 @@ __all__ = [
     "fail",
     "forsaken",
     "freeze",
+    "freeze_reason",
     "frozen",
     "inconclusive",
     "judge",

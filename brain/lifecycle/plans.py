@@ -15,6 +15,7 @@ from brain.lifecycle.capacity import Room, has_left, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
 from brain.lifecycle.verdicts import SAME, Worths, kept, more
 from brain.lifecycle.wishes import (
+    freeze_reason,
     frozen,
     may_act,
     meets,
@@ -152,12 +153,13 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
         return None
     freeze = frozen(tx, job)
     if freeze:
-        return f"frozen by {freeze.by}: {freeze.why}"
+        return freeze_reason(job, freeze)
     if job.intent is not Intent.RUN or job.state not in _STEADY | {JobState.CHANGING}:
         return f"the job is {job.state}"
-    waits = [f"{j}/{g}" for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
+    waits = [(j, g) for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
     if waits:
-        return f"it waits for plan {waits[0]}, which frees what it needs"
+        other, generation = tx.jobs.get(waits[0][0]), waits[0][1]
+        return f"plan {generation} of {other.document.name} frees what it needs and has yet to"
     grows = plan.target.replicas > plan.current.replicas
     if grows and (fits := room(tx, job)) < plan.target.replicas:
         return f"{fits} of {count(plan.target.replicas, 'replica')} fit the pool now"

@@ -11,6 +11,7 @@ from typing import Any
 from brain.errors import Undetermined
 from brain.lifecycle.capacity import Room, room
 from brain.lifecycle.distribution import not_distributed
+from brain.lifecycle.plans import obstacle
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import Sight
 from brain.lifecycle.wishes import changed_at, effective_mode, reached, standing
@@ -65,6 +66,8 @@ def situate(
     """Gather what a policy may know of a job; ``uses`` is what its replicas used so far."""
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
+    active = tx.plans.active(job.id)
+    waits = active is not None and active.state in (PlanState.PROPOSED, PlanState.APPROVED)
     saves = _saves(tx, job, now)
     elapsed = _since(worlds[-1].formed_at if worlds else None, now)
     # Runs of what turned out to be another script tell nothing of this one.
@@ -79,7 +82,8 @@ def situate(
         job=job,
         current=current,
         mode=effective_mode(job, settings),
-        active=tx.plans.active(job.id),
+        active=active,
+        obstacle=obstacle(tx, job, active, room=room) if active and waits else None,
         present=sight.present,
         model=sight.model,
         unit=sight.unit,

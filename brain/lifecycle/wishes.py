@@ -77,6 +77,17 @@ def frozen(tx: Transaction, job: Job) -> Freeze | None:
     return found[0] if found else None
 
 
+def freeze_reason(job: Job, freeze: Freeze) -> str:
+    """By whom a job is frozen and why, and what lifts that."""
+    covered = {
+        FreezeScope.ALL: "--all",
+        FreezeScope.PROJECT: f"--project {freeze.target}",
+        FreezeScope.JOB: job.document.name,
+    }
+    why = f": {freeze.why}" if freeze.why else ""
+    return f"frozen by {freeze.by}{why} (`brain freeze --off {covered[freeze.scope]}` lifts it)"
+
+
 def reached(plan: ScalePlan) -> bool:
     """Whether a world ever met the plan's target."""
     return plan.state in _REACHED or (

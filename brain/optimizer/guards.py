@@ -76,6 +76,9 @@ def under_way(situation: Situation) -> Hold | None:
         PlanState.APPLIED: ("is being verified", "It is judged after enough steps."),
     }
     said, next_step = waits[plan.state]
+    if situation.obstacle is not None:
+        asked = "Approve or reject it. " if plan.state is PlanState.PROPOSED else ""
+        next_step = f"{asked}It begins once this no longer holds: {situation.obstacle}."
     return Hold(
         code="plan-active",
         reason=f"{what} {said}",

@@ -68,6 +68,8 @@ class Situation:
     #: Who approves.
     mode: PolicyMode
     active: ScalePlan | None = None
+    #: Why the active plan would not begin now, where that was looked at; None where it would.
+    obstacle: str | None = None
     #: The present world measured, or why it is not.
     present: Point | Undetermined
     model: JobModel | None = None

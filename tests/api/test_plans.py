@@ -172,6 +172,7 @@ def test_freezing_and_thawing_are_listed_and_audited(api: Api, proposed: str) ->
         thawed = olga.send(calls.thaw(FreezeScope.JOB, "digits"))
         actions = [entry.action for entry in olga.send(calls.audit()).items[:2]]
     assert [freeze.target for freeze in frozen.items] == [proposed]
-    assert ("Frozen", "frozen by olga: demo") in [(one.kind, one.reason) for one in shown]
+    says = "frozen by olga: demo (`brain freeze --off digits` lifts it)"
+    assert ("Frozen", says) in [(one.kind, one.reason) for one in shown]
     assert thawed.items == ()
     assert actions == ["thaw", "freeze"]

@@ -14,17 +14,28 @@ from contextlib import suppress
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
+def typed(*words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """What comes of ``brain WORDS`` without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "brain.cli", *words],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def shown(*words: str, environment: Mapping[str, str], columns: int | None) -> str:
     """What ``brain WORDS`` prints at a terminal so many columns wide; None: into a pipe."""
     command = [sys.executable, "-m", "brain.cli", *words]
-    given = os.environ | environment
     if columns is None:
-        return subprocess.run(
-            command, env=given, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        return typed(*words, environment=environment).stdout
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    with subprocess.Popen(command, env=given, stdin=theirs, stdout=theirs, stderr=theirs) as run:
+    with subprocess.Popen(
+        command, env=os.environ | environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as run:
         os.close(theirs)
         printed = bytearray()
         with suppress(OSError):  # the other end was closed

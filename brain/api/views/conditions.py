@@ -78,7 +78,7 @@ def _decided(tx: Transaction, job: Job) -> Iterator[tuple[str, str]]:
     if job.advise_only is not None:
         yield "AdviseOnly", job.advise_only
     if (freeze := lifecycle.frozen(tx, job)) is not None:
-        yield "Frozen", f"frozen by {freeze.by}: {freeze.why}"
+        yield "Frozen", lifecycle.freeze_reason(job, freeze)
 
 
 def memory(world: World | None, now: datetime) -> MemoryView | None:

@@ -1,0 +1,44 @@
+"""What commands answer a person who asks a real service."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.terminal import typed
+from tests.web.seed import VOLUME
+
+
+@pytest.fixture
+def frozen(service: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The service with a job that is frozen meanwhile."""
+    typed("freeze", "volume-seg", "--why", "the disk is changed", environment=service)
+    yield service
+    typed("freeze", "--off", "volume-seg", environment=service)
+
+
+def test_a_frozen_job_is_listed_by_its_name(frozen: dict[str, str]) -> None:
+    listed = typed("freeze", environment=frozen).stdout.splitlines()[1].split()
+    assert listed[:3] == ["job", "volume-seg", "admin"]
+    assert json.loads(typed("freeze", "-o", "json", environment=frozen).stdout)[0]["target"] == (
+        VOLUME
+    )
+
+
+def test_why_a_job_has_its_size_names_the_freeze(frozen: dict[str, str]) -> None:
+    said = typed("explain", "volume-seg", environment=frozen).stdout.splitlines()
+    assert said[0].startswith("Hold at 1: ")
+    assert said[-1] == (
+        "Frozen by admin: the disk is changed (`brain freeze --off volume-seg` lifts it)."
+    )
+
+
+def test_a_size_beyond_the_bounds_is_refused_by_field_value_and_bounds(
+    service: dict[str, str],
+) -> None:
+    refused = typed("resize", "volume-seg", "9", environment=service)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "brain: replicas 9 is not within the bounds 1:4 of job volume-seg; ask for 1 to 4, or "
+        "submit it anew with other bounds\n",
+    )
