@@ -234,5 +234,7 @@ def _answer(response: httpx2.Response) -> Answer:
 
 
 def _unreachable(url: object, cause: Exception) -> errors.Unavailable:
+    if isinstance(cause, httpx2.ReadTimeout):
+        return errors.Unavailable(f"Brain at {url} did not answer in time; it may be busy")
     why = str(cause) or type(cause).__name__
     return errors.Unavailable(f"Brain at {url} cannot be reached: {why}")

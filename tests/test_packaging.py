@@ -1,11 +1,17 @@
 """The wheel: what is in it, and how little its light parts import."""
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from email.parser import Parser
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -106,3 +112,120 @@ def test_brain_help_imports_click_and_little_else():
     )
     loaded = set(json.loads(printed.stdout.splitlines()[-1]))
     assert not loaded & {"httpx2", "rich", "msgspec", "yaml", "asyncio", *HEAVY}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment that holds the wheel and what some of its extras ask for."""
+
+    directory: Path
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run its Python with our own state directory, and nothing of ours on its path."""
+        own = {"BRAIN_HOME": str(self.directory / "home"), "TMPDIR": str(self.directory)}
+        return subprocess.run(
+            [self.directory / "bin" / "python", *words],
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def brain(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the program ``brain``."""
+        return self.run("-c", "from _elastic_brain import brain; brain()", *words)
+
+
+def installed(wheel: Path, directory: Path, *extras: str) -> Installed:
+    """What ``pip install WHEEL[EXTRAS]`` makes, with distributions linked from this environment."""
+    venv.create(directory, with_pip=False)
+    (packages,) = directory.glob("lib/python3*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    for name in needed("elastic-brain", extras, set()):
+        distribution = metadata.distribution(name)
+        for top in {Path(file).parts[0] for file in distribution.files or ()} - {"..", "bin"}:
+            link = packages / top
+            if not link.exists() and not top.startswith("__"):
+                link.symlink_to(Path(str(distribution.locate_file(top))))
+    return Installed(directory)
+
+
+def needed(name: str, extras: tuple[str, ...], seen: set[str]) -> Iterator[str]:
+    """Distributions that one asks for, directly or not, as far as they are installed here."""
+    for requirement in metadata.requires(name) or ():
+        of = re.search(r"extra == .(\w+)", requirement)
+        found = re.split(r"[^\w.-]", requirement)[0]
+        if found in seen or (of is not None and of[1] not in extras):
+            continue
+        seen.add(found)
+        try:
+            metadata.version(found)
+        except metadata.PackageNotFoundError:
+            continue
+        yield found
+        yield from needed(found, (), seen)
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel without extras."""
+    return installed(wheel, tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def client_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel with the command line, and no service."""
+    return installed(wheel, tmp_path_factory.mktemp("cli"), "cli")
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("jobs",)])
+def test_without_extras_brain_says_what_to_install(bare: Installed, words: tuple[str, ...]):
+    done = bare.brain(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        "brain: `brain` needs click, pyyaml, rich: pip install 'elastic-brain[cli]'\n",
+    )
+
+
+def test_without_extras_the_launcher_runs(bare: Installed):
+    done = bare.run("-m", "_elastic_brain", "launcher.cli", "--help")
+    assert (done.returncode, "--nproc-per-node" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "extras"),
+    [
+        (("up", "--port=0"), "server"),
+        (("demo",), "server,torch"),
+        (("simulate", "--help"), "server"),
+        (("replay",), "server"),
+        (("migrate",), "server"),
+        (("migrate", "--crds"), "kubernetes"),
+        (("doctor", "--cluster"), "kubernetes"),
+    ],
+)
+def test_a_command_that_needs_an_extra_names_its_pip_line_before_it_starts(
+    client_only: Installed, words: tuple[str, ...], extras: str
+):
+    done = client_only.brain(*words)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    says = (
+        rf"brain: `brain {words[0]}[^`]*` needs [\w, -]+: pip install 'elastic-brain\[{extras}\]'\n"
+    )
+    assert re.fullmatch(says, done.stderr)
+    assert not (client_only.directory / "home").exists()
+
+
+def test_with_the_command_line_alone_one_asks_a_service_elsewhere(client_only: Installed):
+    done = client_only.brain("jobs")
+    assert (done.returncode, "no Brain runs here" in done.stderr) == (1, True)
+
+
+def test_a_service_that_is_started_by_its_module_names_its_extra_too(client_only: Installed):
+    done = client_only.run("-m", "_elastic_brain", "brain.service")
+    assert done.returncode == 1
+    assert done.stderr.startswith("brain.service: the service needs alembic")
+    assert done.stderr.endswith("pip install 'elastic-brain[server]'\n")

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import click
 
-from brain import errors
+from brain import errors, extras
 
 #: Command -> (module and attribute, what ``brain --help`` says).
 COMMANDS = {
@@ -50,6 +50,14 @@ COMMANDS = {
     "demo": ("brain.cli.demo:demo", "Watch a job get measured, resized and verified."),
 }
 
+#: Command -> extras without which it does nothing.
+EXTRAS = {
+    "up": ("server",),
+    "replay": ("server",),
+    "simulate": ("server",),
+    "demo": ("server", "torch"),
+}
+
 EXIT_CODES: tuple[tuple[type[errors.BrainError], int], ...] = (
     (errors.BadInput, 2),
     (errors.NotFound, 3),
@@ -70,13 +78,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        extras.expect(f"`brain {cmd_name}`", *EXTRAS.get(cmd_name, ()))
         module, attribute = COMMANDS[cmd_name][0].split(":")
-        try:
-            command: click.Command = getattr(import_module(module), attribute)
-        except ModuleNotFoundError as missing:
-            raise click.ClickException(
-                f"`brain {cmd_name}` needs {missing.name}: pip install 'elastic-brain[server]'"
-            ) from missing
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -84,20 +88,27 @@ class Commands(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="elastic-brain", prog_name="brain")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Brain makes elastic training jobs use the right machines.
 
     Start with `brain demo`, or `brain up` and `brain submit -- python train.py`.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
     """Run the command line; the exit code says what kind of error it was."""
     try:
         # `Exit` comes back as its code in this mode; commands return nothing.
-        sys.exit(cli.main(standalone_mode=False))
+        sys.exit(cli.main(prog_name="brain", standalone_mode=False))
     except click.ClickException as misuse:
         misuse.show()
         sys.exit(misuse.exit_code)

@@ -156,8 +156,11 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
             if stay:
                 click.echo("Brain goes on until Ctrl-C.")
                 signal.pause()
-    except BrainError as error:
-        raise NotReached(str(error)) from error
+    except (NotReached, BrainError) as error:
+        # The message may name a log.
+        keep = True
+        kept = "" if home else f"\n{chosen} is kept; remove it once its logs were read"
+        raise NotReached(f"{error}{kept}") from error
     finally:
         if home is None and not keep:
             shutil.rmtree(chosen, ignore_errors=True)

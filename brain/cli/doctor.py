@@ -16,6 +16,7 @@ from brain.cli.connect import connect, state_directory
 from brain.cli.programs import command
 from brain.client import BrainClient
 from brain.errors import BrainError
+from brain.extras import install
 
 #: Below so many free bytes the database or a spool may soon be refused.
 LITTLE_SPACE_BYTES = 1 << 30
@@ -132,9 +133,9 @@ def _collector(home: Path) -> Iterator[Finding]:
 
 def _libraries() -> Iterator[Finding]:
     wanted = {
-        "torch": "training with torch needs `pip install elastic-brain[torch]`",
-        "psutil": "host telemetry needs `pip install elastic-brain[host]`",
-        "pynvml": "GPU telemetry needs `pip install elastic-brain[host]`",
+        "torch": f"training with torch needs it: {install('torch')}",
+        "psutil": f"host telemetry needs it: {install('host')}",
+        "pynvml": f"GPU telemetry needs it: {install('host')}",
     }
     for name, remedy in wanted.items():
         if importlib.util.find_spec(name) is None:

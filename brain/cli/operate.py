@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from brain import calls
+from brain import calls, extras
 from brain.cli import output
 from brain.cli.connect import (
     link,
@@ -280,6 +280,8 @@ def doctor(cluster: bool, **asked: Any) -> None:
     """Check this installation and say what mends it; ends with 1 if something is broken."""
     from brain.cli.doctor import Cluster, examine, examine_cluster
 
+    if cluster:
+        extras.expect("`brain doctor --cluster`", "kubernetes")
     broken = False
     for finding in examine_cluster(Cluster(**asked)) if cluster else examine():
         mark = {"ok": "ok  ", "note": "note", "bad": "BAD "}[finding.level]

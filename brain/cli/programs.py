@@ -5,6 +5,8 @@ import sys
 
 import click
 
+from brain import extras
+
 #: Program -> module that is run in its place.
 PROGRAMS = {
     "run": "launcher.cli",
@@ -39,7 +41,9 @@ def migrate(arguments: tuple[str, ...]) -> None:
     --home. Every setting of `brain config` is an option.
     """
     if "--crds" in arguments:
+        extras.expect("`brain migrate --crds`", "kubernetes")
         _become("crds", tuple(word for word in arguments if word != "--crds"))
+    extras.expect("`brain migrate`", "server")
     _become("migrate", ("--migrate-only", *arguments))
 
 

@@ -142,13 +142,16 @@ async def _supervise(house: House, say: Callable[[str], None]) -> None:
         service.environment = dict(service.environment) | {"BRAIN_PORT": port}
     async with asyncio.TaskGroup() as kept:
         kept.create_task(keep(service, say))
-        url = await _reachable(house.home, service, say)
+        url, unready = await _reachable(house.home, service)
         service.worked = True
         # Agents know this URL: the service keeps its port whenever it is started again.
         port = str(urlsplit(url).port)
         service.environment = dict(service.environment) | {"BRAIN_PORT": port}
         (house.home / "port").write_text(port)
-        say(f"Brain is up at {url}, state in {house.home}, logs in {service.log.parent}")
+        is_up = (
+            f"listens at {url} and is not ready yet ({unready})" if unready else f"is up at {url}"
+        )
+        say(f"Brain {is_up}, state in {house.home}, logs in {service.log.parent}")
         say(await _sign_in(house, url))
         offered = ("--slots", str(house.slots)) if house.slots else ()
         kept.create_task(keep(_program(house, "scaler", "--url", url, *offered), say))
@@ -175,18 +178,15 @@ def _last_port(home: Path) -> str | None:
     return None
 
 
-async def _reachable(home: Path, service: Program, say: Callable[[str], None]) -> str:
-    """The URL of the service, once it is ready, or listens and has not become so for long."""
+async def _reachable(home: Path, service: Program) -> tuple[str, str | None]:
+    """The URL of the service once it is ready, or with why it has not become so for long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         record = _read_record(home)
         if record is not None and record.pid == service.pid:
             why = await _unready(home, record.url)
-            if why is None:
-                return record.url
-            if time.monotonic() > deadline:
-                say(f"The service is not ready: {why}")
-                return record.url
+            if why is None or time.monotonic() > deadline:
+                return record.url, why
         await asyncio.sleep(0.05)
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from brain.errors import Undetermined
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase, ThroughputSample
-from brain.typeset import count, percent
+from brain.typeset import count
 
 #: A standard error from fewer windows than this is a guess.
 MINIMUM_WINDOWS = 5
@@ -127,8 +128,9 @@ def measure(
     step_seconds, error = max(medians.values())
     if error > spread_limit:
         raise Undetermined(
-            f"steps scatter: the median is known to {percent(error)} and {percent(spread_limit)} "
-            "is needed; steadier or more steps would settle it",
+            # Rounded up, so that it is never the limit itself.
+            f"steps scatter: the median is known to {ceil(1000 * error) / 10:g} % and "
+            f"{100 * spread_limit:g} % is needed; steadier or more steps would settle it",
             code="scattered",
         )
     return Point(

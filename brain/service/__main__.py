@@ -2,7 +2,15 @@
 
 import sys
 
-from brain.service.start import main
+from brain.errors import Unavailable
+from brain.extras import expect
 
 if __name__ == "__main__":
+    try:
+        expect("the service", "server")
+    except Unavailable as missing:
+        sys.exit(f"brain.service: {missing}")
+    # Not before: it imports what may be missing.
+    from brain.service.start import main
+
     sys.exit(main())

@@ -224,18 +224,9 @@ def test_an_uneven_interval_is_written_as_its_two_ends():
     assert rate(Prediction(examples_per_second=120, low=30, high=160)) == "120 (30.0–160)"
 
 
-@pytest.mark.parametrize("command", ["simulate", "replay"])
-def test_a_command_that_needs_more_than_is_installed_says_what(command: str):
-    code = (
-        "import sys; sys.modules['scipy'] = None; sys.argv = ['brain', sys.argv[1], '--help'];"
-        "from brain.cli import main; main()"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 1
-    assert f"`brain {command}` needs scipy" in ran.stderr
-    assert "pip install 'elastic-brain[server]'" in ran.stderr
+def test_brain_alone_is_a_question_and_no_mistake(tmp_path: Path):
+    alone = brain(home=tmp_path)
+    assert (alone.returncode, alone.stdout[:13], alone.stderr) == (0, "Usage: brain ", "")
 
 
 def test_a_report_that_has_no_directory_is_refused_before_the_run(tmp_path: Path):

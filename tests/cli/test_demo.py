@@ -1,5 +1,7 @@
 """The demo's story: what it waits for, and what it bears meanwhile."""
 
+import re
+import shutil
 import time
 from pathlib import Path
 
@@ -45,7 +47,7 @@ def test_one_late_answer_does_not_end_the_story(tmp_path: Path) -> None:
 
 
 def test_a_service_that_stays_away_ends_the_stage_in_its_time(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="timed out"):
+    with pytest.raises(Unavailable, match="did not answer in time"):
         story(tmp_path, 1_000).until("a state", 0.1, lambda detail: detail.job.state)
 
 
@@ -63,3 +65,15 @@ def test_a_home_that_cannot_be_made_is_refused_by_its_option(tmp_path: Path) -> 
     done = CliRunner().invoke(demo, ["--home", str(tmp_path / "file" / "home")])
     assert done.exit_code == 1
     assert "cannot be made: Not a directory; name another" in done.output
+
+
+def test_a_log_that_a_failed_demo_names_is_there(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        demo, ["--database-url", "nonsense://here"], env={"TMPDIR": str(tmp_path)}
+    )
+    named = re.search(r"all of it is in (\S+)", done.output)
+    assert (done.exit_code, named is not None) == (1, True), done.output
+    log = Path(named[1]) if named else tmp_path
+    assert "nonsense" in log.read_text()
+    assert f"{log.parents[1]} is kept; remove it once its logs were read" in done.output
+    shutil.rmtree(log.parents[1])

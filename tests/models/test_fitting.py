@@ -1,5 +1,6 @@
 """From samples to a measured point."""
 
+import re
 from random import Random
 
 import pytest
@@ -76,6 +77,18 @@ def test_what_is_not_measured_says_why(samples: list[ThroughputSample], code: st
         point(samples)
 
     assert said.value.code == code
+
+
+def test_how_far_a_median_is_known_is_never_told_as_what_is_needed():
+    samples = [throughput(i, step_seconds=0.1 * (1 + i % 3 / 20)) for i in range(12)]
+    known = measure(samples, minimum_steps=30, spread_limit=1.0).relative_error
+
+    with pytest.raises(Undetermined) as said:
+        measure(samples, minimum_steps=30, spread_limit=round(known, 4) - 1e-4)
+
+    told = re.search(r"known to (\S+) % and (\S+) % is needed", str(said.value))
+    assert told is not None
+    assert float(told[1]) > float(told[2])
 
 
 def test_worlds_are_never_mixed():

@@ -103,7 +103,7 @@ def _go_on(observation: JobObserved, world: WorldObserved, now: float, cause: Ca
 
 def _failed(observation: JobObserved, world: WorldObserved, code: int, now: float) -> Action:
     if observation.desired is not None and observation.failures > observation.desired.restart_limit:
-        reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
+        reason = _too_often(observation.failures, observation.desired.restart_limit)
         return End(ReplicaExit.FAILED, code, reason)
     if hopeless(observation.barren, observation.rules.barren_worlds):
         reason = f"{len(observation.barren)} worlds failed alike, and none has ever made a step"
@@ -113,6 +113,19 @@ def _failed(observation: JobObserved, world: WorldObserved, code: int, now: floa
     return _go_on(observation, world, now, Cause.FAILURE)
 
 
+def _too_often(failures: int, limit: int) -> str:
+    """Why a job ends whose worlds failed more often than its document allows.
+
+    >>> _too_often(1, 0)
+    'the workers failed once, and no restart is allowed'
+    >>> _too_often(11, 10)
+    'the workers failed 11 times, and 10 restarts are allowed'
+    """
+    often = "once" if failures == 1 else f"{failures} times"
+    allowed = {0: "no restart is", 1: "1 restart is"}.get(limit, f"{limit} restarts are")
+    return f"the workers failed {often}, and {allowed} allowed"
+
+
 def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action:
     """Workers that were started and could not meet: that may come again, so it is counted; unless
     a member is lost, which is seen first."""
@@ -120,7 +133,7 @@ def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action
     if now < until:
         return WaitFor("workers cannot reach each other", until)
     if observation.desired is not None and observation.failures > observation.desired.restart_limit:
-        reason = f"{observation.failures} worlds failed, {observation.desired.restart_limit} may"
+        reason = _too_often(observation.failures, observation.desired.restart_limit)
         return End(ReplicaExit.FAILED, 1, reason)
     return StopWorld(Cause.FAILURE)
 
