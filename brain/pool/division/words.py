@@ -165,7 +165,10 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         to = ", ".join(name for name, _ in made.nodes)
         reason = f"{rate} expected with {size} on {to}{factor}; the price is {price}"
         return Choice(replicas=grant.replicas, code="moves", reason=reason, next_step="")
-    reason = f"{rate} expected with {size}{factor}; nobody makes more of them at a price of {price}"
+    bids = f"makes more of them at a price of {price}"
+    if _asked(division, made.member, grant) == 0:
+        bids = "else wants them"
+    reason = f"{rate} expected with {size}{factor}; nobody {bids}"
     return Choice(replicas=grant.replicas, code="gets-more", reason=reason, next_step="")
 
 
@@ -200,14 +203,23 @@ def _second(division: Division, member: Member, grant: Grant, situation: Situati
     does = f"{size} would make {ratio(1 + gain)} of that" if gain is not None else size
     if grant.lost_to is not None:
         return f"{does}, {division.names[grant.lost_to]} makes more of them"
+    if _asked(division, member, grant) == 0:
+        fewer = other.replicas < situation.replicas
+        return f"{does}, and nobody else wants " + (
+            "the rest" if fewer else "them, but it is not worth a change"
+        )
     return f"{does}, not worth the price of {_price(division, member, grant)}"
 
 
 def _price(division: Division, member: Member, grant: Grant) -> str:
-    market = _market(division, member)
+    price = number(_asked(division, member, grant), digits=2)
+    return f"{price} per {_market(division, member).unit}"
+
+
+def _asked(division: Division, member: Member, grant: Grant) -> float:
+    """What one accelerator of a job's kind is worth at the margin; 0 where some are left."""
     kind = (grant.placement or grant.before or member.current).accelerator  # type: ignore[union-attr]
-    price = division.prices.accelerators.get(kind, 0.0) / market.grain
-    return f"{number(price, digits=2)} per {market.unit}"
+    return division.prices.accelerators.get(kind, 0.0) / _market(division, member).grain
 
 
 def _explained(

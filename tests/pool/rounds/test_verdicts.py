@@ -30,3 +30,13 @@ def test_a_growth_that_brought_nothing_is_undone_and_brain_goes_on_acting():
     assert back
     assert fleet.size("only") == 2
     assert fleet.job(fleet.jobs["only"].id).advise_only is None
+
+
+def test_nothing_is_said_to_cost_0_where_accelerators_are_left():
+    fleet = Fleet({"a": 4})
+    fleet.submit("only", lambda size: 0.4 / size, replicas=Bounds(min=1, max=2, start=1))
+    fleet.live(400)
+
+    reason = fleet.decision("only").explanation.reason.replace("\u202f", " ")
+    assert "1 replica would make" in reason
+    assert reason.endswith("of that, and nobody else wants the rest")
