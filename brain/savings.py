@@ -19,13 +19,14 @@ from datetime import datetime, timedelta
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.sight import points
+from brain.lifecycle.verdicts import verdicts
 from brain.lifecycle.work import accelerators
 from brain.models.fitting import Z90
 from brain.ports import Transaction
 from brain.settings import Settings, prices_of
 from brain.types.estimate import Band
 from brain.types.job import Job
-from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.plan import PlanKind, PlanState, PlanVerdict, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
 from brain.types.savings import HoursBucket, PlanSaving, Savings, SavingsOf
 from brain.types.world import World
@@ -178,8 +179,9 @@ def _plans(
     kind = job.document.accelerator or (known[-1].accelerator if known else "cpu")
     price = prices.get(kind, prices.get("*"))
     steps = {point.epoch: point.step_seconds for point in known}
+    came = verdicts(plans)
     for stood in _stood(plans, worlds):
-        told = _applied(count, job, stood, span, steps)
+        told = _applied(count, job, stood, came[stood.plan.generation], span, steps)
         if told is not None:
             count.plans.append(told)
             if price is not None:
@@ -238,7 +240,12 @@ def _in_force(worlds: Sequence[Stretch], plan: ScalePlan, following: int | None)
 
 
 def _applied(
-    count: _Count, job: Job, stood: Stood, span: Span, steps: Mapping[int, float]
+    count: _Count,
+    job: Job,
+    stood: Stood,
+    verdict: PlanVerdict,
+    span: Span,
+    steps: Mapping[int, float],
 ) -> PlanSaving | None:
     """What a plan saved while it stood within the span, and what its change cost."""
     plan, during = stood.plan, stood.during
@@ -268,7 +275,7 @@ def _applied(
         generation=plan.generation,
         replicas_asked=stood.asked,
         replicas=size,
-        verdict=plan.outcome.verdict,
+        verdict=verdict,
         saved_hours=saved,
         sooner_hours=sooner,
         cost_seconds=cost * _HOUR,

@@ -3,6 +3,8 @@
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -189,7 +191,7 @@ def test_a_check_names_what_a_migration_would_do_and_changes_nothing(tmp_path: P
 
     def migrate(*flags: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "brain.cli", "migrate", f"--home={home}", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         return done.returncode, done.stdout
 
     before = migrate("--check")

@@ -287,13 +287,14 @@ def conclude(story: Story, url: str) -> None:
     """Print the table, and refuse to call it a success if the story took too long."""
     detail = story.detail()
     found = story.client.send(calls.plans_of(story.job)).items
-    for plan in reversed([view.plan for view in found]):
+    for view in reversed(found):
+        plan = view.plan
         story.rows.append(
             (
                 f"plan g{plan.generation}, {plan.kind}, {plan.state}",
                 f"{plan.current.replicas} → {plan.target.replicas}; promised "
                 f"{output.rate(plan.promised)}, measured {output.rate(plan.outcome.measured)} "
-                f"examples/s; {plan.outcome.verdict or 'no verdict'}",
+                f"examples/s; {view.verdict}",
             )
         )
     for world in reversed(detail.worlds):

@@ -14,6 +14,7 @@ from brain.cli.documents import complete, document_of, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.types.job import JobState
+from brain.types.plan import PlanVerdict
 from brain.typeset import percent
 from brain.views import JobView, Page
 
@@ -237,4 +238,7 @@ def _brain(job: JobView) -> str:
         return f"{job.plan.state} g{job.plan.generation} → {job.plan.target.replicas}"
     if job.decision and job.decision.hold and job.finished_at is None:
         return f"Hold: {job.decision.explanation.code}"
-    return f"{job.plan.state} g{job.plan.generation}" if job.plan else "—"
+    if job.plan is None:
+        return "—"
+    ended = job.verdict is PlanVerdict.NOT_APPLIED
+    return f"{job.plan.state if ended else job.verdict} g{job.plan.generation}"

@@ -30,7 +30,7 @@ COLUMNS = (
     output.Column[PlanView](
         "MEASURED", lambda view: output.rate(view.plan.outcome.measured), right=True, rank=2
     ),
-    output.Column[PlanView]("VERDICT", lambda view: view.plan.outcome.verdict or "—"),
+    output.Column[PlanView]("VERDICT", lambda view: view.verdict),
     output.Column[PlanView](
         "DOWN", lambda view: duration(view.plan.outcome.downtime_seconds), right=True, rank=3
     ),

@@ -36,6 +36,7 @@ from brain.lifecycle.plans import (
     settle,
 )
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
+from brain.lifecycle.verdicts import verdicts
 from brain.lifecycle.wishes import (
     effective_mode,
     freeze_reason,
@@ -87,6 +88,7 @@ __all__ = [
     "suspend",
     "thaw",
     "tune",
+    "verdicts",
     "wish",
     "wished",
     "world_reported",

@@ -13,7 +13,7 @@ from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, has_left, room
 from brain.lifecycle.records import BRAIN, move_job, move_plan, told
-from brain.lifecycle.verdicts import SAME, Worths, kept, more
+from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
 from brain.lifecycle.wishes import (
     freeze_reason,
     frozen,
@@ -31,7 +31,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import Intent, Job, JobId, JobState, OptimizeMode
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
-from brain.typeset import count, number, quantity, resize
+from brain.typeset import count, resize
 
 #: Who approves where the policy does.
 AUTO, ROLLBACK, RESTORE = "policy:auto", "policy:rollback", "policy:restore"
@@ -135,6 +135,8 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
         steps_redone=world.steps_redone,
     )
     message = f"world {world.epoch} steps with {count(world.replicas, 'replica')}"
+    if plan.kind is PlanKind.ROLLBACK:
+        message += f" again: {resize(plan.target.replicas, plan.current.replicas)} is rolled back"
     plan = move_plan(tx, plan, PlanState.APPLIED, message, now, outcome=outcome)
     job = tx.jobs.get(plan.job)
     if job.state is JobState.CHANGING:
@@ -234,17 +236,18 @@ def judge(
     """
     if plan.promised is None:
         return _verified(tx, plan, Verdict.INCONCLUSIVE, "nothing was promised", now, measured)
-    both = f"{number(measured.examples_per_second)} of "
-    both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
+    both = compared(plan, plan.promised, measured, unit=unit, settings=settings, worths=worths)
+    comparable = counted(measured, worths)
     if kept(plan, plan.promised, measured, settings, worths):
-        return _verified(tx, plan, Verdict.KEPT, both, now, measured)
+        return _verified(tx, plan, Verdict.KEPT, both, now, comparable)
     job = tx.jobs.get(plan.job)
     if plan.kind is not PlanKind.RESIZE or _left_to_the_pool(job, plan, measured, worths):
-        return _verified(tx, plan, Verdict.FELL_SHORT, both, now, measured)
-    outcome = replace(plan.outcome, measured=measured, verdict=Verdict.FELL_SHORT, detail=both)
+        return _verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
+    outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
     plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     reason = f"{change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
+    back = replace(back, measured=measured)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     # In a pool nobody could take from a job that waits for a person what others wait for.
     if job.document.optimize_mode is not OptimizeMode.CLUSTER:

@@ -97,5 +97,7 @@ def told(
     """Write down the state that ``plan`` is in now."""
     kind, target = f"plan.{plan.state}", f"plan/{plan.job}/{plan.generation}"
     data = {"from": str(plan.current.replicas), "to": str(plan.target.replicas), "by": by}
+    if plan.outcome.verdict is not None:
+        data["verdict"] = str(plan.outcome.verdict)
     happened(tx, kind, message, job=plan.job, now=now, subject=plan.generation, data=data)
     acted(tx, by, kind, target, now=now, before=before, after=plan.state, why=message)

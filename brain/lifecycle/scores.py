@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.records import happened
-from brain.lifecycle.verdicts import kept
+from brain.lifecycle.verdicts import compared, kept
 from brain.models.fitting import Point
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
-from brain.typeset import count, number, quantity, resize
+from brain.typeset import count, resize
 
 #: Ends of a plan that was never applied.
 _NOT_TAKEN = frozenset({PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSEDED})
@@ -60,8 +60,7 @@ def score(
             continue
         true = kept(plan, plan.promised, present.measured, settings)
         verdict = Verdict.KEPT if true else Verdict.FELL_SHORT
-        both = f"{number(present.measured.examples_per_second)} of "
-        both += f"{quantity(plan.promised.examples_per_second, unit)} promised"
+        both = compared(plan, plan.promised, present.measured, unit=unit, settings=settings)
         _keep(tx, plan, verdict, f"not taken; {both}", now, measured=present.measured)
 
 

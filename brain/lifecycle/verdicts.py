@@ -1,10 +1,14 @@
-"""Whether a plan kept its promise."""
+"""Whether a plan kept its promise, in numbers, in words, and in what became of it."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
+from brain.lifecycle.wishes import reached
 from brain.settings import Settings
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanKind, PlanVerdict, ScalePlan, Verdict
 from brain.types.recommendation import Prediction
+from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
@@ -32,6 +36,65 @@ def kept(
     rate = measured.examples_per_second * worths.now
     before = _before(plan, worths) * (1 + settings.minimum_gain)
     return rate >= max(promised.low, before)
+
+
+def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
+    """What came of each plan of one job, by its generation.
+
+    A missed promise is rolled back once a world of the size before it steps again, not sooner: a
+    way back may be frozen, wait, or fail.
+    """
+    found: dict[int, PlanVerdict] = {}
+    following: ScalePlan | None = None
+    for plan in sorted(plans, key=lambda plan: plan.generation, reverse=True):
+        found[plan.generation] = _verdict(plan, following)
+        if reached(plan):
+            following = plan
+    return found
+
+
+def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
+    """What came of a plan; ``following`` is the next one of its job that a world met."""
+    if plan.active:
+        return PlanVerdict.NOT_YET
+    if not reached(plan):
+        return PlanVerdict.NOT_APPLIED
+    undone = following is not None and following.kind is PlanKind.ROLLBACK
+    if plan.outcome.verdict is Verdict.FELL_SHORT and undone:
+        return PlanVerdict.ROLLED_BACK
+    # One that another overtook, or that an early version stored, has no verdict.
+    return PlanVerdict(plan.outcome.verdict or Verdict.INCONCLUSIVE)
+
+
+def counted(measured: Prediction, worths: Worths) -> Prediction:
+    """What was measured, in examples of the batch that was promised."""
+    return replace(
+        measured,
+        examples_per_second=measured.examples_per_second * worths.now,
+        low=measured.low * worths.now,
+        high=measured.high * worths.now,
+    )
+
+
+def compared(
+    plan: ScalePlan,
+    promised: Prediction,
+    measured: Prediction,
+    *,
+    unit: str,
+    settings: Settings,
+    worths: Worths = SAME,
+) -> str:
+    """What was compared, in words: with all that the verdict rests on."""
+    rate = measured.examples_per_second * worths.now
+    said = f"{number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
+    if number(rate) != number(measured.examples_per_second):
+        said += f" ({quantity(measured.examples_per_second, unit)} at another batch, at which an "
+        said += f"example is worth {number(worths.now, digits=2)} of a promised one)"
+    if rate >= promised.low and not kept(plan, promised, measured, settings, worths):
+        said += f"; it was {number(_before(plan, worths))} before, and a growth must bring "
+        said += f"{percent(settings.minimum_gain)}"
+    return said
 
 
 def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:

@@ -17,7 +17,10 @@ from brain.types.recommendation import Prediction
 
 
 class PlanState(StrEnum):
-    """Where a plan stands; the table of legal moves is ``PLAN_MOVES``."""
+    """Where a plan stands; the table of legal moves is ``PLAN_MOVES``.
+
+    ``Verified`` says that a plan was measured, not what came of its promise: ``PlanVerdict`` does.
+    """
 
     PROPOSED = "Proposed"
     APPROVED = "Approved"
@@ -85,6 +88,22 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class PlanVerdict(StrEnum):
+    """What came of a plan's promise: every plan has exactly one of these."""
+
+    #: It may still be applied and measured.
+    NOT_YET = "not yet"
+    KEPT = "kept"
+    #: Missed, and its size still stands.
+    FELL_SHORT = "fell short"
+    #: Missed, and the size before it stands again.
+    ROLLED_BACK = "rolled back"
+    #: Applied, and never measured well enough.
+    INCONCLUSIVE = "inconclusive"
+    #: It ended before any world met it: nothing of it can be measured.
+    NOT_APPLIED = "not applied"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """Who said yes: a person's name, or ``policy:auto``."""
@@ -103,8 +122,11 @@ class Outcome:
     downtime_seconds: float | None = None
     #: Optimizer steps that had to be made again.
     steps_redone: int | None = None
-    #: Throughput measured in that world; None until enough steps were seen.
+    #: Throughput measured in that world, in examples of the batch that was promised (a script that
+    #: is told its batch may have another by then); None until enough steps were seen.
     measured: Prediction | None = None
+    #: What measurement said; of advice that was not taken, what it would have come to. What came
+    #: of the plan itself is its ``PlanVerdict``.
     verdict: Verdict | None = None
     #: One sentence that says what happened, also for Failed and Expired.
     detail: str = ""

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from brain.types.estimate import Band
 from brain.types.job import JobId
-from brain.types.plan import Verdict
+from brain.types.plan import PlanVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +18,8 @@ class PlanSaving:
     #: That a person asked for, and that the plan led to.
     replicas_asked: int
     replicas: int
-    #: None: not judged yet; only its cost is counted then.
-    verdict: Verdict | None
+    #: ``not yet``: only its cost is counted.
+    verdict: PlanVerdict
     #: Accelerator-hours, what the change cost taken off; below 0 where more were spent.
     saved_hours: float
     #: Hours by which the work was done sooner.

@@ -13,7 +13,7 @@ from brain.types.job import (
     OptimizeMode,
     PolicyMode,
 )
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import PoolName, Resources
 from brain.types.telemetry import Losses
@@ -102,6 +102,8 @@ class JobView:
     sparkline: tuple[float | None, ...]
     #: Newest plan, active or not.
     plan: ScalePlan | None
+    #: What came of that plan; ``not yet`` where there is none.
+    verdict: PlanVerdict
     #: Latest decision, hold or not.
     decision: Recommendation | None
 
@@ -149,6 +151,8 @@ class PlanView:
 
     job_name: str
     plan: ScalePlan
+    #: What came of its promise, and the one word for it wherever the plan is shown or counted.
+    verdict: PlanVerdict
     #: Why it cannot be approved now (frozen, job ended, not active); None where it can.
     blocked: str | None = None
     #: True where the job's mode is shadow: it is recorded and scored, never applied.

@@ -43,6 +43,7 @@ from scaler.kubernetes.progress import (
     Keeping,
     age_seconds,
     collected,
+    event_of,
     job_key,
     moved,
     moving,
@@ -269,8 +270,7 @@ class Plans:
         self._shown.show(obj, found, now)
         if before != found.state:
             said = found.outcome.detail or found.explanation.reason
-            bad = found.state in ("Failed", "RolledBack", "Rejected", "Expired")
-            self._events.record(obj, "Warning" if bad else "Normal", str(found.state), said)
+            self._events.record(obj, *event_of(found), said)
         if found.state in CLOSED:
             return self._collect(obj, with_phase(plan, str(found.state)), now)
         return Result(requeue_after_seconds=SOON_SECONDS)

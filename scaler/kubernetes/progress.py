@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,6 +35,9 @@ _BEGUN = frozenset(
     {PlanState.APPLYING, PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK}
 )
 _MET = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
+_ENDED_BADLY = frozenset(
+    {PlanState.FAILED, PlanState.ROLLED_BACK, PlanState.REJECTED, PlanState.EXPIRED}
+)
 _ENDS = {
     PlanState.REJECTED: Reason.REJECTED,
     PlanState.SUPERSEDED: Reason.SUPERSEDED,
@@ -66,6 +69,14 @@ def progress(plan: Standing) -> tuple[list[Condition], dict[str, Any]]:
     if plan.approval is not None:
         fields["approval"] = {"by": plan.approval.by, "at": instant(plan.approval.at)}
     return said, fields
+
+
+def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
+    """Type and reason of the event that tells where a plan stands now."""
+    if plan.state is PlanState.VERIFIED and plan.outcome.verdict is Verdict.FELL_SHORT:
+        return "Warning", str(Reason.FELL_SHORT)
+    bad = plan.state in _ENDED_BADLY
+    return "Warning" if bad else "Normal", str(plan.state)
 
 
 def _approved(plan: Standing) -> Condition:

@@ -5,7 +5,7 @@ import pytest
 from brain import calls
 from brain.errors import BadInput, Conflict, NotAllowed, UnknownPlan, VersionMismatch
 from brain.settings import Settings
-from brain.types.plan import PlanKind, PlanState
+from brain.types.plan import Outcome, PlanKind, PlanState, Verdict
 from brain.types.pool import FreezeScope
 from brain.types.record import Role
 from brain.views import Decision, ResizeRequest
@@ -22,6 +22,28 @@ def proposed(api: Api) -> str:
     with api.stores.transaction() as tx:
         tx.plans.add(plan(1, job=job))
     return job
+
+
+def test_every_plan_has_one_verdict_in_lists_and_beside_its_job(api: Api) -> None:
+    missed = Outcome(epoch=2, verdict=Verdict.FELL_SHORT)
+    kept = Outcome(epoch=3, verdict=Verdict.KEPT)
+    api.add_node()
+    with api.client() as admin:
+        job = str(admin.send(calls.submit(digits())).id)
+        with api.stores.transaction() as tx:
+            tx.plans.add(plan(1, job=job, state=PlanState.ROLLED_BACK, outcome=missed))
+            back = {"kind": PlanKind.ROLLBACK, "outcome": kept}
+            tx.plans.add(plan(2, job=job, state=PlanState.VERIFIED, **back))
+            tx.plans.add(plan(3, job=job, state=PlanState.EXPIRED))
+            tx.plans.add(plan(4, job=job, state=PlanState.VERIFIED, outcome=missed))
+            tx.plans.add(plan(5, job=job, state=PlanState.VERIFIED))
+        everywhere = [view.verdict for view in admin.send(calls.plans()).items]
+        of_job = [view.verdict for view in admin.send(calls.plans_of(job)).items]
+        beside = admin.send(calls.job(job)).job.verdict
+
+    assert of_job == ["inconclusive", "fell short", "not applied", "kept", "rolled back"]
+    assert sorted(everywhere) == sorted(of_job)
+    assert beside == "inconclusive"
 
 
 def test_a_request_is_approved_by_who_asked(api: Api) -> None:

@@ -63,6 +63,45 @@ def propose(stores: Stores, now: datetime, *, generation: int, replicas: int = 3
         event(tx, "plan.Proposed", f"generation {generation}: 2 → {replicas}", now, generation)
 
 
+def judge(stores: Stores, now: datetime) -> None:
+    """Give the job ranker three plans within minutes: kept, inconclusive, fell short and stands."""
+    outcomes = ((Verdict.KEPT, 2), (Verdict.INCONCLUSIVE, 3), (Verdict.FELL_SHORT, 4))
+    with stores.transaction() as tx:
+        for generation, (verdict, size) in enumerate(outcomes, start=1):
+            when = now - timedelta(minutes=25 - generation)
+            reason = f"{size} replicas are predicted to do more."
+            promised = promise(RATE[size] * (1.3 if verdict is Verdict.FELL_SHORT else 1), 60)
+            plan = _plan(
+                generation,
+                size - 1,
+                size,
+                when,
+                PlanState.VERIFIED,
+                promised,
+                now,
+                measured=RATE[size],
+                verdict=verdict,
+                epoch=1,
+                reason=reason,
+                kind=PlanKind.REQUEST,
+            )
+            outcome = plan.outcome
+            if verdict is Verdict.INCONCLUSIVE:
+                outcome = replace(outcome, measured=None)
+            tx.plans.add(replace(plan, job=RANKS, outcome=outcome))
+            message, data = f"{verdict}: as measured", {"verdict": str(verdict)}
+            tx.events.add(
+                Event(
+                    at=when,
+                    kind="plan.Verified",
+                    job=RANKS,
+                    subject=generation,
+                    message=message,
+                    data=data,
+                )
+            )
+
+
 def supersede(stores: Stores, now: datetime, *, generation: int) -> None:
     """Let the proposal pass, as a newer decision does."""
     with stores.transaction() as tx:

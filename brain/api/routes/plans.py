@@ -50,7 +50,7 @@ def plans(
             size=page_size,
             wanted=lambda plan: _matches(tx, plan, wanted),
         )
-        items = tuple(views.plan(tx, plan, here.settings, here.clock()) for plan in page.items)
+        items = views.plans(tx, page.items, here.settings, here.clock())
         return answer(Page(items=items, next_page_token=page.next_page_token))
 
 
@@ -62,9 +62,7 @@ def plans_of(about: AboutJob) -> Response:
     here = about.here
     return about.read(
         lambda tx, job: Page(
-            items=tuple(
-                views.plan(tx, plan, here.settings, here.clock()) for plan in tx.plans.of(job.id)
-            )
+            items=views.plans(tx, tx.plans.of(job.id), here.settings, here.clock())
         )
     )
 
@@ -94,7 +92,7 @@ def resize(about: AboutJob, act: Act) -> Response:
             settings=here.settings,
             now=now,
         )
-        return views.plan(tx, plan, here.settings, now)
+        return views.plans(tx, [plan], here.settings, now)[0]
 
     return act(requested, status=201, etag=_version)
 
@@ -174,7 +172,7 @@ def _decide(
         act.check_version(plan.version)
         reason = {"why": said.why} if why else {}
         plan = decide(tx, plan, by=about.who.name, version=said.version, now=now, **reason, **more)
-        return views.plan(tx, plan, here.settings, now)
+        return views.plans(tx, [plan], here.settings, now)[0]
 
     return act(decided, etag=_version)
 

@@ -1,7 +1,7 @@
 """Builds what the API answers with from the stores; reads only, decides nothing."""
 
 from brain.api.views.conditions import memory
-from brain.api.views.fleet import nodes, plan, pool, series
+from brain.api.views.fleet import nodes, plans, pool, series
 from brain.api.views.jobs import detail, document, job, wishes, workers
 from brain.api.views.models import model, models
 
@@ -13,7 +13,7 @@ __all__ = [
     "model",
     "models",
     "nodes",
-    "plan",
+    "plans",
     "pool",
     "series",
     "wishes",

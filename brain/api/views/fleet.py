@@ -1,15 +1,16 @@
 """Views of plans, nodes and series."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 
 from brain import lifecycle
 from brain.errors import UnknownPool
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job, OptimizeMode
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import UNFIT, Replica, ReplicaState, unfit_nodes
 from brain.views import NodeLeft, NodeView, PlanView, PoolView, Series, SeriesPoint
@@ -29,12 +30,24 @@ _UNITS: Mapping[str, str] = {
 }
 
 
-def plan(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> PlanView:
-    """A plan with its job's name and whether it can be approved."""
+def plans(
+    tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
+) -> tuple[PlanView, ...]:
+    """Plans with their jobs' names, what came of them, and whether they can be approved."""
+    verdicts = cache(lambda job: lifecycle.verdicts(tx.plans.of(job)))
+    return tuple(
+        _plan(tx, plan, verdicts(plan.job)[plan.generation], settings, now) for plan in plans
+    )
+
+
+def _plan(
+    tx: Transaction, plan: ScalePlan, verdict: PlanVerdict, settings: Settings, now: datetime
+) -> PlanView:
     owner = tx.jobs.get(plan.job)
     return PlanView(
         job_name=owner.document.name,
         plan=plan,
+        verdict=verdict,
         blocked=lifecycle.refusal(owner, plan, settings, now) or lifecycle.alone(tx, plan),
         shadow=lifecycle.effective_mode(owner, settings) == "shadow",
     )

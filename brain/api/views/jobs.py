@@ -11,7 +11,7 @@ from brain.api.views.seen import Seen
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job, JobDocument
-from brain.types.plan import ScalePlan
+from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
 from brain.types.world import World
@@ -68,6 +68,7 @@ def job(tx: Transaction, job: Job, settings: Settings, now: datetime) -> JobView
         memory=None if job.finished else memory(world, now),
         sparkline=_sparkline(tx, job, seen, now),
         plan=plans[0] if plans else None,
+        verdict=next(iter(lifecycle.verdicts(plans[:1]).values()), PlanVerdict.NOT_YET),
         decision=decision,
     )
 

@@ -2028,6 +2028,7 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
+            verdict: components["schemas"]["PlanVerdict"];
             /** Version */
             version: number;
         };
@@ -2541,14 +2542,22 @@ export interface components {
             saved_hours: number;
             /** Sooner Hours */
             sooner_hours: number;
-            verdict: components["schemas"]["Verdict"] | null;
+            verdict: components["schemas"]["PlanVerdict"];
         };
         /**
          * PlanState
          * @description Where a plan stands; the table of legal moves is ``PLAN_MOVES``.
+         *
+         *     ``Verified`` says that a plan was measured, not what came of its promise: ``PlanVerdict`` does.
          * @enum {string}
          */
         PlanState: "Proposed" | "Approved" | "Applying" | "Applied" | "Verified" | "RolledBack" | "Rejected" | "Superseded" | "Expired" | "Failed";
+        /**
+         * PlanVerdict
+         * @description What came of a plan's promise: every plan has exactly one of these.
+         * @enum {string}
+         */
+        PlanVerdict: "not yet" | "kept" | "fell short" | "rolled back" | "inconclusive" | "not applied";
         /**
          * PlanView
          * @description A plan with the name of its job, as the inbox lists it.
@@ -2564,6 +2573,7 @@ export interface components {
              * @default false
              */
             shadow: boolean;
+            verdict: components["schemas"]["PlanVerdict"];
         };
         /**
          * PolicyMode

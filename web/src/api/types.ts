@@ -22,6 +22,7 @@ export type NodeView = Schemas["NodeView"];
 export type Noise = Schemas["Noise"];
 export type ToldBatch = Schemas["ToldBatch"];
 export type PlanState = Schemas["PlanState"];
+export type PlanVerdict = Schemas["PlanVerdict"];
 export type PlanView = Schemas["PlanView"];
 export type JobShare = Schemas["JobShare"];
 export type PoolRound = Schemas["PoolRound"];

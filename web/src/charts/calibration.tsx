@@ -38,8 +38,8 @@ export function Promises({ kept }: { kept: readonly Kept[] }) {
               <text class="ax e" x={EDGE.left - 12} y={y + 4}>at {one.replicas}</text>
               <rect class="band" x={x(low)} y={y - 6} width={Math.max(2, x(high) - x(low))} height="12" rx="2" />
               <line class="tick" x1={x(1)} x2={x(1)} y1={y - 6} y2={y + 6} />
-              <circle class={one.inside ? "dot" : "fell"} cx={x(came)} cy={y} r="3" />
-              <text class={one.inside ? "lb e" : "xt e"} x={width} y={y + 4}>{change(came - 1)}</text>
+              <circle class={came < low ? "fell" : "dot"} cx={x(came)} cy={y} r="3" />
+              <text class={came < low ? "xt e" : "lb e"} x={width} y={y + 4}>{change(came - 1)}</text>
             </g>
           );
         })}

@@ -1,12 +1,12 @@
 /** Accelerators by quarter-hour: at work, held idle, and below the line what plans made needless. */
 import { useRef } from "preact/hooks";
-import type { ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { useWidth } from "../ui/width.ts";
 import { count, fixed, percent, quantity, seconds } from "../words/format.ts";
 import { area, type Hours, hoursOf, steps } from "../words/hours.ts";
 import { timeTicks, valueTicks } from "../words/ticks.ts";
+import { merged, tally, type Told } from "../words/verdicts.ts";
 
 const [TOP, ZERO, LEFT, LABELS] = [30, 141, 36, 176];
 /** Plans closer than this share a mark. */
@@ -16,7 +16,7 @@ interface StripProps {
   of: Hours;
   since: string;
   until: string;
-  plans: readonly ScalePlan[];
+  plans: readonly Told[];
 }
 
 export function HoursStrip({ of, since, until, plans }: StripProps) {
@@ -59,23 +59,25 @@ export function HoursStrip({ of, since, until, plans }: StripProps) {
 }
 
 /** Marks of plans where their state last changed. */
-function Plans({ plans, x, from, to }: { plans: readonly ScalePlan[]; x: (at: number) => number; from: number; to: number }) {
-  const groups: { at: number; plans: ScalePlan[] }[] = [];
-  const dated = plans.map((plan) => ({ at: Date.parse(plan.updated_at) / 1000, plan })).sort((one, other) => one.at - other.at);
-  for (const { at, plan } of dated.filter(({ at }) => at >= from && at <= to)) {
+function Plans({ plans, x, from, to }: { plans: readonly Told[]; x: (at: number) => number; from: number; to: number }) {
+  const groups: { at: number; plans: [Told, ...Told[]] }[] = [];
+  const dated = plans.map((told) => ({ at: Date.parse(told.plan.updated_at) / 1000, told })).sort((one, other) => one.at - other.at);
+  for (const { at, told } of dated.filter(({ at }) => at >= from && at <= to)) {
     const last = groups.at(-1);
-    if (last && x(at) - last.at < MERGE) last.plans.push(plan);
-    else groups.push({ at: x(at), plans: [plan] });
+    if (last && x(at) - last.at < MERGE) last.plans.push(told);
+    else groups.push({ at: x(at), plans: [told] });
   }
   return (
     <>
       <text class="ax e" x={LEFT - 8} y="12">plans</text>
       {groups.map(({ at, plans: together }) => {
-        const look = planLook(together.at(-1)?.state ?? "Proposed");
+        const { shown, text } = merged(together);
+        const look = planLook(shown);
         return (
           <g key={at}>
+            <title>{tally(together)}</title>
             <Mark name={look.icon} tone={look.tone} x={at} y={8} />
-            {together.length > 1 && <text class="ax" x={at + 9} y="12">{together.length}</text>}
+            {text && <text class="ax" x={at + 9} y="12">{text}</text>}
           </g>
         );
       })}

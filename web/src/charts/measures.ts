@@ -2,6 +2,7 @@
 import * as calls from "../api/calls.ts";
 import type { JobView, Prediction, ScalePlan, Series, World } from "../api/types.ts";
 import { nearest, valueTicks } from "../words/ticks.ts";
+import { missed, type Told } from "../words/verdicts.ts";
 
 export interface Point {
   /** Seconds since 1970. */
@@ -32,13 +33,13 @@ export interface Promised {
   from: number;
   to: number;
   prediction: Prediction;
-  /** The plan that fell short of it. */
+  /** The plan that missed it. */
   short: ScalePlan | null;
 }
 
 export interface Marker {
   at: number;
-  plan: ScalePlan;
+  told: Told;
 }
 
 const METRICS = [
@@ -91,31 +92,34 @@ function panel(title: string, unit: string, height: number, lines: Line[], least
 const some = (lines: readonly Line[]): boolean => lines.some(({ points }) => points.length > 0);
 
 /** One band per world that answers a plan with a promise for its size. */
-export function promises(worlds: readonly World[], plans: readonly ScalePlan[], until: number): Promised[] {
+export function promises(worlds: readonly World[], plans: readonly Told[], until: number): Promised[] {
   const rising = [...worlds].sort((one, other) => one.epoch - other.epoch);
   return rising.flatMap((world, index) => {
-    const plan = plans.find(({ generation }) => generation === world.generation);
-    if (!plan?.promised || plan.target.replicas !== world.members.length) return [];
+    const told = plans.find(({ plan }) => plan.generation === world.generation);
+    if (!told?.plan.promised) return [];
+    const { plan, verdict } = told;
+    if (!plan.promised || plan.target.replicas !== world.members.length) return [];
     const next = rising[index + 1];
     const end = world.ended_at ?? next?.formed_at;
     return {
       from: Date.parse(world.stepping_at ?? world.formed_at) / 1000,
       to: end ? Date.parse(end) / 1000 : until,
       prediction: plan.promised,
-      short: plan.outcome.verdict === "fell short" ? plan : null,
+      short: missed(verdict) ? plan : null,
     };
   });
 }
 
 /** Plans that changed something or may: where they took effect, else where they were made. */
-export function markers(worlds: readonly World[], plans: readonly ScalePlan[]): Marker[] {
+export function markers(worlds: readonly World[], plans: readonly Told[]): Marker[] {
   return plans
-    .filter(({ state }) => state !== "Superseded" && state !== "Expired")
-    .map((plan) => {
+    .filter(({ plan: { state } }) => state !== "Superseded" && state !== "Expired")
+    .map((told) => {
+      const { plan } = told;
       const first = worlds
         .filter(({ generation }) => generation === plan.generation)
         .sort((one, other) => one.epoch - other.epoch)[0];
-      return { plan, at: Date.parse(first?.formed_at ?? plan.created_at) / 1000 };
+      return { told, at: Date.parse(first?.formed_at ?? plan.created_at) / 1000 };
     })
     .sort((one, other) => one.at - other.at);
 }

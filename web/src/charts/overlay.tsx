@@ -4,6 +4,7 @@ import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
 import { nearest } from "../words/ticks.ts";
+import { merged, tally, type Told } from "../words/verdicts.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
 import { EDGE, type Frame } from "./plot.tsx";
 import { STALE_SECONDS } from "./freshness.ts";
@@ -136,20 +137,20 @@ function Hatch({ x, to, placed }: { x: Scale; to: number; placed: readonly Place
 }
 
 function Markers({ markers, frame, x, bottom, right }: OverlayProps & { x: Scale; bottom: number; right: number }) {
-  const groups: { at: number; plans: ScalePlan[] }[] = [];
-  for (const { at, plan } of markers.filter(({ at }) => at >= frame.since && at <= frame.until)) {
+  const groups: { at: number; plans: [Told, ...Told[]] }[] = [];
+  for (const { at, told } of markers.filter(({ at }) => at >= frame.since && at <= frame.until)) {
     const last = groups.at(-1);
-    if (last && x(at) - last.at < MERGE) last.plans.push(plan);
-    else groups.push({ at: x(at), plans: [plan] });
+    if (last && x(at) - last.at < MERGE) last.plans.push(told);
+    else groups.push({ at: x(at), plans: [told] });
   }
   let taken = 0;
   return (
     <>
       {groups.map(({ at, plans }, index) => {
-        const plan = plans.at(-1);
-        if (!plan) return null;
-        const { icon, tone } = planLook(plan.state);
-        const text = plans.length > 1 ? String(plans.length) : markerText(plan);
+        const { shown, text: counted } = merged(plans);
+        const { plan } = shown;
+        const { icon, tone } = planLook(shown);
+        const text = counted || markerText(plan);
         const wide = text.length * 6 + 4;
         const room = (groups[index + 1]?.at ?? right + 60) - at - 22;
         const before = at - 12 - taken;
@@ -158,6 +159,7 @@ function Markers({ markers, frame, x, bottom, right }: OverlayProps & { x: Scale
         return (
           <g key={plan.generation}>
             <line class={plan.state === "Proposed" ? "plan now" : "plan"} x1={at} x2={at} y1={LANE - 2} y2={bottom} />
+            <title>{tally(plans)}</title>
             <Mark name={icon} tone={tone} x={at} y={10} />
             {side !== "none" && (
               <text class={`${plan.state === "Proposed" ? "bt" : "lb"} ${side === "before" ? "e" : ""}`} x={side === "after" ? at + 12 : at - 12} y="14">

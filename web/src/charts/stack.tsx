@@ -1,13 +1,14 @@
 /** One stack, one time axis, one crosshair through all charts. */
 import { useMemo, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
-import type { JobView, ScalePlan, World } from "../api/types.ts";
+import type { JobView, World } from "../api/types.ts";
 import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { Empty, Skeleton, Trouble } from "../ui/parts.tsx";
 import { useWidth } from "../ui/width.ts";
 import { clock, compared, promised, seconds } from "../words/format.ts";
 import { nearest, timeTicks } from "../words/ticks.ts";
+import type { Told } from "../words/verdicts.ts";
 import { load, markers, type Measures, type Panel, panels, promises, valueAt } from "./measures.ts";
 import { expected } from "./freshness.ts";
 import { Overlay } from "./overlay.tsx";
@@ -17,7 +18,7 @@ import { StackTable } from "./table.tsx";
 interface StackProps {
   job: JobView;
   worlds: readonly World[];
-  plans: readonly ScalePlan[];
+  plans: readonly Told[];
   /** Length of the time axis, seconds. */
   range: number;
 }
@@ -63,7 +64,7 @@ interface DrawnProps extends Omit<StackProps, "range"> {
 
 function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
   const [cursor, setCursor] = useState<number | null>(null);
-  const next = plans.find(({ state }) => state === "Proposed" || state === "Approved") ?? null;
+  const next = plans.find(({ plan: { state } }) => state === "Proposed" || state === "Approved")?.plan ?? null;
   const until = next ? span.until + (span.until - span.since) * 0.08 : span.until;
   const right = width < 500 ? 66 : 96;
   const frame = useMemo((): Frame => {

@@ -4,10 +4,11 @@ import { mayDecide, maySteer } from "../state/access.ts";
 import { askAbout, askSteer } from "../state/decide.tsx";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
-import { PlanBadge } from "../ui/badges.tsx";
+import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
 import { Button, Command, FromTo, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
 import { change, clock, compared, count, duration, fixed, gain, measuredOf, promised, uncertainty } from "../words/format.ts";
+import { missed } from "../words/verdicts.ts";
 import { PlanTrack } from "./track.tsx";
 
 const ACTIVE = new Set(["Proposed", "Approved", "Applying", "Applied"]);
@@ -64,12 +65,12 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
   return (
     <article class="rec" aria-label={`Plan of generation ${plan.generation}`}>
       <div class="hd">
-        <PlanBadge state={plan.state} />
+        <PlanBadge told={view} />
         <span>generation {plan.generation}, <Time at={plan.created_at} /></span>
         <span class="r">{asked ? <Expiry view={view} job={job} /> : plan.kind === "resize" ? `mode ${job.mode}` : plan.kind}</span>
       </div>
       <p class="because">{plan.explanation.reason}</p>
-      {plan.state !== "Proposed" && <PlanTrack plan={plan} />}
+      {plan.state !== "Proposed" && <PlanTrack told={view} />}
       <div class="fromto">
         <span class="big"><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></span>
         <span>{plan.target.replicas === 1 ? "replica" : "replicas"}</span>
@@ -77,7 +78,7 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
       </div>
       {plan.outcome.detail && <p class="outcome">{plan.outcome.detail}</p>}
       <AdviseOnly job={job} />
-      <Gain plan={plan} unit={job.unit_of_throughput} />
+      <Gain view={view} unit={job.unit_of_throughput} />
       <Facts plan={plan} job={job} />
       <Why explanation={asked ? plan.explanation : { ...plan.explanation, next_step: nextOf(job, plan) }} exploring={plan.promised?.exploring ?? false} />
       <Actions view={view} />
@@ -106,7 +107,7 @@ function Also({ job, plan, world }: { job: JobView; plan: ScalePlan; world: Worl
   return <>{lines.map((line) => <div key={line}>{line}</div>)}</>;
 }
 
-function Gain({ plan, unit }: { plan: ScalePlan; unit: string }) {
+function Gain({ view: { plan, verdict }, unit }: { view: PlanView; unit: string }) {
   const { measured: before, promised: promise, outcome } = plan;
   if (!promise) return <p class="gain mut">Nothing was promised, because {plan.kind === "request" ? "the model does not know this size" : "this goes back to a size that was measured"}.</p>;
   const share = gain(before?.examples_per_second, promise.examples_per_second);
@@ -120,8 +121,8 @@ function Gain({ plan, unit }: { plan: ScalePlan; unit: string }) {
       </div>
       {outcome.measured ? (
         <div class="kept">
-          <PromiseStrip promised={promise} measured={outcome.measured} open={plan.state === "Applied"} fellShort={plan.state === "RolledBack"} width={200} />
-          <b class={plan.state === "RolledBack" ? "bad" : ""}>{measuredOf(outcome.measured, promise)}</b> <span class="mut">{unit}{outcome.verdict && `, ${outcome.verdict}`}</span>
+          <PromiseStrip promised={promise} measured={outcome.measured} open={plan.state === "Applied"} fellShort={missed(verdict)} width={200} />
+          <b class={missed(verdict) ? "bad" : ""}>{measuredOf(outcome.measured, promise)}</b> <span class="mut">{unit}{verdict === "not applied" ? ", had it been applied" : verdict !== "not yet" && `, ${verdict}`}</span>
         </div>
       ) : before && before.examples_per_second > 0 ? <GainBar from={before.examples_per_second} to={promise} /> : null}
     </>
@@ -231,7 +232,7 @@ function HoldCard({ job, decision }: { job: JobView; decision: Recommendation })
   return (
     <article class="rec" aria-label="Hold">
       <div class="hd">
-        <PlanBadge state="Hold" />
+        <HoldBadge />
         <span>decided <Time at={decision.decided_at} /></span>
         <span class="r">mode {job.mode}</span>
       </div>

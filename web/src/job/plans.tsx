@@ -4,6 +4,7 @@ import { PlanBadge } from "../ui/badges.tsx";
 import { FromTo, Heading, Time } from "../ui/parts.tsx";
 import { PlanStrip } from "../ui/strip.tsx";
 import { measuredOf } from "../words/format.ts";
+import { missed } from "../words/verdicts.ts";
 
 export function PlanList({ plans }: { plans: readonly PlanView[] }) {
   return (
@@ -14,17 +15,18 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
         <caption class="vh">Plans, newest first</caption>
         <colgroup><col class="c-gen" /><col class="c-when" /><col class="c-state" /><col class="c-size" /><col class="c-strip" /><col /></colgroup>
         <tbody>
-          {plans.map(({ plan }) => {
+          {plans.map((view) => {
+            const { plan, verdict } = view;
             const undecided = plan.state === "Proposed" || plan.state === "Approved";
             const faded = ["Rejected", "Superseded", "Expired"].includes(plan.state);
             return (
               <tr key={plan.generation} class={faded ? "off" : ""} title={plan.outcome.detail || plan.explanation.reason}>
                 <td class="str">g{plan.generation}</td>
                 <td class="mut"><Time at={plan.created_at} /></td>
-                <td><PlanBadge state={plan.state} /></td>
+                <td><PlanBadge told={view} /></td>
                 <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
-                <td><PlanStrip plan={plan} width={72} /></td>
-                <td class={`num ${undecided ? "brain" : plan.state === "RolledBack" ? "bad" : "mut"}`}>{plan.outcome.verdict === "inconclusive" ? "inconclusive" : measuredOf(plan.outcome.measured, plan.promised)}</td>
+                <td><PlanStrip told={view} width={72} /></td>
+                <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}</td>
               </tr>
             );
           })}

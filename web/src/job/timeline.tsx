@@ -1,9 +1,9 @@
 /** What happened to a job, newest first. */
 import * as calls from "../api/calls.ts";
-import type { BrainEvent, JobView, PlanState, World } from "../api/types.ts";
+import type { BrainEvent, JobView, PlanState, PlanVerdict, World } from "../api/types.ts";
 import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
-import { planLook } from "../ui/badges.tsx";
+import { stateLook, verdictLook } from "../ui/badges.tsx";
 import { Icon, type IconName, type Tone } from "../ui/icons.tsx";
 import { Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { instant, moment } from "../words/format.ts";
@@ -30,7 +30,7 @@ export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World
               return (
                 <tr key={event.id}>
                   <td class="mut" title={instant(event.at)}>{moment(event.at, now.value)}</td>
-                  <td><span class="badge"><Icon name={icon} tone={tone} />{event.kind.replace(".", " ")}</span></td>
+                  <td><span class="badge"><Icon name={icon} tone={tone} />{what(event)}</span></td>
                   <td class="mut">{subject(event)}</td>
                   <td>{event.message}</td>
                 </tr>
@@ -41,6 +41,15 @@ export function Timeline({ job, worlds }: { job: JobView; worlds: readonly World
       </section>
     </>
   );
+}
+
+/** The verdict of a plan that was measured stands in the place of its state. */
+const verdictOf = ({ kind, data }: BrainEvent): PlanVerdict | undefined =>
+  kind === "plan.Verified" || kind === "plan.RolledBack" ? (data?.verdict as PlanVerdict | undefined) : undefined;
+
+function what(event: BrainEvent): string {
+  const verdict = verdictOf(event);
+  return verdict ? `plan ${verdict}` : event.kind.replace(".", " ");
 }
 
 function subject({ kind, subject: about }: BrainEvent): string {
@@ -55,9 +64,11 @@ const WORLDS: Record<string, [IconName, Tone]> = {
   hung: ["warning", "warn"], lost: ["warning", "warn"], finished: ["ended", "mut"], stopped: ["cancelled", "mut"],
 };
 
-function look({ kind }: BrainEvent): { icon: IconName; tone: Tone } {
-  const [area, what = ""] = kind.split(".");
-  if (area === "plan") return planLook(what as PlanState) ?? { icon: "proposed", tone: "mut" };
+function look(event: BrainEvent): { icon: IconName; tone: Tone } {
+  const [area, what = ""] = event.kind.split(".");
+  const verdict = verdictOf(event);
+  if (verdict) return verdictLook(verdict) ?? stateLook("Verified");
+  if (area === "plan") return stateLook(what as PlanState) ?? { icon: "proposed", tone: "mut" };
   if (area === "hold") return { icon: "hold", tone: "mut" };
   if (area === "replica") return { icon: "ready", tone: "mut" };
   const [icon, tone] = WORLDS[what] ?? (what === "Failed" ? ["failed", "bad"] as const : what === "Degraded" ? ["warning", "warn"] as const : ["running", "mut"] as const);

@@ -67,14 +67,14 @@ interface RowProps {
 
 function Row({ view, selected, onSelect, forbidden }: RowProps) {
   const { plan, job_name: name, blocked } = view;
-  const end = result(plan, now.value);
+  const end = result(view, now.value);
   return (
     <tr class={selected ? "sel" : ""} onClick={onSelect}>
-      <td><PlanBadge state={plan.state} /></td>
+      <td><PlanBadge told={view} /></td>
       <td class="med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}</span></td>
-      <td class="hide-s"><PlanStrip plan={plan} /></td>
+      <td class="hide-s"><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>
       <td class="num mut hide-s">{duration((Date.parse(plan.expires_at) - now.value) / 1000)}</td>
       <td class="num">

@@ -102,7 +102,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
             sub={`${clock(Math.max(Date.parse(job.created_at), now.value - (range?.seconds ?? 0) * 1000), now.value)} – ${clock(job.finished_at ?? now.value, now.value)}`}
             more={<span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span>}
           />
-          <ChartStack job={job} worlds={worlds} plans={plans.map(({ plan }) => plan)} range={range?.seconds ?? 3600} />
+          <ChartStack job={job} worlds={worlds} plans={plans} range={range?.seconds ?? 3600} />
           <div class="lower">
             <Sizes job={job} />
             <Workers detail={detail} />

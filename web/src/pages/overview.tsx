@@ -8,7 +8,7 @@ import { now } from "../state/now.ts";
 import { useResource } from "../state/resource.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
-import { PlanBadge } from "../ui/badges.tsx";
+import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
@@ -16,6 +16,7 @@ import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
 import { byUrgency, concerns, failures, result, unusual } from "../words/attention.ts";
 import { count } from "../words/format.ts";
+import { tally } from "../words/verdicts.ts";
 import { amount, give, money, note } from "../words/hours.ts";
 import { Figures } from "./pool.tsx";
 import { Welcome } from "./welcome.tsx";
@@ -88,18 +89,16 @@ function Wrong({ active, failed }: { active: readonly JobView[]; failed: number 
 
 function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly JobView[] }) {
   const holds = active.filter((job) => holding(job.decision)).length;
-  const number = (...states: string[]) => recent.filter(({ plan }) => states.includes(plan.state)).length;
-  const told = [
-    [number("Verified"), "verified"], [number("RolledBack"), "rolled back"], [number("Approved", "Applying", "Applied"), "under way"],
-    [number("Rejected"), "rejected"], [number("Expired"), "expired"], [number("Superseded"), "superseded"], [number("Failed"), "failed"],
-  ].filter(([amount]) => amount).map(([amount, word]) => `${amount} ${word}`);
+  // The way back is a part of the plan that it undoes, and that is told.
+  const own = recent.filter(({ plan }) => plan.kind === "resize" || plan.kind === "request");
+  const told = tally(own);
   const open = waiting.value.length;
   return (
     <Answer
       question="What did Brain do in the last 24 h?"
-      note={<>{told.length > 0 ? `${told.join(", ")}.` : "No plan was applied."} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
+      note={<>{told ? `${told}.` : "No plan was made."} {open > 0 && <a class="brain med" href={link("inbox")}>{open} {open === 1 ? "waits" : "wait"} for you</a>}</>}
     >
-      {count(recent.length, "plan")} <small>and {count(holds, "standing hold")}</small>
+      {count(own.length, "plan")} <small>and {count(holds, "standing hold")}</small>
     </Answer>
   );
 }
@@ -122,7 +121,7 @@ function HoursSection() {
   return (
     <section class="sec">
       <Heading title={`${what[0]?.toUpperCase()}${what.slice(1)}-hours`} sub={`last 24 h, quarter-hours, ${count(of.capacity, what)}`} />
-      <HoursStrip of={of} since={value.since} until={value.until} plans={(plans.value ?? []).map(({ plan }) => plan)} />
+      <HoursStrip of={of} since={value.since} until={value.until} plans={plans.value ?? []} />
     </section>
   );
 }
@@ -196,16 +195,17 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
   );
 }
 
-function PlanRow({ view: { plan, job_name: name } }: { view: PlanView }) {
-  const end = result(plan, now.value);
+function PlanRow({ view }: { view: PlanView }) {
+  const { plan, job_name: name } = view;
+  const end = result(view, now.value);
   const open = ["Proposed", "Approved", "Applying"].includes(plan.state);
   return (
     <>
-      <td><PlanBadge state={plan.state} /></td>
+      <td><PlanBadge told={view} /></td>
       <td class="clip med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{plan.outcome.detail || plan.explanation.reason}</span></td>
-      <td><PlanStrip plan={plan} /></td>
+      <td><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>
     </>
   );
@@ -214,7 +214,7 @@ function PlanRow({ view: { plan, job_name: name } }: { view: PlanView }) {
 function HoldRow({ job, decision }: { job: JobView; decision: Recommendation }) {
   return (
     <>
-      <td><PlanBadge state="Hold" /></td>
+      <td><HoldBadge /></td>
       <td class="clip med"><a href={jobLink(job.id)}>{job.name}</a></td>
       <td>keep {decision.current.replicas}</td>
       <td class="why"><span class="clamp" title={decision.explanation.next_step}>{decision.explanation.reason}</span></td>

@@ -1,6 +1,7 @@
 /** Icon and word together, always. */
 import type { ComponentChildren } from "preact";
-import type { JobState, JobView, NodeView, PlanState } from "../api/types.ts";
+import type { JobState, JobView, NodeView, PlanState, PlanVerdict } from "../api/types.ts";
+import type { Told } from "../words/verdicts.ts";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 
 interface Look {
@@ -26,13 +27,21 @@ const PLANS: Record<PlanState | "Hold", Look> = {
   Approved: { icon: "approved", tone: "brain", word: "Approved" },
   Applying: { icon: "applying", tone: "brain", word: "Applying" },
   Applied: { icon: "applied", tone: "brain", word: "Applied" },
-  Verified: { icon: "verified", tone: "good", word: "Verified" },
-  RolledBack: { icon: "rolled-back", tone: "bad", word: "Rolled back" },
+  Verified: { icon: "verified", tone: "mut", word: "Verified" },
+  RolledBack: { icon: "rolled-back", tone: "mut", word: "Rolled back" },
   Rejected: { icon: "rejected", tone: "mut", word: "Rejected" },
   Superseded: { icon: "superseded", tone: "mut", word: "Superseded" },
   Expired: { icon: "expired", tone: "mut", word: "Expired" },
   Failed: { icon: "plan-failed", tone: "bad", word: "Failed" },
   Hold: { icon: "hold", tone: "mut", word: "Hold" },
+};
+
+/** What came of a promise; it is shown instead of the state once there is something to say. */
+const VERDICTS: Partial<Record<PlanVerdict, Look>> = {
+  kept: { icon: "verified", tone: "good", word: "Kept" },
+  "fell short": { icon: "fell-short", tone: "bad", word: "Fell short" },
+  "rolled back": { icon: "rolled-back", tone: "bad", word: "Rolled back" },
+  inconclusive: { icon: "inconclusive", tone: "mut", word: "Inconclusive" },
 };
 
 /** Conditions that are shown instead of the state they stand beside. */
@@ -49,7 +58,10 @@ export function jobLook(job: JobView): Look {
   return (told && REASONS[told.kind]) ?? JOBS[job.state];
 }
 
-export const planLook = (state: PlanState | "Hold"): Look => PLANS[state];
+/** How a state looks, whatever came of the promise. */
+export const stateLook = (state: PlanState | "Hold"): Look => PLANS[state];
+export const verdictLook = (verdict: PlanVerdict): Look | undefined => VERDICTS[verdict];
+export const planLook = ({ plan, verdict }: Told): Look => VERDICTS[verdict] ?? PLANS[plan.state];
 
 function Badge({ look, children }: { look: Look; children?: ComponentChildren }) {
   return (
@@ -64,8 +76,12 @@ export function JobBadge({ job }: { job: JobView }) {
   return <Badge look={jobLook(job)} />;
 }
 
-export function PlanBadge({ state, children }: { state: PlanState | "Hold"; children?: ComponentChildren }) {
-  return <Badge look={PLANS[state]}>{children}</Badge>;
+export function PlanBadge({ told, children }: { told: Told; children?: ComponentChildren }) {
+  return <Badge look={planLook(told)}>{children}</Badge>;
+}
+
+export function HoldBadge({ children }: { children?: ComponentChildren }) {
+  return <Badge look={PLANS.Hold}>{children}</Badge>;
 }
 
 export function NodeBadge({ node }: { node: NodeView }) {

@@ -23,6 +23,8 @@ const SHAPES = {
   applying: <>{diamond}<path d="M5.6 8h4.6M8.6 6.2 10.4 8 8.6 9.8" /></>,
   applied: <>{diamond}<path d="M8 5.4V8.2L9.7 9.2" /></>,
   verified: <>{solid}<path class="knock" d="m5.3 8.2 1.9 1.9 3.5-4" /></>,
+  "fell-short": <>{solid}<path class="knock" d="M8 4.9v5.6M5.8 8.5 8 10.7l2.2-2.2" /></>,
+  inconclusive: <>{diamond}<path d="M5.2 8.5c.9-1.4 1.9-1.4 2.8-.5s1.9.9 2.8-.5" /></>,
   "rolled-back": <>{diamond}<path d="M10.2 9.9C10.2 7.6 8.6 7 5.9 7M7.5 5.3 5.8 7l1.7 1.7" /></>,
   rejected: <>{diamond}<path d="m6.3 6.3 3.4 3.4m0-3.4L6.3 9.7" /></>,
   superseded: <path d="M6 3.4 10.6 8 6 12.6 1.4 8ZM9.4 3.9 10 3.4 14.6 8 10 12.6l-.6-.5" />,

@@ -6,7 +6,7 @@ import { now } from "../state/now.ts";
 import { go, link } from "../state/route.ts";
 import { address } from "../words/attention.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
-import { JobBadge, PlanBadge, planLook } from "./badges.tsx";
+import { HoldBadge, JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
 import { Sparkline } from "./sparkline.tsx";
 
@@ -175,11 +175,11 @@ function Done({ share }: { share: number | null }) {
   );
 }
 
-function Brain({ job: { plan, decision, finished_at } }: { job: JobView }) {
+function Brain({ job: { plan, verdict, decision, finished_at } }: { job: JobView }) {
   const held = !finished_at && decision !== null && decision.target.replicas === decision.current.replicas;
   const decided = decision?.decided_at ?? "";
-  if (held && (!plan || (decided > plan.updated_at && !["Proposed", "Approved", "Applying", "Applied", "Verified", "RolledBack"].includes(plan.state))))
-    return <PlanBadge state="Hold"><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></PlanBadge>;
+  if (held && (!plan || (decided > plan.updated_at && verdict === "not applied")))
+    return <HoldBadge><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></HoldBadge>;
   if (!plan) return <span class="dim">—</span>;
-  return <PlanBadge state={plan.state}><span class="clip">{planLook(plan.state).word} <Time at={plan.updated_at} /></span></PlanBadge>;
+  return <PlanBadge told={{ plan, verdict }}><span class="clip">{planLook({ plan, verdict }).word} <Time at={plan.updated_at} /></span></PlanBadge>;
 }

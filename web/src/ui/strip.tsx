@@ -1,6 +1,7 @@
 /** One strip for trust: band, tick and dot on the same axis wherever a plan appears. */
-import type { Prediction, ScalePlan } from "../api/types.ts";
+import type { Prediction } from "../api/types.ts";
 import { change, gain } from "../words/format.ts";
+import { missed, type Told } from "../words/verdicts.ts";
 
 /** The axis: deviation from the promise. */
 const [LEFT, RIGHT] = [-0.25, 0.15];
@@ -41,13 +42,13 @@ function NoPromise({ width }: { width: number }) {
   );
 }
 
-export function PlanStrip({ plan, width }: { plan: ScalePlan; width?: number }) {
+export function PlanStrip({ told: { plan, verdict }, width }: { told: Told; width?: number }) {
   return (
     <PromiseStrip
       promised={plan.promised}
       measured={plan.outcome.measured}
       open={plan.state === "Applied"}
-      fellShort={plan.state === "RolledBack" || plan.outcome.verdict === "fell short"}
+      fellShort={missed(verdict)}
       width={width}
     />
   );

@@ -1,6 +1,7 @@
 /** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
-import type { Condition, Health, JobView, NodeView, PlanView, ScalePlan } from "../api/types.ts";
-import { clock, count, duration, gain, promised, words } from "./format.ts";
+import type { Condition, Health, JobView, NodeView, PlanView } from "../api/types.ts";
+import { clock, compared, count, duration, gain, promised, words } from "./format.ts";
+import { missed, type Told } from "./verdicts.ts";
 
 export interface Concern {
   /** Lower is more urgent. */
@@ -138,7 +139,7 @@ export function byUrgency(one: JobView, other: JobView): number {
 }
 
 /** What the end of a decision's row says: the result against the promise, else where it stands. */
-export function result(plan: ScalePlan, now: number): { text: string; tone: "brain" | "bad" | "mut" | "" } {
+export function result({ plan, verdict }: Told, now: number): { text: string; tone: "brain" | "bad" | "mut" | "" } {
   const off = gain(plan.promised?.examples_per_second, plan.outcome.measured?.examples_per_second);
   const more = gain(plan.measured?.examples_per_second, plan.promised?.examples_per_second);
   const text = (share: number | null, decimals = 0): string =>
@@ -154,8 +155,8 @@ export function result(plan: ScalePlan, now: number): { text: string; tone: "bra
     case "Verified":
     case "RolledBack":
       return off === null
-        ? { text: plan.outcome.verdict ?? "—", tone: "mut" }
-        : { text: text(off, 1), tone: plan.state === "RolledBack" ? "bad" : "" };
+        ? { text: plan.outcome.measured ? compared(plan.outcome.measured.examples_per_second) : "not measured", tone: "mut" }
+        : { text: text(off, 1), tone: missed(verdict) ? "bad" : "" };
     default:
       // Advice that was not taken, held against what was measured later.
       if (off !== null) return { text: `${text(off, 1)} had it been`, tone: "mut" };

@@ -1,0 +1,23 @@
+"""Events of ScalePlans: a missed promise is a warning, also where its size stays."""
+
+import pytest
+
+from brain.types.plan import Outcome, PlanState, Verdict
+from scaler.kubernetes.progress import event_of
+from tests.builders import plan
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "told"),
+    [
+        (PlanState.VERIFIED, Verdict.KEPT, ("Normal", "Verified")),
+        (PlanState.VERIFIED, Verdict.FELL_SHORT, ("Warning", "FellShort")),
+        (PlanState.VERIFIED, Verdict.INCONCLUSIVE, ("Normal", "Verified")),
+        (PlanState.ROLLED_BACK, Verdict.FELL_SHORT, ("Warning", "RolledBack")),
+        (PlanState.EXPIRED, Verdict.FELL_SHORT, ("Warning", "Expired")),
+    ],
+)
+def test_the_event_of_a_missed_promise_is_a_warning(
+    state: PlanState, verdict: Verdict, told: tuple[str, str]
+):
+    assert event_of(plan(state=state, outcome=Outcome(verdict=verdict))) == told

@@ -1,0 +1,111 @@
+"""Kept, fell short, rolled back, inconclusive: four words with four looks, wherever a plan is."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from brain.db import SqlStores, prepare
+from tests.web import seed
+from tests.web.browser import visit
+from tests.web.served import Served
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The fleet of ``seed``, with a plan of each verdict."""
+    home = tmp_path_factory.mktemp("judged")
+    url = f"sqlite:///{home / 'brain.db'}"
+    prepare(url)
+    with closing(SqlStores(url)) as stores:
+        seed.fleet(stores, datetime.now(UTC))
+        seed.judge(stores, datetime.now(UTC))
+    running = Served(home)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_plans_of_a_job_say_what_came_of_each(
+    browser: Browser, judged: Served, theme: Literal["light", "dark"]
+) -> None:
+    with visit(browser, judged, theme=theme) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs/ranker")
+        badges = seen.page.locator(".plans .badge")
+        expect(badges).to_have_text(["Fell short", "Inconclusive", "Kept"])
+        assert [tone(badge) for badge in badges.all()] == ["bad", "mut", "good"]
+        expect(seen.page.locator(".plans .strip .fell")).to_have_count(1)
+        expect(seen.page.get_by_role("main")).not_to_contain_text("Verified")
+        seen.page.goto(f"{judged.url}/#/jobs/digits")
+        badges = seen.page.locator(".plans .badge")
+        expect(badges).to_have_text(["Proposed", "Kept", "Rolled back", "Kept"])
+        shapes = {badge.locator("svg").inner_html() for badge in badges.all()}
+        assert len(shapes) == 3
+
+
+def test_the_overview_counts_each_plan_once_by_what_came_of_it(
+    browser: Browser, judged: Served
+) -> None:
+    with visit(browser, judged) as seen:
+        answers = seen.page.locator(".answers")
+        expect(answers).to_contain_text(
+            "2 kept, 1 fell short, 1 rolled back, 1 inconclusive, 1 proposed."
+        )
+        expect(answers).to_contain_text("6 plans")
+        feed = seen.page.locator(".feed .badge")
+        expect(feed.filter(has_text="Fell short")).to_have_count(1)
+        expect(feed.filter(has_text="Verified")).to_have_count(0)
+
+
+def test_a_mark_of_several_plans_shows_the_promises_that_were_missed(
+    browser: Browser, judged: Served
+) -> None:
+    with visit(browser, judged) as seen:
+        hours = seen.page.get_by_role("img", name="core-h of 24 hours")
+        marks = hours.locator("g", has=seen.page.locator("title"))
+        expect(marks.first).to_be_visible()
+        told = " ".join(marks.all_text_contents())
+        assert "1 rolled back" in told
+        assert "1 fell short" in told
+        assert " of " in told
+        assert marks.locator("svg.ic.bad").count() >= 1
+        seen.page.goto(f"{judged.url}/#/jobs/ranker")
+        lane = seen.page.locator(".overlay g", has=seen.page.locator("title", has_text="short"))
+        expect(lane.locator("svg.ic")).to_have_class("ic bad")
+
+
+def test_a_row_of_a_job_and_its_timeline_say_the_verdict(browser: Browser, judged: Served) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs")
+        row = seen.page.get_by_role("row", name="ranker")
+        expect(row).to_contain_text("Fell short")
+        seen.page.goto(f"{judged.url}/#/jobs/ranker/timeline")
+        kinds = seen.page.get_by_role("table", name="Events").locator("tbody .badge")
+        expect(kinds).to_have_text(["plan fell short", "plan inconclusive", "plan kept"])
+        assert [tone(badge) for badge in kinds.all()] == ["bad", "mut", "good"]
+
+
+def test_the_command_line_says_the_same_words(judged: Served) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "brain.cli", "plans", "-o", "json"],
+        env=os.environ | {"BRAIN_HOME": str(judged.home), "BRAIN_URL": judged.url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert said.returncode == 0, said.stderr
+    for verdict in ("kept", "fell short", "rolled back", "inconclusive", "not yet"):
+        assert f'"verdict": "{verdict}"' in said.stdout
+
+
+def tone(badge: Locator) -> str:
+    """How an icon is coloured."""
+    return str(badge.locator("svg").get_attribute("class")).removeprefix("ic ")

@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { PlanState, PlanVerdict, ScalePlan } from "../api/types.ts";
+import * as v from "./verdicts.ts";
+
+const told = (verdict: PlanVerdict, state: PlanState = "Verified"): v.Told => ({ plan: { state } as ScalePlan, verdict });
+
+test("a merged mark shows the missed promise that it holds", () => {
+  const some: [v.Told, ...v.Told[]] = [told("kept"), told("rolled back", "RolledBack"), told("kept")];
+  assert.deepEqual(v.merged(some), { shown: some[1], text: "1 of 3" });
+});
+
+test("a merged mark of kept promises counts them, one plan alone has no count", () => {
+  assert.equal(v.merged([told("kept"), told("kept")]).text, "2");
+  assert.equal(v.merged([told("kept"), told("inconclusive")]).text, "1 of 2");
+  assert.equal(v.merged([told("kept")]).text, "");
+});
+
+test("each plan counts once, under what came of it", () => {
+  const some = [
+    told("kept"), told("fell short"), told("rolled back", "RolledBack"), told("kept"), told("not applied", "Expired"),
+    told("inconclusive", "RolledBack"), told("not yet", "Applied"),
+  ];
+  assert.equal(v.tally(some), "2 kept, 1 fell short, 1 rolled back, 1 inconclusive, 1 expired, 1 applied");
+});
+
+test("a plan that was taken back before it was measured missed nothing", () => {
+  assert.equal(v.missed("inconclusive"), false);
+  assert.equal(v.word(told("inconclusive", "RolledBack")), "inconclusive");
+});

@@ -1,0 +1,36 @@
+/** Plans with what came of them: one word each, wherever they are shown or counted; pure. */
+import type { PlanVerdict, ScalePlan } from "../api/types.ts";
+
+export interface Told {
+  plan: ScalePlan;
+  verdict: PlanVerdict;
+}
+
+const MISSED: ReadonlySet<PlanVerdict> = new Set<PlanVerdict>(["fell short", "rolled back"]);
+
+/** Whether a promise was not kept, whatever size stands now. */
+export const missed = (verdict: PlanVerdict): boolean => MISSED.has(verdict);
+
+/** The one word for a plan: what came of it, else where it stands. */
+export function word({ plan, verdict }: Told): string {
+  if (verdict !== "not yet" && verdict !== "not applied") return verdict;
+  return plan.state.toLowerCase();
+}
+
+/** `2 kept, 1 rolled back`: each plan once. */
+export function tally(told: readonly Told[]): string {
+  const found = new Map<string, number>();
+  for (const one of told) found.set(word(one), (found.get(word(one)) ?? 0) + 1);
+  const order = ["kept", "fell short", "rolled back", "inconclusive"];
+  const rank = (one: string): number => (order.includes(one) ? order.indexOf(one) : order.length);
+  return [...found].sort(([one], [other]) => rank(one) - rank(other)).map(([said, count]) => `${count} ${said}`).join(", ");
+}
+
+/** What one mark of several plans shows: the newest missed promise, else the newest plan, and how many of all are such. */
+export function merged(together: readonly [Told, ...Told[]]): { shown: Told; text: string } {
+  const short = together.filter(({ verdict }) => missed(verdict));
+  const shown = short.at(-1) ?? together.at(-1) ?? together[0];
+  const alike = short.length || together.filter((one) => word(one) === word(shown)).length;
+  if (together.length === 1) return { shown, text: "" };
+  return { shown, text: alike === together.length ? String(alike) : `${alike} of ${together.length}` };
+}
