@@ -148,7 +148,7 @@ OURS = (
     ),
     _value(
         "--world",
-        "Processes desired instead of --nnodes: WISHED[:MIN[:MAX]].",
+        "Processes to start instead of --nnodes: DESIRED[:MIN[:MAX]].",
         environment="BRAIN_WORLD",
         default="",
     ),

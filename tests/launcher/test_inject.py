@@ -149,7 +149,7 @@ def test_a_lease_that_is_past_ends_the_process(tmp_path: Path) -> None:
         "inject/server.py",
         "inject/become.py",
         "inject/gate.py",
-        "torchrun/ask_torch.py",
+        "command/torchrun/ask_torch.py",
     ],
 )
 def test_it_is_python_3_8(file: str) -> None:

@@ -40,8 +40,8 @@ MEET = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--world=many"], "--world=many is not WISHED[:MIN[:MAX]]"),
-        (["--world=8:9"], "1 <= MIN <= WISHED <= MAX"),
+        (["--world=many"], "--world=many is not DESIRED[:MIN[:MAX]]"),
+        (["--world=8:9"], "1 <= MIN <= DESIRED <= MAX"),
         (["--world=8", "--nnodes=2", *MEET], "--nnodes=2 counts machines, --world processes"),
         (["--world=8", "--node_unit=2", *MEET], "--node_unit=2 counts machines"),
         (["--world=8"], "this machine alone starts 1 processes; give --nproc-per-node=8"),

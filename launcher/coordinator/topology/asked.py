@@ -36,7 +36,7 @@ def shape_of(said: str) -> Shape | None:
     (Shape(processes=8, least=4, most=16), None)
 
     Raises:
-        BadInput: it is not WISHED[:MIN[:MAX]] in that order of size.
+        BadInput: it is not DESIRED[:MIN[:MAX]] in that order of size.
     """
     if not said:
         return None
@@ -46,7 +46,7 @@ def shape_of(said: str) -> Shape | None:
     most = int(found[3] or wished) if found else 0
     if not 0 < least <= wished <= most:
         raise BadInput(
-            f"--world={said} is not WISHED[:MIN[:MAX]] with 1 <= MIN <= WISHED <= MAX; "
+            f"--world={said} is not DESIRED[:MIN[:MAX]] with 1 <= MIN <= DESIRED <= MAX; "
             "give the number of processes, 8 or 8:4:16 for example",
             field="world",
         )
