@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from brain import __version__
 from brain.api import events, openapi, problems
 from brain.api.deps import SAFE, Context
-from brain.api.events import Bell
+from brain.api.events import Bell, Feed
 from brain.api.limits import BodyBudget, RequestRates
 from brain.api.metrics import Condition, Metrics
 from brain.api.routes import (
@@ -69,13 +69,14 @@ def create_app(
     samples came. ``bell``, ``metrics`` and ``condition`` are shared with the tick; left out, the
     app has its own.
     """
-    metrics = metrics or Metrics()
+    metrics, bell = metrics or Metrics(), bell or Bell()
     context = Context(
         stores=stores,
         settings=settings,
         clock=clock,
         home=home,
-        bell=bell or Bell(),
+        bell=bell,
+        feed=Feed(bell, stores),
         seal=seal,
         metrics=metrics,
         condition=condition or Condition(metrics),

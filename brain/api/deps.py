@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from brain import wire
 from brain.api import auth, limits
-from brain.api.events import Bell
+from brain.api.events import Bell, Feed
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal
 from brain.errors import (
@@ -48,6 +48,7 @@ class Context:
     clock: Clock
     home: Path
     bell: Bell
+    feed: Feed
     seal: Seal
     metrics: Metrics
     condition: Condition

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from brain import errors
 from brain.api import events
@@ -30,7 +31,11 @@ async def stream(
     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples. Bunches come once a
     second at most. The stream ends with the token that opened it.
     """
-    after = None if last_event_id is None else _number(last_event_id)
+    if last_event_id is None:
+        # Before the answer begins, so that stores that are away are told.
+        after = await run_in_threadpool(here.feed.start)
+    else:
+        after = _number(last_event_id)
     return StreamingResponse(
         _counted(here, session, after),
         media_type="text/event-stream",
@@ -70,11 +75,11 @@ def _check_id(name: str, id: int) -> int:
     return id
 
 
-async def _counted(here: Context, session: Session, after: int | None) -> AsyncIterator[bytes]:
+async def _counted(here: Context, session: Session, after: int) -> AsyncIterator[bytes]:
     with here.metrics.streams.track_inprogress():
         async for chunk in events.stream(
             here.bell,
-            here.stores,
+            here.feed,
             after=after,
             heartbeat_seconds=here.settings.heartbeat_seconds,
             ended=session.ended,
