@@ -105,6 +105,7 @@ class BrainClient:
             transport=transport,
             timeout=10.0,
             trust_env=not _here(url),
+            verify=not _here(url),
         )
 
     def __enter__(self) -> BrainClient:
@@ -156,6 +157,7 @@ class AsyncBrainClient:
             transport=transport,
             timeout=10.0,
             trust_env=not _here(url),
+            verify=not _here(url),
         )
 
     async def __aenter__(self) -> AsyncBrainClient:
@@ -196,7 +198,10 @@ def idempotency_key() -> dict[str, str]:
 
 
 def _here(url: str) -> bool:
-    """Whether it is this machine's own, which no proxy of the environment is the way to.
+    """Whether it is this machine's own.
+
+    No proxy of the environment is the way to it, and its certificate, made for another name, says
+    no more than that it is here.
 
     >>> _here("http://127.0.0.1:7077"), _here("http://brain.example:7077")
     (True, False)

@@ -152,7 +152,7 @@ def test_a_second_service_on_one_home_is_refused(
         (["--policy-mode=always"], "none of off, shadow, approve, auto"),
         (["--tick-seconds=soon"], "tick_seconds 'soon'"),
         (["--port=70000"], "no TCP port"),
-        (["--host=nowhere.invalid"], "cannot listen on"),
+        (["--host=nowhere.invalid", "--allow-remote-submit"], "cannot listen on"),
         (["--database-url=mysql://x/y"], "only sqlite and postgresql"),
     ],
 )

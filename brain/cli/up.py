@@ -73,6 +73,16 @@ class House:
     "--allow-remote-submit", is_flag=True, help="Run commands that come over the network."
 )
 @click.option(
+    "--tls-certificate",
+    type=click.Path(dir_okay=False, resolve_path=True),
+    help="Serve HTTPS with this chain (PEM).",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, resolve_path=True),
+    help="Its private key, where it is in another file.",
+)
+@click.option(
     "--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated."
 )
 def up(
@@ -82,13 +92,21 @@ def up(
     database_url: str | None,
     slots: int | None,
     allow_remote_submit: bool,
+    tls_certificate: str | None,
+    tls_key: str | None,
     chosen: tuple[str, ...],
 ) -> None:
     """Start Brain on this machine: service, dashboard, and a scaler for local jobs.
 
     Ctrl-C stops Brain; jobs go on, and the next `brain up` finds them.
     """
-    flags = {"host": host, "port": port, "database_url": database_url}
+    flags = {
+        "host": host,
+        "port": port,
+        "database_url": database_url,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+    }
     given = {key: value for key, value in flags.items() if value is not None}
     settings = dict(_pairs(chosen)) | given
     if allow_remote_submit:

@@ -7,10 +7,11 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import IO, Any
 from brain.api import auth
 from brain.api.secrets import Seal, write_private
 from brain.db import SqlStores, missing, prepare
+from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
 from brain.service.connections import tls_context
@@ -47,8 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if only_migrate:
             _say(prepare(_database(home, settings), contract=True).message or "nothing to do")
             return 0
-        with _home_of_one(home), _listening(settings) as listener:
-            _run(home, settings, listener)
+        tls = tls_context(settings)
+        _check_commands(settings)
+        with _home_of_one(home), _database_of_one(home, settings), _bound(settings) as listener:
+            _run(home, settings, listener, tls)
     except BrainError as refused:
         said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
         sys.stderr.write(f"brain: {said}\n")
@@ -95,13 +99,16 @@ def _settings(home: Path, environment: Mapping[str, str], flags: Mapping[str, An
     return settings
 
 
-def _run(home: Path, settings: Settings, listener: socket.socket) -> None:
+def _run(
+    home: Path, settings: Settings, listener: socket.socket, tls: ssl.SSLContext | None
+) -> None:
     url = _database(home, settings)
     if message := prepare(url).message:
         _say(message)
-    seal, tls = Seal.of(home / "key"), tls_context(settings)
+    seal = Seal.of(home / "key")
     with closing(SqlStores(url)) as stores:
         admit(home, settings, stores, datetime.now(UTC))
+        _listen(listener, settings)
         serve(stores, settings, home=home, seal=seal, listener=listener, tls=tls, say=_say)
 
 
@@ -115,7 +122,7 @@ def admit(home: Path, settings: Settings, stores: Stores, now: datetime) -> None
     for name, role in (*_OWN_TOKENS, ("viewer", Role.VIEWER)):
         if (home / f"{name}.token").exists():
             _keep_token(home / f"{name}.token", name, role, stores, now)
-    _check_address(settings, stores)
+    _check_tokens(settings, stores)
     for name, role in _OWN_TOKENS:
         _keep_token(home / f"{name}.token", name, role, stores, now)
 
@@ -135,36 +142,65 @@ def _make(home: Path) -> None:
         ) from bad
 
 
-@contextmanager
-def _home_of_one(home: Path) -> Iterator[IO[str]]:
+def _home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
     """Refuse to share the state directory with another service."""
-    with (home / "service.lock").open("w") as lock:
+    return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
+
+
+@contextmanager
+def _database_of_one(home: Path, settings: Settings) -> Iterator[None]:
+    """Refuse to share an SQLite file with the service of another state directory."""
+    url = database_url(_database(home, settings))
+    if url.get_backend_name() != "sqlite":
+        yield
+        return
+    file = sqlite_file(url).resolve()
+    remedy = "choose another with --database-url, or PostgreSQL for several services"
+    with _alone(file.with_name(f"{file.name}.lock"), f"database {file}", remedy):
+        yield
+
+
+@contextmanager
+def _alone(path: Path, what: str, remedy: str) -> Iterator[IO[str]]:
+    """Hold the lock of something that one service alone may use."""
+    try:
+        lock = path.open("w")
+    except OSError as bad:
+        raise Unavailable(f"{what}: {bad.strerror}; {remedy}") from bad
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
-            raise Unavailable(
-                f"another service runs on {home}; stop it, or choose another with --home"
-            ) from held
+            raise Unavailable(f"another service runs on {what}; stop it, or {remedy}") from held
         except OSError as refused:
             raise Unavailable(
-                f"state directory {home} takes no locks: {refused.strerror}; choose one on a disk "
-                "of this machine with --home"
+                f"{what} takes no locks: {refused.strerror}; have it on a disk of this machine, "
+                f"or {remedy}"
             ) from refused
         yield lock
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket, so that a taken port is known before anything is touched."""
+def _bound(settings: Settings) -> Iterator[socket.socket]:
+    """A bound socket, so that a taken port is known before anything is touched.
+
+    Nobody can connect yet: it listens once it is known who may come in.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((settings.host, settings.port))
-            listener.listen(1024)
         except (OSError, OverflowError) as bad:
             raise _unusable(settings, bad) from bad
         yield listener
+
+
+def _listen(listener: socket.socket, settings: Settings) -> None:
+    try:
+        listener.listen(1024)
+    except OSError as bad:  # another bound the same port, and was faster
+        raise _unusable(settings, bad) from bad
 
 
 def _unusable(settings: Settings, bad: Exception) -> BrainError:
@@ -177,20 +213,27 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
     return BadInput(f"cannot listen on {where}: {bad}; choose another with --host and --port")
 
 
-def _check_address(settings: Settings, stores: Stores) -> None:
-    """Refuse to serve the network by accident.
+def _check_commands(settings: Settings) -> None:
+    """Refuse to take commands from the network by accident.
 
     Raises:
-        NotAllowed: the address is not loopback, and nobody configured who may come in, or nobody
-            allowed commands to come over the network.
+        NotAllowed: the address is not loopback, and nobody allowed that.
     """
-    if _is_loopback(settings.host):
-        return
-    if not settings.allow_remote_submit:
+    if not (_is_loopback(settings.host) or settings.allow_remote_submit):
         raise NotAllowed(
             f"host {settings.host} is not loopback, and submitted commands run on this machine; "
             "say --allow-remote-submit if that is meant, or listen on 127.0.0.1"
         )
+
+
+def _check_tokens(settings: Settings, stores: Stores) -> None:
+    """Refuse to serve the network where nobody configured who may come in.
+
+    Raises:
+        NotAllowed: the address is not loopback, and there is no token.
+    """
+    if _is_loopback(settings.host):
+        return
     with stores.transaction(read_only=True) as tx:
         live = [token for token in tx.access.tokens() if token.revoked_at is None]
     if not live:
