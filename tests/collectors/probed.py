@@ -21,6 +21,7 @@ from typing import Any
 
 from brain import wire
 from brain.types.telemetry import LossSample, Sample, SaveSample, ThroughputSample
+from tests.patience import Patience
 
 PROBE = Path(__file__).parents[2] / "collectors" / "probe" / "__init__.py"
 
@@ -111,9 +112,9 @@ class _Forked:
 
     def wait(self, seconds: float) -> int:
         """Its exit code."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while (code := self.poll()) is None:
-            assert time.monotonic() < deadline, f"worker {self.pid} does not end"
+            assert not patience.over, f"worker {self.pid} does not end"
             time.sleep(0.01)
         return code
 
@@ -219,10 +220,10 @@ class Worker:
 
     def until(self, true: Any, what: str, *, seconds: float = 60) -> None:
         """Listen until a condition holds."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not true():
             self.listen()
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            assert not patience.over, f"not within {seconds} s: {what}"
 
     def until_path(self, path: Path, *, seconds: float) -> None:
         """Listen until the script has made a file."""

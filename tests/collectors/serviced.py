@@ -28,6 +28,7 @@ from brain.types.telemetry import (
     SourceId,
     ThroughputSample,
 )
+from tests.patience import Patience
 
 JOB = "0190aaaa"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -214,10 +215,10 @@ class Machine:
 
     def until(self, true: Callable[[], Any], what: str, *, seconds: float = 60) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not true():
             said = self._log()
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{said}"
+            assert not patience.over, f"not within {seconds} s: {what}\n{said}"
             time.sleep(0.02)
 
     def stop(self, process: "subprocess.Popen[bytes]") -> int:

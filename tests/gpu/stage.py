@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import Patience
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -134,9 +136,9 @@ class Stage:
         Raises:
             AssertionError: it does not come to be.
         """
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not look():
-            assert time.monotonic() < deadline, f"{what} did not come within {seconds:.0f} s"
+            assert not patience.over, f"{what} did not come within {seconds:.0f} s"
             time.sleep(0.1)
 
 

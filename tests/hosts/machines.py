@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.switch import Link, Switch, mac
+from tests.patience import Patience
 
 _INIT = Path(__file__).with_name("init.py")
 _READY_SECONDS = 20.0
@@ -414,9 +414,9 @@ def _ports(some: Iterable[Host]) -> list[int]:
 
 
 def _child_of(pid: int) -> int:
-    deadline = time.monotonic() + _READY_SECONDS
+    patience = Patience(_READY_SECONDS)
     while not (found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        assert time.monotonic() < deadline, "unshare has no child"
+        assert not patience.over, "unshare has no child"
     return int(found[0])
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from launcher.workers.workers import free_port
 from tests.hosts.machines import Host, Hosts, Program
+from tests.patience import Patience
 from tests.scripts.beating import BEAT
 
 T = TypeVar("T")
@@ -207,9 +208,9 @@ def eventually(
     look: Callable[[], T | None], what: str, seconds: float, tell: Callable[[], str]
 ) -> T:
     """Wait for something that no event tells."""
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while not (found := look()):
-        if time.monotonic() > deadline:
+        if patience.over:
             raise AssertionError(f"{what}: not within {seconds:g} s\n{tell()}")
         time.sleep(0.05)
     return found
