@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.patience import Patience
@@ -54,28 +54,30 @@ def processes(home: Path) -> Iterator[tuple[int, list[str]]]:
             yield int(entry.name), line.decode(errors="replace").split("\0")
 
 
-def end(home: Path) -> None:
-    """Ask all processes of ``home`` to end; once ``brain up`` has ended, kill the others."""
+def end(home: Path, spared: int) -> None:
+    """Ask all processes of ``home`` but one to end; once ``brain up`` has, kill the others."""
     patience = Patience(_GRACE_SECONDS)
-    _signal(home, signal.SIGTERM)
+    _signal(home, spared, signal.SIGTERM)
     while any({"brain.cli", "up"} <= set(words) for _, words in processes(home)):
         if patience.over:
             break
         time.sleep(0.1)
-    while any(processes(home)):
-        _signal(home, signal.SIGKILL)
+    while _signal(home, spared, signal.SIGKILL):
         time.sleep(0.1)
 
 
-def _signal(home: Path, number: signal.Signals) -> None:
-    for pid, _ in list(processes(home)):
-        try:
+def _signal(home: Path, spared: int, number: signal.Signals) -> bool:
+    """Send a signal to all of them; False where there are none."""
+    found = [pid for pid, _ in processes(home) if pid != spared]
+    for pid in found:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
+    return bool(found)
 
 
 if __name__ == "__main__":
+    # The test's command line may name the directory, too.
+    test = os.getppid()
     directory = Path(sys.stdin.buffer.readline().decode().rstrip("\n"))
     sys.stdin.buffer.read()
-    end(directory)
+    end(directory, spared=test)

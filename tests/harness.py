@@ -1,7 +1,6 @@
 """A whole Brain for tests: ``brain up`` on a free port, and how to look at it and harm it."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -150,11 +149,6 @@ class Brain:
             for path in [self.home / "up.log", *sorted(found)]
             if path.exists()
         )
-
-    def stop(self) -> None:
-        """End ``brain up`` as Ctrl-C does."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=40)
 
 
 @contextmanager

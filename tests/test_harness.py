@@ -38,6 +38,20 @@ def test_a_harness_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+def test_a_harness_whose_command_line_names_the_directory_outlives_its_block(
+    tmp_path: Path,
+) -> None:
+    block = (
+        "import sys; from pathlib import Path; from tests.guard import guarded\n"
+        "with guarded(Path(sys.argv[1])): pass\n"
+        "print('went on')"
+    )
+    command = [sys.executable, "-c", block, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
 def test_a_brain_that_is_not_ready_in_time_leaves_no_process(tmp_path: Path) -> None:
     home = tmp_path / "home"
 

@@ -23,7 +23,16 @@ HEAVY = {"torch", "sqlalchemy", "fastapi", "scipy", "numpy", "sklearn", "pydanti
 
 
 #: What a checkout has and an exported tree has not.
-NOT_EXPORTED = (".git", ".venv", "build", "dist", "node_modules", "__pycache__", ".*_cache")
+NOT_EXPORTED = (
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "node_modules",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+)
 
 
 @pytest.fixture(scope="module")
