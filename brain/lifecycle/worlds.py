@@ -345,7 +345,8 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
         job = move_job(tx, job, job.state, job.reason, now, failures=failures)
         return end(tx, job, JobState.FAILED, why, now)
     state = job.state if job.state is JobState.STARTING else JobState.DEGRADED
-    why = f"replica {last.id} was lost; another is started from the checkpoint"
+    how = "never began" if last.exit is ReplicaExit.CANCELLED else "was lost"
+    why = f"replica {last.id} {how}; another is started from the checkpoint"
     return move_job(tx, job, state, why, now, failures=failures)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scaler.kubernetes.kinds import JobCondition
+from scaler.kubernetes.kinds import JobCondition, Reason
 from scaler.kubernetes.machinery.events import Type
 
 
@@ -19,6 +19,9 @@ class Happening:
 
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:
     """What people want to hear of, in the order in which it happens."""
+    if _unknown_fields(after) and not _unknown_fields(before):
+        message = _message(after, JobCondition.HONOURED)
+        yield Happening("Warning", Reason.UNKNOWN_FIELDS, message)
     made = after.get("replicas", 0) - before.get("replicas", 0)
     ready = after.get("readyReplicas", 0)
     if made > 0:
@@ -63,6 +66,11 @@ def _turned(
     known, now = _condition(before, type), _condition(after, type)
     began = "False" if known is None else known.get("status")
     return now is not None and now.get("status") == status and began != status
+
+
+def _unknown_fields(status: Mapping[str, Any]) -> bool:
+    found = _condition(status, JobCondition.HONOURED)
+    return found is not None and found.get("reason") == Reason.UNKNOWN_FIELDS
 
 
 def _holds(status: Mapping[str, Any], type: JobCondition) -> bool:

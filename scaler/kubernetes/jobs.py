@@ -38,9 +38,9 @@ from scaler.kubernetes.machinery import (
     write_status,
 )
 from scaler.kubernetes.machinery.cluster import Object
-from scaler.kubernetes.machinery.store import Store
+from scaler.kubernetes.machinery.store import Change, Store
 from scaler.kubernetes.moves import Moves, marked
-from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.orders import House, by_volcano, elastic, specimen
 from scaler.kubernetes.requests import Requests
@@ -112,6 +112,8 @@ class Jobs:
         self._requests, self._worlds = Requests(brain, self._say), Worlds(brain, clock)
         #: What Brain was last told of each job, so that it is told of news alone.
         self._told: dict[JobId, JobDocument] = {}
+        #: Jobs whose objects were deleted so that their pods go on.
+        self._orphaned: set[JobId] = set()
         #: Jobs of which Brain could not be asked.
         self.unheard: set[JobId] = set()
 
@@ -136,13 +138,18 @@ class Jobs:
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
 
+    def changed(self, change: Change) -> None:
+        """An object came, changed or went, by the watching thread."""
+        if change.new is None and _orphans(change.latest):
+            self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
+
     def orphans(self) -> None:
         """End jobs in Brain whose objects were deleted while nobody looked."""
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             # Of a namespace that is not served nobody here can say that an object is gone.
             served = not self._namespaces or view.project in self._namespaces
-            if going and served and self.find(id) is None:
+            if going and served and self.find(id) is None and not self._left_alone(id):
                 try:
                     self._cancel(id)
                 except BrainError as why:
@@ -178,22 +185,22 @@ class Jobs:
         taken, view = self._mirror(obj, job, document, view)
         said = [taken, *honoured(job, rules.house), feasible(never), uncontested()]
         short = view is not None and wants_more(view, mine)
-        gang, moving, request = GangState(), "", None
+        whole, moving, request = GangState(), "", None
         trouble = self._backend.refusal(id) if short else None
         if view is not None:
             request = self._requests.size(obj, job, view)
             view = self._requests.intent(obj, job, view)
             try:
-                gang = self._gangs.tend(obj, job, document, mine, self._ender(id, now), now)
+                whole = self._gangs.tend(obj, job, document, mine, self._ender(id, now), now)
                 moving = self._stand_beside(job, document, mine, rules, view)
                 if not elastic(job, rules.house):
                     self._as_coordinator(id, document, view, mine)
             except _SAID as why:
                 trouble = f"it is tried again: {why}"
-        waiting = gang.waiting or moving
-        if gang.let_go:
-            self._events.record(obj, "Warning", Reason.LET_GO, gang.let_go)
-            said, waiting = [*said, let_go(gang.let_go)], gang.let_go
+        waiting = whole.waiting or moving
+        if whole.let_go:
+            self._events.record(obj, "Warning", Reason.LET_GO, whole.let_go)
+            said, waiting = [*said, let_go(whole.let_go)], whole.let_go
         if trouble:
             held = held_up(trouble)
             self._say_once(obj, held)
@@ -207,8 +214,8 @@ class Jobs:
         )
         self._write(obj, status(obj, job, view, pods, found, now))
         soon = self._upkeep.patience(job, mine, now.timestamp())
-        if gang.look_seconds is not None:
-            soon = min(gang.look_seconds, soon or gang.look_seconds)
+        if whole.look_seconds is not None:
+            soon = min(whole.look_seconds, soon or whole.look_seconds)
         if waiting or view is None:
             soon = _SOON_SECONDS if soon is None else min(soon, _SOON_SECONDS)
         return Result(requeue_after_seconds=soon)
@@ -363,9 +370,19 @@ class Jobs:
         for id, view in self._brain.views().items():
             here = (view.project, view.name) == (key.namespace, key.name)
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            if here and going and (self.find(id) is None or self._jobs.get(key) is not None):
+            gone = self.find(id) is None or self._jobs.get(key) is not None
+            if here and going and gone and not self._left_alone(id):
                 self._cancel(id)
         return Result()
+
+    def _left_alone(self, id: JobId) -> bool:
+        """Whether somebody deletes the object and wants the pods to go on (--cascade=orphan)."""
+        obj = self.find(id)
+        if obj is not None:
+            return _orphans(obj)
+        pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
+        # Nobody saw it go who is still there to say so; then its pods tell.
+        return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
 
     def _cancel(self, id: JobId) -> None:
         try:
@@ -423,3 +440,12 @@ class Jobs:
         known = (obj.get("status") or {}).get("message")
         if known != message:
             self._events.record(obj, type, str(reason), message)
+
+
+def _orphans(obj: Object) -> bool:
+    """Whether what an object owns is to go on without it."""
+    return "orphan" in (obj["metadata"].get("finalizers") or ())
+
+
+def _owned(pod: Object, uid: str) -> bool:
+    return any(each.get("uid") == uid for each in pod["metadata"].get("ownerReferences") or ())

@@ -139,6 +139,8 @@ class Operator:
             events=manager.events,
             clock=_now,
         )
+        # Before any queue hears of it.
+        manager.listen(JOB, self.jobs.changed)
         job = manager.control(
             "elasticjob", JOB, self.jobs.reconcile, workers=options.workers, owns=[POD]
         )

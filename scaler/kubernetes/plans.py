@@ -148,7 +148,7 @@ class Plans:
         """Turn it into a target, once: the answer to the same key is always the same."""
         if plan.spec.expires_at is not None and now >= plan.spec.expires_at:
             message = f"it expired at {plan.spec.expires_at.isoformat()}; create another"
-            return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
+            return self._shown.refuse(obj, Reason.EXPIRED, message, now, job=job, phase="Expired")
         own = own_generation(plan)
         if own is not None and plan.metadata.labels.get(SCALE_TYPE) == AUTO:
             return self._adopt(obj, plan, job, own, now)
@@ -158,13 +158,13 @@ class Plans:
             return self._shown.wait(obj, Reason.NO_BRAIN, message, now)
         if view.state in FINISHED:
             message = f"job {plan.job} is {view.state}; nothing of it can change"
-            return self._shown.refuse(obj, Reason.JOB_ENDED, message, now)
+            return self._shown.refuse(obj, Reason.JOB_ENDED, message, now, job=job)
         if own is not None and own <= view.generation:
             message = (
                 f"it was made for generation {own} and {view.generation} stands; look again and "
                 "create a plan without that annotation"
             )
-            return self._shown.refuse(obj, Reason.STALE, message, now)
+            return self._shown.refuse(obj, Reason.STALE, message, now, job=job)
         return self._request(obj, plan, job, view, now)
 
     def _request(
@@ -173,7 +173,7 @@ class Plans:
         try:
             read = ElasticJob.read(job)
             if only_moves(plan, read):
-                return self._move(obj, plan, read, view, now)
+                return self._move(obj, plan, job, read, view, now)
             asked = wanted(plan, read, view)
             size, clamped = within_limits(asked, read)
             why = f"ScalePlan {plan.metadata.name}"
@@ -184,7 +184,7 @@ class Plans:
                 obj, Reason.NO_BRAIN, f"Brain is away, it is asked again: {away}", now
             )
         except REFUSED as refusal:
-            return self._shown.refuse(obj, why_refused(refusal), str(refusal), now)
+            return self._shown.refuse(obj, why_refused(refusal), str(refusal), now, job=job)
         said = [self._taken(asked, clamped, answer), *_not_served(plan, read)]
         role = {read.scaled: {"replicas": answer.plan.target.replicas}}
         extra = {
@@ -198,22 +198,28 @@ class Plans:
             if each.message:
                 self._events.record(obj, "Warning", each.reason, each.message)
         self._shown.show(obj, answer.plan, now, said=said, extra=extra)
-        self._shown.belong(obj, read)
+        self._shown.belong(obj, job)
         return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _move(
-        self, obj: Object, plan: ScalePlan, job: ElasticJob, view: JobView, now: datetime
+        self,
+        obj: Object,
+        plan: ScalePlan,
+        owner: Object,
+        job: ElasticJob,
+        view: JobView,
+        now: datetime,
     ) -> Result:
         """Have pods replaced: their number stays, so Brain is not asked."""
         if view.plan is not None and view.plan.state in _CHANGES:
             message = f"plan {view.plan.generation} is under way; create this one when it is done"
-            return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now)
+            return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now, job=owner)
         names = self._moves.begin(plan, job)
         self._events.record(obj, "Normal", "Accepted", f"moves {', '.join(names)}")
         said = [*moving(names), *_not_served(plan, job)]
         target: Mapping[str, Any] = {"migrate": {name: {} for name in names}}
         self._shown.state(obj, said, _MOVING, now, {"target": target, "createTime": instant(now)})
-        self._shown.belong(obj, job)
+        self._shown.belong(obj, owner)
         return Result(requeue_after_seconds=SOON_SECONDS)
 
     def _follow_move(self, obj: Object, plan: ScalePlan, job: ElasticJob, now: datetime) -> Result:

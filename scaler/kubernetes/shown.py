@@ -7,7 +7,7 @@ from typing import Any
 
 from brain.errors import NotFound
 from brain.types.plan import ScalePlan as Standing
-from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, PlanCondition, Reason
+from scaler.kubernetes.kinds import API_VERSION, GROUP, PlanCondition, Reason
 from scaler.kubernetes.machinery import Cluster, Condition, Kind, Recorder, Result, write_status
 from scaler.kubernetes.machinery.cluster import Object
 from scaler.kubernetes.machinery.status import conditions, instant
@@ -42,13 +42,19 @@ class Shown:
         message: str,
         now: datetime,
         *,
+        job: Object | None = None,
         final: bool = True,
         phase: str = "Rejected",
     ) -> Result:
-        """It is not taken; ``final`` false: it may be, once something else is there."""
+        """It is not taken; ``final`` false: it may be, once something else is there.
+
+        ``job``: the one that it asks something of, with which it goes.
+        """
         no = Condition(type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message)
         self._say(obj, "Warning", reason, message)
         self.state(obj, [no], phase if final else "Pending", now)
+        if job is not None:
+            self.belong(obj, job)
         return Result(requeue_after_seconds=self._keeping.seconds if final else None)
 
     def state(
@@ -94,13 +100,14 @@ class Shown:
         wanted = {**known, **fields, **(extra or {}), "conditions": listed}
         self._write(obj, wanted | {"observedGeneration": 1})
 
-    def belong(self, obj: Object, job: ElasticJob) -> None:
-        """It goes with the job that it was accepted for, not with a later one of that name."""
+    def belong(self, obj: Object, job: Object) -> None:
+        """It goes with the job that it was made for, not with a later one of that name."""
         metadata = obj["metadata"]
         owners = [*(metadata.get("ownerReferences") or ())]
-        if any(each.get("uid") == job.metadata.uid for each in owners):
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        if any(each.get("uid") == uid for each in owners):
             return
-        own = identity.owner(job.metadata.name, job.metadata.uid) | {"controller": False}
+        own = identity.owner(name, uid) | {"controller": False}
         patch = {"metadata": {"ownerReferences": [*owners, own]}}
         self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
 

@@ -1,6 +1,6 @@
 """What an ElasticJob's status says: pure, from its pods and from what Brain says of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Re
 from scaler.kubernetes.kinds.documents import unserved
 from scaler.kubernetes.machinery.cluster.errors import denial
 from scaler.kubernetes.machinery.cluster.kind import Object
+from scaler.kubernetes.machinery.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.machinery.status import Condition, conditions, instant, read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import Entry, read_command
@@ -329,7 +330,8 @@ def _phase(pod: Object) -> str:
 
 def honoured(job: ElasticJob, house: House) -> list[Condition]:
     """What the spec asks for and does not get, and what can be measured."""
-    missing = list(unserved(job, house.brain_url or ""))
+    unknown = list(misspelt(job))
+    missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
         missing.append("its size is fixed: no agent of ours runs its command")
     wanted = job.spec.replica_specs[job.scaled].batch_scheduler
@@ -343,7 +345,8 @@ def honoured(job: ElasticJob, house: House) -> list[Condition]:
     type, text = JobCondition.HONOURED, "; ".join(missing)
     honoured = Condition(type=type, status=True, reason=Reason.SERVED)
     if missing:
-        honoured = Condition(type=type, status=False, reason=Reason.IGNORED, message=text)
+        reason = Reason.UNKNOWN_FIELDS if unknown else Reason.IGNORED
+        honoured = Condition(type=type, status=False, reason=reason, message=text)
     node_only = not elastic(job, house)
     telemetry = Condition(
         type=JobCondition.TELEMETRY,
@@ -352,6 +355,15 @@ def honoured(job: ElasticJob, house: House) -> list[Condition]:
         message="only its nodes are measured, no steps are seen" if node_only else "",
     )
     return [honoured, telemetry]
+
+
+def misspelt(job: ElasticJob) -> Iterator[str]:
+    """Fields of templates that the API server would drop from pods without a word."""
+    for role, spec in job.spec.replica_specs.items():
+        path = f"spec.replicaSpecs.{role}.template.spec"
+        for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
+            remedy = f"did you mean {near}?" if near else "correct or remove it"
+            yield f"{where} is no field of pods that is known here; {remedy}"
 
 
 def uncontested() -> Condition:

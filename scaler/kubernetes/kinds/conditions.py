@@ -61,6 +61,7 @@ class Reason(StrEnum):
     INVALID = "Invalid"
     SERVED = "AllFieldsServed"
     IGNORED = "FieldsNotServed"
+    UNKNOWN_FIELDS = "FieldsUnknown"
     FITS = "Fits"
     NEVER_FITS = "NeverFits"
     NO_QUOTA = "QuotaExceeded"

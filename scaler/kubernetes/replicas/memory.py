@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 
 from brain.types.job import JobId
 from brain.types.resources import Resources
+from brain.types.world import ReplicaExit
 from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.machinery.cluster.kind import Key, Object, key_of
-from scaler.kubernetes.pods.sight import look
+from scaler.kubernetes.pods.sight import Ending, ended_as, look
 from scaler.ports import Phase, ReplicaSeen
 
 #: A pod that was created and is not reflected after so long is not there.
@@ -86,9 +87,10 @@ class JobMemory:
         if sent.taken_at is None or now - sent.taken_at < _UNSEEN:
             return one
         del self.sent[id]
-        lost = replace(one, phase=Phase.GONE, detail="its pod never came into being")
-        self.gone[id] = lost
-        return lost
+        # Nothing ran, so nothing is lost.
+        never = Ending(exit=ReplicaExit.CANCELLED, detail="its pod never came into being", at=now)
+        self.gone[id] = ended_as(one, never)
+        return self.gone[id]
 
     def refusal(self, now: datetime) -> str | None:
         """Why the API server takes no pod of this job just now."""

@@ -1,4 +1,6 @@
-"""The way to a cluster that a kubeconfig, or a pod's own account, names."""
+"""What the official client does for us; it is loaded at the moment that one of these is called."""
+
+from collections.abc import Sequence
 
 from scaler.kubernetes.machinery.cluster.transport import Transport
 
@@ -14,3 +16,13 @@ def connect(
     from scaler.kubernetes.machinery.cluster.official import OfficialTransport, configuration
 
     return OfficialTransport(configuration(kubeconfig, context), connections=connections)
+
+
+def unknown_pod_fields(spec: object, path: str) -> Sequence[tuple[str, str]]:
+    """Fields of a pod's spec at ``path`` that no pod has, each with the name nearest to it.
+
+    The nearest name is empty where none is near: the field may be newer than what we know.
+    """
+    from scaler.kubernetes.machinery.cluster.official import unknown_fields
+
+    return list(unknown_fields(spec, "V1PodSpec", path))

@@ -4,7 +4,9 @@ Of it we have the configuration, the sign-in and the connections. Bodies are enc
 decoded by ``msgspec``.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +28,8 @@ _PIECE_BYTES = 1 << 16
 _CONNECT_SECONDS = 5.0
 #: Each request is sent once: who repeats it is the door.
 _ONCE = urllib3.Retry(False)
+#: How a model names the type of a list.
+_LISTED = re.compile(r"list\[(\w+)\]", re.IGNORECASE)
 #: What no answer looks like.
 _NO_ANSWER = (HTTPError, HTTPException, OSError)
 
@@ -54,6 +58,26 @@ def configuration(kubeconfig: str | None, context: str | None) -> Any:
             field="kubeconfig",
         ) from why
     return found
+
+
+def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, str]]:
+    """Paths of fields that a model of this client does not have, each with the name nearest to it.
+
+    The nearest name is empty where none is near: the field may be newer than this client.
+    """
+    found = getattr(client.models, model, None)
+    if found is None or not isinstance(value, Mapping):
+        return
+    types = {found.attribute_map[name]: type for name, type in found.openapi_types.items()}
+    for name, inner in value.items():
+        where = f"{path}.{name}"
+        if name not in types:
+            yield where, next(iter(get_close_matches(name, types, n=1)), "")
+        elif listed := _LISTED.fullmatch(types[name]):
+            for index, each in enumerate(inner if isinstance(inner, list) else ()):
+                yield from unknown_fields(each, listed[1], f"{where}.{index}")
+        else:
+            yield from unknown_fields(inner, types[name], where)
 
 
 def _in_cluster() -> bool:

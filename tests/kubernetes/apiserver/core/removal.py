@@ -43,6 +43,8 @@ def delete(api: "Api", kind: Kind, namespace: str, name: str, how: Deletion) -> 
     marked = _marked(api, kind, obj, grace)
     if marked != stored.obj:
         stored = api.store.put(kind.resource, stored.key, marked)
+    if how.propagation == "Orphan" and not api.bare:
+        return _orphaning(api, kind, stored)
     if how.propagation == "Foreground":
         _foreground(api, stored)
         left = api.store.find(kind.resource, stored.key)
@@ -67,10 +69,11 @@ def _check(kind: Kind, stored: Stored, how: Deletion) -> None:
 
 
 def _with_finalizer(obj: Json, propagation: str) -> Json:
-    if propagation != "Foreground" or "deletionTimestamp" in obj["metadata"]:
+    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation)
+    if wanted is None or "deletionTimestamp" in obj["metadata"]:
         return obj
     metadata = obj["metadata"]
-    finalizers = [*(metadata.get("finalizers") or ()), FOREGROUND]
+    finalizers = [*(metadata.get("finalizers") or ()), wanted]
     return {**obj, "metadata": {**metadata, "finalizers": list(dict.fromkeys(finalizers))}}
 
 
@@ -128,6 +131,19 @@ def _let_go(api: "Api", resource: Resource, stored: Stored, uid: str, orphaned: 
         api.store.put(resource, stored.key, {**stored.obj, "metadata": kept})
         return
     collect(api, resource, stored.key)
+
+
+def _orphaning(api: "Api", kind: Kind, stored: Stored) -> tuple[Stored, bool]:
+    """Free the dependents first, then let their owner go: who watches sees it in this order."""
+    for other, dependent in api.store.dependents(stored.uid):
+        _let_go(api, other, dependent, stored.uid, orphaned=True)
+    metadata = stored.obj["metadata"]
+    left = [one for one in metadata.get("finalizers") or () if one != ORPHAN]
+    kept = {key: value for key, value in metadata.items() if key != "finalizers"}
+    obj = {**stored.obj, "metadata": {**kept, **({"finalizers": left} if left else {})}}
+    if left:
+        return api.store.put(kind.resource, stored.key, obj), False
+    return finish(api, kind.resource, stored, obj), True
 
 
 def collect(api: "Api", resource: Resource, key: Key, propagation: str = "Background") -> None:

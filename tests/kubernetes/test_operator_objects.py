@@ -1,0 +1,141 @@
+"""What is told of an object, what goes with it, and what stays."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain.types.job import Intent, JobState
+from brain.types.world import ReplicaExit
+from scaler.kubernetes.jobs import JOB
+from scaler.kubernetes.machinery.cluster import POD, NotFound
+from scaler.kubernetes.plans import PLAN
+from scaler.kubernetes.replicas.memory import JobMemory, Sent
+from scaler.ports import Phase
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.operating import (
+    Place,
+    Stage,
+    accepted,
+    living,
+    operating,
+    plan,
+    staged,
+    until,
+)
+from tests.scaler.wished import NOW
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made:
+        yield made
+
+
+def plain(**worker: Any) -> Json:
+    return jobs.job("torchrun", "t.py", resources={"cpu": "1"}, **worker)
+
+
+def gone(place: Place, kind: Any, name: str) -> bool:
+    try:
+        place.cluster.get(kind, place.namespace, name)
+    except NotFound:
+        return True
+    return False
+
+
+def test_a_misspelt_field_of_a_template_is_told_with_the_one_that_was_meant(place: Place):
+    made = jobs.job(resources={"cpu": "1"})
+    jobs.main_of(made)["commnad"] = ["brain-run", "t.py"]
+    made = place.apply(made)
+
+    field = "spec.replicaSpecs.worker.template.spec.containers.0.commnad"
+    place.says(made, "Honoured", "False", "FieldsUnknown", f"{field} is no field of pods")
+    place.told("FieldsUnknown", "did you mean command?")
+
+
+def test_a_misspelt_field_deep_within_is_told_and_labels_are_free(place: Place):
+    made = plain()
+    template = made["spec"]["replicaSpecs"]["worker"]["template"]
+    template["metadata"] = {"labels": {"comand": "x"}}
+    template["spec"]["hostAliases"] = [{"ip": "10.0.0.1", "hostname": ["a"]}]
+    jobs.main_of(made)["readinessProbe"] = {"httpGet": {"prot": 80}}
+    made = place.apply(made)
+
+    place.says(made, "Honoured", "False", "FieldsUnknown", "readinessProbe.httpGet.prot is no")
+    message = (place.condition(made, "Honoured") or ("", "", ""))[2]
+    assert "did you mean port?" in message
+    assert "hostAliases.0.hostname is no field of pods that is known here" in message
+    assert "comand" not in message
+
+
+def test_a_plan_that_was_refused_goes_with_its_job(place: Place):
+    accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    stale = place.apply(plan(3, annotations={"elastic.iml.github.io/generation": "0"}))
+    place.says(stale, "Accepted", "False", "StaleGeneration")
+    late = plan(3, name="late")
+    late["spec"]["expiresAt"] = "2020-01-01T00:00:00Z"
+    place.says(place.apply(late), "Accepted", "False", "Expired")
+
+    place.cluster.delete(JOB, place.namespace, "digits")
+
+    until("both are gone", lambda: gone(place, PLAN, "bigger") and gone(place, PLAN, "late"))
+
+
+def test_a_plan_for_no_job_is_nobodys(place: Place):
+    asked = place.apply(plan(3))
+    place.says(asked, "Accepted", "False", "JobNotFound")
+
+    found = place.cluster.get(PLAN, place.namespace, "bigger")
+    assert not found["metadata"].get("ownerReferences")
+
+
+def test_pods_that_are_left_as_orphans_go_on_until_they_end(stage: Stage, place: Place):
+    if not stage.ground.collects:
+        pytest.skip("nobody frees orphans here")
+    made = place.apply(plain(replicas=2, minReplicas=2, maxReplicas=2))
+    with living(place):
+        until("both run", lambda: len(place.run()) == 2, lambda: place.status(made))
+        until("it trains", lambda: place.job(made).job.state is JobState.RUNNING)
+        place.cluster.delete(JOB, place.namespace, "digits", propagation="Orphan")
+        until("the object is gone", lambda: gone(place, JOB, "digits"))
+
+        # As the operator does every few seconds, for deletions that nobody saw.
+        place.operator.jobs.orphans()
+        assert place.job(made).job.intent is Intent.RUN
+        assert place.run() == {"0", "1"}
+        owners = [pod["metadata"].get("ownerReferences") for pod in place.pods().values()]
+        assert owners == [None, None]
+
+        for index in place.run():
+            name = f"digits-edljob-worker-{index}"
+            place.cluster.delete(POD, place.namespace, name, grace_seconds=0)
+
+        def cancelled() -> bool:
+            place.operator.jobs.orphans()
+            return place.job(made).job.intent is Intent.CANCEL
+
+        until("Brain is told that it is over", cancelled)
+        assert not place.run()
+
+
+def test_a_pod_that_never_was_is_not_lost():
+    metadata = {"namespace": "team", "name": "p0"}
+    sent = Sent.of({"metadata": metadata, "spec": {"containers": [{"name": "main"}]}})
+    sent.taken = True
+    known = JobMemory(sent={0: sent})
+    assert known.seen({}, NOW)[0].phase is Phase.STARTING
+
+    later = known.seen({}, NOW + timedelta(seconds=31))[0]
+
+    assert (later.phase, later.exit) == (Phase.ENDED, ReplicaExit.CANCELLED)
+    assert later.detail == "its pod never came into being"
