@@ -24,12 +24,13 @@ from brain.errors import (
     NotSignedIn,
     StalePlan,
     Unavailable,
+    UnknownJob,
     VersionMismatch,
 )
 from brain.ports import Clock, Stores, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
-from brain.types.record import Principal
+from brain.types.record import Principal, Role
 
 #: How often an action is done again that lost a race with another writer.
 _TRIES = 3
@@ -190,9 +191,22 @@ class Asking:
             UnknownJob: there is none.
             NotAllowed: it is not for this principal.
         """
-        job = tx.jobs.get(self.name, self.project)
+        try:
+            job = tx.jobs.get(self.name, self.project)
+        except UnknownJob as unknown:
+            raise UnknownJob(f"{unknown}; {self._elsewhere(tx)}") from None
         auth.check_job(self.who, job, acting=acting)
         return job
+
+    def _elsewhere(self, tx: Transaction) -> str:
+        """What to do about a job that is not of the project; agents learn nothing of others."""
+        others = tx.jobs.projects(self.name) if self.who.role is not Role.AGENT else ()
+        if not others:
+            return "`brain jobs` lists what there is"
+        return (
+            f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} one: set "
+            f"BRAIN_PROJECT={others[0]}, or ?project={others[0]}"
+        )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
         """Answer with what ``act`` reads of the job."""

@@ -67,6 +67,10 @@ class SqlJobs:
         newest = sa.select(jobs).order_by(jobs.c.id.desc()).limit(size)
         return self._read(newest if after is None else newest.where(jobs.c.id < after))
 
+    def projects(self, name: str) -> Sequence[str]:
+        found = sa.select(jobs.c.project).distinct().where(jobs.c.name == name)
+        return self._connection.execute(found.order_by(jobs.c.project)).scalars().all()
+
     def pools(self) -> Sequence[PoolName]:
         found = sa.select(jobs.c.pool).distinct().where(UNFINISHED).order_by(jobs.c.pool)
         return self._connection.execute(found).scalars().all()

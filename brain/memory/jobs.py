@@ -60,6 +60,10 @@ class MemoryJobs:
         ids = sorted((id for id in self._rows if after is None or id < after), reverse=True)
         return [self._rows[id] for id in ids[:size]]
 
+    def projects(self, name: str) -> Sequence[str]:
+        documents = (each.document for each in self._rows.values())
+        return sorted({each.project for each in documents if each.name == name})
+
     def pools(self) -> Sequence[PoolName]:
         return sorted({each.pool for each in self._rows.values() if not each.finished})
 

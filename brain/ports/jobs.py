@@ -50,6 +50,10 @@ class JobStore(Protocol):
         """Up to ``size`` jobs, newest first, of ids below ``after``."""
         ...
 
+    def projects(self, name: str) -> Sequence[str]:
+        """Projects that have a job of this name, in alphabetical order."""
+        ...
+
     def pools(self) -> Sequence[PoolName]:
         """Pools that have an unfinished job."""
         ...

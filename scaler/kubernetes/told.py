@@ -10,9 +10,9 @@ from brain.types.plan import ACTIVE
 from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason, ReplicaType
 from scaler.kubernetes.kinds.documents import unserved
+from scaler.kubernetes.machinery.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.machinery.cluster.errors import denial
 from scaler.kubernetes.machinery.cluster.kind import Object
-from scaler.kubernetes.machinery.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.machinery.status import Condition, conditions, instant, read_instant
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.command import Entry, read_command

@@ -218,3 +218,17 @@ def test_a_body_that_is_no_document_is_refused(api: Api, body: bytes) -> None:
         refused = http.post("/api/v1/jobs", content=body)
     assert refused.status_code == 422
     assert json.loads(refused.content)["request_id"]
+
+
+def test_an_agent_learns_nothing_of_other_projects(api: Api) -> None:
+    api.add_node(cpus=16)
+    with api.client() as admin:
+        own = admin.send(calls.submit(digits(name="own"))).id
+        admin.send(calls.submit(digits(project="secret")))
+        with pytest.raises(UnknownJob, match="secret has one: set BRAIN_PROJECT=secret"):
+            admin.send(calls.job("digits"))
+    with (
+        api.client(Role.AGENT, job=own) as agent,
+        pytest.raises(UnknownJob, match=r"`brain jobs` lists what there is$"),
+    ):
+        agent.send(calls.job("digits"))

@@ -42,3 +42,22 @@ def test_a_size_beyond_the_bounds_is_refused_by_field_value_and_bounds(
         "brain: replicas 9 is not within the bounds 1:4 of job volume-seg; ask for 1 to 4, or "
         "submit it anew with other bounds\n",
     )
+
+
+def test_a_job_of_another_project_is_found_with_what_to_set(service: dict[str, str]) -> None:
+    told = typed("job", "asr-net", environment=service)
+    assert (told.returncode, told.stderr) == (
+        3,
+        "brain: no job of project default has the id or name asr-net; speech has one: set "
+        "BRAIN_PROJECT=speech, or ?project=speech\n",
+    )
+    found = typed("job", "asr-net", environment=service | {"BRAIN_PROJECT": "speech"})
+    assert (found.returncode, "asr-net" in found.stdout) == (0, True)
+
+
+def test_a_job_of_no_project_is_told_where_jobs_are_listed(service: dict[str, str]) -> None:
+    told = typed("explain", "nowhere", environment=service)
+    assert (told.returncode, told.stderr.endswith("; `brain jobs` lists what there is\n")) == (
+        3,
+        True,
+    )

@@ -70,6 +70,14 @@ class TestJobStore:
             with pytest.raises(UnknownJob, match="default"):
                 t.jobs.get("digits")
 
+    def test_knows_the_projects_that_have_a_job_of_a_name(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            for id, project in (("a", "vision"), ("b", "speech"), ("c", "default")):
+                t.jobs.add(job(id, project=project, name="other" if id == "c" else "digits"))
+            t.jobs.add(finished(job("d", project="speech"), JobState.FAILED))
+            assert list(t.jobs.projects("digits")) == ["speech", "vision"]
+            assert list(t.jobs.projects("none")) == []
+
     def test_prefers_the_unfinished_job_of_a_name_to_a_newer_one(self, stores: Stores) -> None:
         with stores.transaction() as t:
             t.jobs.add(job("a", created_at=at(0)))
