@@ -296,7 +296,7 @@ export interface paths {
         put?: never;
         /**
          * Resize
-         * @description A person's or program's request for a size; clamped or refused with a reason.
+         * @description A person's or program's request for a size: taken, clamped to what fits, or refused.
          */
         post: operations["resize"];
         delete?: never;
@@ -2900,6 +2900,11 @@ export interface components {
          * @description A person's or program's plan: ``POST jobs/{job}/plans``.
          */
         ResizeRequest: {
+            /**
+             * Clamp
+             * @default false
+             */
+            clamp: boolean;
             /** Replicas */
             replicas: number;
             /**
