@@ -48,16 +48,19 @@ def brain_run() -> int:
 def brain() -> None:
     """``brain``."""
     prefer_ours()
-    from brain.errors import Unavailable
-    from brain.extras import expect
-
     try:
-        expect("`brain`", "cli")
-    except Unavailable as missing:
-        sys.exit(f"brain: {missing}")
-    from brain.cli import main
+        from brain.cli import main
 
-    main()
+        main()
+    except ModuleNotFoundError:
+        from brain.errors import Unavailable
+        from brain.extras import expect
+
+        try:
+            expect("`brain`", "cli")
+        except Unavailable as missing:
+            sys.exit(f"brain: {missing}")
+        raise
 
 
 def brain_scale() -> int:

@@ -5,7 +5,6 @@ Imports the standard library only: it answers where nothing else is installed.
 
 import re
 from collections.abc import Iterator
-from importlib import metadata
 
 from brain.errors import Unavailable
 
@@ -33,8 +32,15 @@ def expect(program: str, *extras: str) -> None:
 
 
 def _missing(extra: str) -> Iterator[str]:
-    """Names of distributions of an extra that are not installed."""
-    for requirement in metadata.requires(_DISTRIBUTION) or ():
+    """Names of distributions of an extra that are not installed; none where we are not, either."""
+    # Costs more than all that `brain --help` needs.
+    from importlib import metadata
+
+    try:
+        requirements = metadata.requires(_DISTRIBUTION) or ()
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in requirements:
         found = _OF_EXTRA.fullmatch(requirement)
         if found is not None and found[2] == extra:
             try:

@@ -120,7 +120,7 @@ def test_brain_help_imports_click_and_little_else():
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
     )
     loaded = set(json.loads(printed.stdout.splitlines()[-1]))
-    assert not loaded & {"httpx2", "rich", "msgspec", "yaml", "asyncio", *HEAVY}
+    assert not loaded & {"httpx2", "rich", "msgspec", "yaml", "asyncio", "email", *HEAVY}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from brain.views import Decision, JobView, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
     output.Column[PlanView]("STATE", lambda view: view.plan.state, rank=0),
-    output.Column[PlanView]("PLAN", lambda view: f"{view.job_name}/{view.plan.generation}", rank=0),
+    output.Column[PlanView](
+        "PLAN", lambda view: f"{view.job_name}/{view.plan.generation}", rank=0, least=16
+    ),
     output.Column[PlanView](
         "REPLICAS", lambda view: f"{view.plan.current.replicas} → {view.plan.target.replicas}"
     ),

@@ -191,7 +191,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
         for index, outcome in enumerate(outcomes)
     ]
     label = output.Column[_Row]("", lambda row: row[0], rank=0)
-    output.show(list(rows(outcomes)), [label, *figures], "table", name=lambda row: row[0])
+    output.show(list(rows(outcomes)), [label, *figures], "wide", name=lambda row: row[0])
 
 
 def _figure(policy: int, row: _Row) -> str:

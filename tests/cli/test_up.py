@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -272,3 +273,10 @@ def test_a_state_directory_that_cannot_be_made_is_named():
     assert ran.returncode == 1
     assert "state directory /proc/no/home" in ran.stderr
     assert "choose another with --home" in ran.stderr
+
+
+def test_a_service_that_does_not_become_ready_is_not_said_to_be_up(tmp_path: Path):
+    with started(tmp_path, service="unready") as up:
+        said = up.says("Brain listens at ")
+    assert re.search(r"listens at http://127\.0\.0\.1:\d+ and is not ready yet \(.+\), state", said)
+    assert "Brain is up" not in said
