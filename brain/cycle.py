@@ -17,7 +17,7 @@ from any number of Brains, is safe.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from brain import estimates, lifecycle
@@ -222,6 +222,9 @@ def attend(
     estimates.remember(tx, job, sight, now)
     job, decision, member = tx.jobs.get(job.id), None, None
     if job.state in _DECIDED and shares(job):
+        proposal = tx.plans.active(job.id)
+        if proposal and lifecycle.outdated(proposal, sight.now, settings):
+            memo.wrote(tx, lifecycle.withdraw(tx, proposal, sight.now, now))
         uses = estimates.uses_of(tx, job)
         member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
         if member.situation and lifecycle.tune(tx, job, member.situation, now):
@@ -339,6 +342,14 @@ def decide(
     uses = estimates.uses_of(tx, job)
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     decision = recommend(situation)
+    proposal = situation.active
+    if proposal and lifecycle.outdated(proposal, situation.measured, settings):
+        anew = recommend(replace(situation, active=None))
+        if anew.target.replicas == proposal.target.replicas:
+            lifecycle.renew(tx, proposal, anew, now)
+        else:
+            lifecycle.withdraw(tx, proposal, situation.measured, now)
+            decision = anew
     last = tx.plans.decision(job.id)
     tx.plans.decide(job.id, decision)
     code, reason = decision.explanation.code, decision.explanation.reason
@@ -362,12 +373,15 @@ def scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Sca
     return Scaling(
         current=current.replicas,
         recommended=(active.target if active else advised).replicas,
-        sizes=tuple(_what_if(sight, size) for size in job.document.replicas.sizes()),
+        sizes=tuple(_what_if(sight, size, active) for size in job.document.replicas.sizes()),
         basis=sight.model.basis if sight.model else sight.missing,
     )
 
 
-def _what_if(sight: Sight, size: int) -> WhatIf:
+def _what_if(sight: Sight, size: int, active: ScalePlan | None) -> WhatIf:
+    if active and active.promised and active.current.replicas != size == active.target.replicas:
+        # What is promised stands until it is renewed, and then everywhere.
+        return WhatIf(replicas=size, prediction=active.promised, measured=sight.at(size))
     try:
         prediction, why = sight.predict(size), None
     except Undetermined as unknown:

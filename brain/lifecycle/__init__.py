@@ -35,6 +35,7 @@ from brain.lifecycle.plans import (
     propose,
     settle,
 )
+from brain.lifecycle.proposals import outdated, renew, withdraw
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.verdicts import verdicts
 from brain.lifecycle.wishes import (
@@ -71,12 +72,14 @@ __all__ = [
     "mirror",
     "object_says",
     "obstacle",
+    "outdated",
     "preempt",
     "proceed",
     "propose",
     "rebatch",
     "refusal",
     "reject",
+    "renew",
     "replicas_reported",
     "request",
     "requeue",
@@ -91,6 +94,7 @@ __all__ = [
     "verdicts",
     "wish",
     "wished",
+    "withdraw",
     "world_reported",
     "worths",
 ]

@@ -93,7 +93,7 @@ def _evidence(
         point = situation.present
         half = number(point.rate * Z90 * point.relative_error, digits=2)
         rate = f"{number(point.rate)} ± {half} {situation.unit}"
-        found.append(("measured now", f"{rate} over {count(point.steps, 'step')}"))
+        found.append(("measured", f"{rate} over {count(point.steps, 'step')}"))
     if promised is not None:
         found.append(("promised", f"{_interval(promised)} {situation.unit} (90 %)"))
     if wish is not None:

@@ -157,7 +157,7 @@ class ScalePlan:
     #: Generations (job, generation) that must be Applied first, because they free the capacity.
     after: tuple[tuple[JobId, int], ...] = ()
     created_at: datetime
-    #: When the state last changed.
+    #: When the state last changed, or a proposal was based on a newer measurement.
     updated_at: datetime
     #: A proposal that nobody approved by then expires.
     expires_at: datetime

@@ -288,7 +288,7 @@ def test_advice_says_what_is_measured_promised_and_what_it_rests_on():
     advice = recommend(situation({1: 1842.0}))
 
     evidence = {fact.label: fact.value for fact in advice.explanation.evidence}
-    assert evidence["measured now"].startswith("1 842 ± 6.1 examples/s")
+    assert evidence["measured"].startswith("1 842 ± 6.1 examples/s")
     assert evidence["rests on"] == "200 steps measured at 1 replica, fixed global batch"
     assert evidence["cost of a restart"] == "10 s, assumed"
     assert advice.predicted is not None

@@ -109,3 +109,37 @@ def test_the_command_line_says_the_same_words(judged: Served) -> None:
 def tone(badge: Locator) -> str:
     """How an icon is coloured."""
     return str(badge.locator("svg").get_attribute("class")).removeprefix("ic ")
+
+
+def test_a_page_has_one_throughput_of_now(browser: Browser, judged: Served) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs/ranker")
+        line = seen.page.locator(".overlay text.rd").first
+        curve = seen.page.locator(".scaling text.rd").first
+        expect(curve).to_be_visible()
+        expect(line).to_be_visible()
+        for _ in range(100):  # each is drawn as its own answer comes
+            head = seen.page.locator(".kv div", has_text="Throughput").locator("dd").inner_text()
+            told = {head.split(" ")[0], line.text_content(), curve.text_content()}
+            if len(told) == 1:
+                break
+            seen.page.wait_for_timeout(100)
+        assert len(told) == 1
+
+
+def test_what_is_older_than_a_minute_says_its_age_and_a_size_has_one_promise(
+    browser: Browser, judged: Served
+) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs/ranker")
+        expect(seen.page.locator(".rec .also")).to_contain_text("min ago")
+        seen.page.goto(f"{judged.url}/#/jobs/digits")
+        card = seen.page.locator(".rec")
+        expect(card).to_contain_text("968 → 1\u202f370")
+        expect(card.locator(".aged")).to_contain_text("min ago")
+        expect(seen.page.locator(".scaling .btb").first).to_contain_text("1\u202f370 ±64")
+        expect(seen.page.locator(".overlay .btb")).to_contain_text(["1\u202f370"])
+        seen.page.keyboard.press("a")
+        dialog = seen.page.get_by_role("dialog")
+        expect(dialog).to_contain_text("968 → 1\u202f370 ±64")
+        expect(dialog).to_contain_text("min ago")

@@ -411,3 +411,21 @@ def test_the_same_pool_is_divided_the_same_way_each_time(
     cores: list[int], wanted: list[tuple[float, int, int, int]]
 ) -> None:
     assert lived(cores, wanted) == lived(cores, wanted)
+
+
+def test_a_proposal_of_a_pool_is_withdrawn_with_what_made_room_for_it_when_measurements_move():
+    fleet = two(mode="approve")
+    fleet.live(40)
+    assert fleet.decision("good").explanation.code == "plan-active"
+    fleet.jobs["good"].step_seconds = scaling_by(0.95, first=0.12)
+    fleet.live(120)
+
+    needs, gives = fleet.plans("good")[0], fleet.plans("bad")[0]
+    assert (needs.state, gives.state) == (PlanState.SUPERSEDED, PlanState.SUPERSEDED)
+    assert needs.outcome.detail.startswith("withdrawn: ")
+    assert gives.outcome.detail.startswith("withdrawn: plan 2 of good, for which it makes room")
+    decided = fleet.decision("good")
+    assert decided.explanation.code != "plan-active"
+    assert decided.measured is not None
+    assert needs.measured is not None
+    assert decided.measured.low > needs.measured.high

@@ -1,5 +1,5 @@
 /** What lies over all charts at once: plan markers, now, direct labels, hatch, crosshair. */
-import type { ScalePlan } from "../api/types.ts";
+import type { Prediction, ScalePlan } from "../api/types.ts";
 import { planLook } from "../ui/badges.tsx";
 import { Mark } from "../ui/icons.tsx";
 import { compared, fixed, seconds, uncertainty } from "../words/format.ts";
@@ -24,6 +24,8 @@ interface OverlayProps {
   bands: readonly Promised[];
   markers: readonly Marker[];
   next: ScalePlan | null;
+  /** The throughput of now, as the whole page tells it. */
+  present: Prediction | null;
   /** The present, or when the job ended; seconds. */
   end: number;
   /** Whether samples should still come in: then an old end is hatched. */
@@ -213,7 +215,7 @@ function Next({ plan, frame, end, panels, x, y, right }: OverlayProps & { plan: 
 }
 
 /** Lines are labelled at their right end with the current value. */
-function Ends({ placed, next, frame, x, right, expected }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
+function Ends({ placed, next, present, frame, x, right, expected }: OverlayProps & { placed: Placed; x: Scale; right: number }) {
   const { stale } = placed;
   const ended = !expected;
   const promise = placed.panel.title === "Throughput" ? next?.promised : null;
@@ -226,7 +228,8 @@ function Ends({ placed, next, frame, x, right, expected }: OverlayProps & { plac
         const wished = Math.max(placed.top + 4, placed.y(last.value) + 4);
         const y = clear(wished, taken, placed.panel.title === "Throughput" ? 24 : 14);
         taken.push(y);
-        const text = placed.panel.title === "Throughput" ? compared(last.value) : fixed(last.value);
+        const current = stale === null && !ended ? present : null;
+        const text = placed.panel.title === "Throughput" ? compared(current?.examples_per_second ?? last.value) : fixed(last.value);
         return (
           <g key={line.label}>
             <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(last.at)} cy={placed.y(last.value)} r={stale === null ? 2 : 3} />
@@ -236,7 +239,7 @@ function Ends({ placed, next, frame, x, right, expected }: OverlayProps & { plac
             </text>
             {placed.panel.title === "Throughput" && (
               <text class={stale === null ? "lb" : "wt"} x={right + 8} y={y + 13}>
-                {stale === null && !ended ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
+                {current ? line.label : `at ${seconds(last.at * 1000).slice(0, 5)}`}
               </text>
             )}
           </g>

@@ -106,7 +106,7 @@ function Drawn({ measures, width, span, job, worlds, plans }: DrawnProps) {
         <div class="times" />
         <Overlay
           frame={frame} panels={shown} bands={bands} markers={markers(worlds, plans)} next={next}
-          end={span.until} expected={expected(job)} cursor={cursor} times={times} onCursor={setCursor}
+          present={job.throughput} end={span.until} expected={expected(job)} cursor={cursor} times={times} onCursor={setCursor}
         />
       </div>
       <StackTable panels={shown} gap={frame.gap} />

@@ -5,7 +5,7 @@ import { askAbout, askSteer } from "../state/decide.tsx";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
-import { Button, Command, FromTo, Time } from "../ui/parts.tsx";
+import { Aged, Button, Command, FromTo, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
 import { change, clock, compared, count, duration, fixed, gain, measuredOf, promised, uncertainty } from "../words/format.ts";
 import { missed } from "../words/verdicts.ts";
@@ -66,7 +66,7 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
     <article class="rec" aria-label={`Plan of generation ${plan.generation}`}>
       <div class="hd">
         <PlanBadge told={view} />
-        <span>generation {plan.generation}, <Time at={plan.created_at} /></span>
+        <span>generation {plan.generation}, <Time at={plan.created_at} />{asked && plan.updated_at > plan.created_at && <>, renewed <Time at={plan.updated_at} /></>}</span>
         <span class="r">{asked ? <Expiry view={view} job={job} /> : plan.kind === "resize" ? `mode ${job.mode}` : plan.kind}</span>
       </div>
       <p class="because">{plan.explanation.reason}</p>
@@ -117,7 +117,7 @@ function Gain({ view: { plan, verdict }, unit }: { view: PlanView; unit: string 
       <div class="fromto">
         <b>Throughput {change(share)}</b>
         {low !== null && high !== null && <span class="mut">90 %: {change(low).replace(/\s?%$/, "")} … {change(high)}</span>}
-        <span class="also">{compared(before?.examples_per_second)} → {compared(promise.examples_per_second)}<br />{unit}</span>
+        <span class="also">{compared(before?.examples_per_second)} → {compared(promise.examples_per_second)}<br />{unit}<Aged at={plan.state === "Proposed" ? plan.updated_at : plan.created_at} /></span>
       </div>
       {outcome.measured ? (
         <div class="kept">
@@ -228,6 +228,8 @@ export function whatIf(): void {
 
 function HoldCard({ job, decision }: { job: JobView; decision: Recommendation }) {
   const { explanation, current, measured, predicted } = decision;
+  // Of the last minute there is one number on a page.
+  const fresh = job.throughput !== null && now.value - Date.parse(decision.decided_at) <= 60_000;
   useKeys([{ keys: "w", does: "what-if: other sizes", run: whatIf }], []);
   return (
     <article class="rec" aria-label="Hold">
@@ -241,7 +243,7 @@ function HoldCard({ job, decision }: { job: JobView; decision: Recommendation })
         <span class="big">{current.replicas} <span class="arr">→</span> {current.replicas}</span>
         <span>{current.replicas === 1 ? "replica" : "replicas"}</span>
         <span class="also">
-          <div>measured {promised(measured)}</div>
+          <div>measured {promised(fresh ? job.throughput : measured)}<Aged at={decision.decided_at} /></div>
           {predicted && <div>predicted {promised(predicted)}</div>}
         </span>
       </div>

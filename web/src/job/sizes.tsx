@@ -14,7 +14,8 @@ export function Sizes({ job }: { job: JobView }) {
     every: 20, quiet: 5, concerns: (news) => news.job === job.id,
   });
   const [chosen, choose] = useState<number | null>(null);
-  const { value, failure } = found.state.value;
+  const { value: told, failure } = found.state.value;
+  const value = told && withPresent(told, job);
   // A job that trains may be asked for a size that no model knows; of others nothing can be drawn.
   const empty = (job.finished_at !== null || job.epoch === null) && value?.sizes.every((one) => !one.prediction && !one.measured);
   return (
@@ -38,6 +39,13 @@ export function Sizes({ job }: { job: JobView }) {
       )}
     </section>
   );
+}
+
+/** The size that runs has the throughput that the whole page tells, not that of a moment before. */
+function withPresent(scaling: Scaling, { replicas, throughput }: JobView): Scaling {
+  if (!throughput || replicas !== scaling.current) return scaling;
+  const sizes = scaling.sizes.map((one) => (one.replicas === replicas ? { ...one, measured: throughput } : one));
+  return { ...scaling, sizes };
 }
 
 function neighbour({ sizes }: Scaling, from: number, step: number): number {

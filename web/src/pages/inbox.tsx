@@ -8,7 +8,7 @@ import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { go } from "../state/route.ts";
 import { PlanBadge } from "../ui/badges.tsx";
-import { Button, Empty, FromTo, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
+import { Aged, Button, Empty, FromTo, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip } from "../ui/strip.tsx";
 import { result } from "../words/attention.ts";
@@ -73,7 +73,7 @@ function Row({ view, selected, onSelect, forbidden }: RowProps) {
       <td><PlanBadge told={view} /></td>
       <td class="med"><a href={jobLink(plan.job)}>{name}</a></td>
       <td><FromTo from={plan.current.replicas} to={plan.target.replicas} /></td>
-      <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}</span></td>
+      <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}<Aged at={plan.updated_at} /></span></td>
       <td class="hide-s"><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>
       <td class="num mut hide-s">{duration((Date.parse(plan.expires_at) - now.value) / 1000)}</td>

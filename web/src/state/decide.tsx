@@ -2,8 +2,8 @@
 import * as calls from "../api/calls.ts";
 import type { JobView, PlanView } from "../api/types.ts";
 import { ask, type Question } from "../ui/ask.tsx";
-import { FromTo } from "../ui/parts.tsx";
-import { change, count, duration, gain, promised } from "../words/format.ts";
+import { Aged, FromTo } from "../ui/parts.tsx";
+import { change, compared, count, duration, gain, promised } from "../words/format.ts";
 import { freezes, frozen, jobs, plans } from "./fleet.ts";
 
 const VERBS: Record<calls.Verdict, { title: string; confirm: string; done: string }> = {
@@ -54,6 +54,8 @@ function difference(seen: PlanView, now: PlanView): string {
   if (was.target.replicas !== is.target.replicas) told.push(`target ${was.target.replicas} → ${is.target.replicas}`);
   const promise = [promised(was.promised), promised(is.promised)];
   if (promise[0] !== promise[1]) told.push(`promise ${promise.join(" → ")}`);
+  const measured = [promised(was.measured), promised(is.measured)];
+  if (measured[0] !== measured[1]) told.push(`measured ${measured.join(" → ")}`);
   if (now.blocked && now.blocked !== seen.blocked) told.push(now.blocked);
   return `Since you saw it: ${told.join("; ") || `version ${was.version} → ${is.version}`}.`;
 }
@@ -66,7 +68,7 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
       <p>{plan.explanation.reason}</p>
       {verdict === "approve" && (
         <p class="mut">
-          Promised {change(more)} throughput; training stops for about {duration(plan.restart_seconds)}, at the next safe point.
+          Promised {change(more)} throughput ({compared(plan.measured?.examples_per_second)} → {promised(plan.promised)}<Aged at={plan.updated_at} />); training stops for about {duration(plan.restart_seconds)}, at the next safe point.
         </p>
       )}
       {verdict === "reject" && <p class="mut">Nothing changes; the next turn decides anew.</p>}

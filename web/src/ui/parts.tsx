@@ -15,6 +15,11 @@ export function Age({ at }: { at: string }) {
   return <time dateTime={at} title={instant(at)}>{age(at, now.value)}</time>;
 }
 
+/** How old a figure is, once that is more than a minute. */
+export function Aged({ at }: { at: string }) {
+  return now.value - Date.parse(at) > 60_000 ? <span class="aged">, <Age at={at} /> ago</span> : null;
+}
+
 /** From → to: the arrow is quiet, the wish is blue and strong. */
 export function FromTo({ from, to, open = true }: { from: number | string; to: number | string; open?: boolean }) {
   if (from === to) return <>{to}</>;

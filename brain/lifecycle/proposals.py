@@ -1,0 +1,81 @@
+"""Proposals that wait for a person while the measurement that they rest on moves."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from brain.lifecycle.records import happened, move_plan
+from brain.ports import Transaction
+from brain.settings import Settings
+from brain.types.job import JobId
+from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.recommendation import Prediction, Recommendation
+from brain.typeset import number
+
+
+def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
+    """Whether a proposal of Brain's rests on a measurement that no longer holds.
+
+    What is measured now lies outside of the interval that was measured then, by so much that half
+    of the least gain worth a restart might be gone.
+    """
+    if plan is None or plan.state is not PlanState.PROPOSED or plan.kind is not PlanKind.RESIZE:
+        return False
+    then = plan.measured
+    if then is None or measured is None or then.examples_per_second <= 0:
+        return False
+    apart = measured.low > then.high or measured.high < then.low
+    moved = abs(measured.examples_per_second / then.examples_per_second - 1)
+    return apart and moved > settings.minimum_gain / 2
+
+
+def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetime) -> ScalePlan:
+    """Base an outdated proposal on what is measured now, where the same size is still advised.
+
+    Its version grows, so that nobody approves what they have not seen.
+    """
+    renewed = replace(
+        plan,
+        current=advice.current,
+        target=advice.target,
+        measured=advice.measured,
+        promised=advice.predicted,
+        restart_seconds=advice.restart_seconds,
+        payback_seconds=advice.payback_seconds,
+        explanation=advice.explanation,
+        updated_at=now,
+    )
+    message = f"{_moved(plan, advice.measured)}; {_rate(advice.predicted)} are promised instead of "
+    message += _rate(plan.promised)
+    happened(tx, "plan.renewed", message, job=plan.job, now=now, subject=plan.generation)
+    return tx.plans.put(renewed)
+
+
+def withdraw(
+    tx: Transaction, plan: ScalePlan, measured: Prediction | None, now: datetime
+) -> list[JobId]:
+    """End an outdated proposal, so that what is measured now is decided about anew.
+
+    Proposals that were only to make room for it end with it. Returns the jobs whose plans ended.
+    """
+    ended = [_end(tx, plan, f"withdrawn: {_moved(plan, measured)}", now)]
+    name = tx.jobs.get(plan.job).document.name
+    for job, generation in plan.after:
+        gives = tx.plans.get(job, generation)
+        if gives.state is PlanState.PROPOSED:
+            why = f"withdrawn: plan {plan.generation} of {name}, for which it makes room, was"
+            ended.append(_end(tx, gives, why, now))
+    return ended
+
+
+def _end(tx: Transaction, plan: ScalePlan, message: str, now: datetime) -> JobId:
+    outcome = replace(plan.outcome, detail=message)
+    move_plan(tx, plan, PlanState.SUPERSEDED, message, now, outcome=outcome)
+    return plan.job
+
+
+def _moved(plan: ScalePlan, measured: Prediction | None) -> str:
+    return f"{_rate(measured)} are measured, {_rate(plan.measured)} were when it was proposed"
+
+
+def _rate(prediction: Prediction | None) -> str:
+    return number(None if prediction is None else prediction.examples_per_second)
