@@ -60,6 +60,23 @@ def test_shares_are_means_of_the_last_minute(api: Api, running: JobId) -> None:
     assert (shown.cpu_share, shown.memory_share, shown.gpu_share) == (0.5, 0.5, None)
 
 
+def test_no_worker_waits_for_more_than_its_whole_step(api: Api, running: JobId) -> None:
+    late = {"data_wait_seconds": 0.15, "exchange_wait_seconds": 0.12}
+    with api.stores.transaction() as tx:
+        tx.worlds.put(
+            replace(world(2, replicas=1, formed_at=at(61), stepping_at=at(61)), job=running)
+        )
+        samples = [throughput(n, job=running, epoch=2, source="w", **late) for n in range(70, 90)]
+        tx.telemetry.add(samples, received_at=at(90))
+    api.now = at(90)
+    with api.client() as client:
+        for metric in ("data_wait_share", "exchange_wait_share"):
+            span = {"since": at(70), "until": at(90), "width": 20}
+            drawn = client.send(calls.series("digits", metric, **span))
+            assert {(p.mean, p.low, p.high) for p in drawn.points} == {(1.0, 1.0, 1.0)}
+    assert view(api, running).data_wait_share == 1.0
+
+
 def test_progress_is_steps_of_the_declared_ones(api: Api, running: JobId) -> None:
     shown = view(api, running)
     assert (shown.step, shown.progress) == (600, 0.06)

@@ -143,3 +143,19 @@ def test_what_is_older_than_a_minute_says_its_age_and_a_size_has_one_promise(
         dialog = seen.page.get_by_role("dialog")
         expect(dialog).to_contain_text("968 → 1\u202f370 ±64")
         expect(dialog).to_contain_text("min ago")
+
+
+def test_the_times_of_an_ended_job_end_where_it_ended(browser: Browser, judged: Served) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs/{seed.OLD}")
+        said = seen.page.locator(".charts .h .sub").first.inner_text()
+        begin, end = (int(at[-5:-3]) * 60 + int(at[-2:]) for at in said.split(" – "))
+        assert (end - begin) % 1440 == 60
+
+
+def test_the_chance_of_a_promise_is_called_one(browser: Browser, judged: Served) -> None:
+    with visit(browser, judged) as seen:
+        seen.page.goto(f"{judged.url}/#/jobs/digits")
+        expect(seen.page.locator(".rec")).to_contain_text(
+            "the promise is kept with a chance of 91\u202f%"
+        )

@@ -1,5 +1,6 @@
 """Views of plans, nodes and series."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,6 +29,9 @@ _UNITS: Mapping[str, str] = {
     "gradient_square": "loss²",
     "gradient_variance": "loss² × examples",
 }
+
+#: Shares of a step, of which there is no more than all.
+_OF_STEP = frozenset({"data_wait_share", "exchange_wait_share"})
 
 
 def plans(
@@ -107,12 +111,19 @@ def series(
     points = tx.telemetry.series(
         job.id, metric, since=since, until=until, points=max(1, width // 2)
     )
+    # A wait that ends in one window may have begun in the one before.
+    most = 1.0 if metric in _OF_STEP else math.inf
     return Series(
         metric=metric,
         unit=_UNITS.get(metric, "share"),
         since=since,
         until=until,
-        points=tuple(SeriesPoint(at=p.at, mean=p.mean, low=p.low, high=p.high) for p in points),
+        points=tuple(
+            SeriesPoint(
+                at=p.at, mean=min(p.mean, most), low=min(p.low, most), high=min(p.high, most)
+            )
+            for p in points
+        ),
     )
 
 

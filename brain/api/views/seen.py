@@ -101,7 +101,9 @@ class Seen:
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts
         points = self._points(metric, samples, 1) if self.stepping else ()
-        return points[-1].mean if points else None
+        if not points:
+            return None
+        return min(1.0, points[-1].mean) if of_workers else points[-1].mean
 
     def age_seconds(self, now: datetime) -> float | None:
         """Age of the newest sample that is still kept raw; never negative."""

@@ -2,8 +2,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { paint } from "../state/theme.ts";
-import { fixed, decimalsFor } from "../words/format.ts";
-import { withGaps } from "../words/ticks.ts";
+import { fixed } from "../words/format.ts";
+import { tickDecimals, withGaps } from "../words/ticks.ts";
 import { palette, type Palette } from "./colours.ts";
 import type { Panel, Promised } from "./measures.ts";
 
@@ -92,7 +92,7 @@ function options(latest: { current: PlotProps }, colour: () => Palette): uPlot.O
 }
 
 function labels(ticks: readonly number[]): string[] {
-  const decimals = decimalsFor(ticks[1] ?? 1, 1);
+  const decimals = tickDecimals(ticks[1] ?? 1);
   return ticks.map((tick) => fixed(tick, decimals));
 }
 

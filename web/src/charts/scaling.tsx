@@ -2,8 +2,8 @@
 import { useRef } from "preact/hooks";
 import type { Scaling, WhatIf } from "../api/types.ts";
 import { useWidth } from "../ui/width.ts";
-import { compared, fixed, decimalsFor, uncertainty } from "../words/format.ts";
-import { valueTicks } from "../words/ticks.ts";
+import { compared, fixed, uncertainty } from "../words/format.ts";
+import { tickDecimals, valueTicks } from "../words/ticks.ts";
 
 const HEIGHT = 232;
 const EDGE = { left: 46, right: 14, top: 16, bottom: 56 };
@@ -47,7 +47,7 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
       {ticks.map((tick) => (
         <g key={tick}>
           <line class={tick === 0 ? "base" : "grid"} x1={EDGE.left} x2={width - EDGE.right} y1={y(tick)} y2={y(tick)} />
-          <text class="ax e" x={EDGE.left - 8} y={y(tick) + 4}>{fixed(tick, decimalsFor(ticks[1] ?? 1, 1))}</text>
+          <text class="ax e" x={EDGE.left - 8} y={y(tick) + 4}>{fixed(tick, tickDecimals(ticks[1] ?? 1))}</text>
         </g>
       ))}
       {known.length === 0 && <text class="none m" x={(EDGE.left + width) / 2} y={HEIGHT / 2}>no curve yet, because no size is known</text>}

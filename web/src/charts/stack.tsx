@@ -50,7 +50,7 @@ export function ChartStack({ job, worlds, plans, range }: StackProps) {
 }
 
 /** The time axis, seconds; no longer than the job is old, and ending with it. */
-function axis(job: JobView, range: number): { since: number; until: number } {
+export function axis(job: JobView, range: number): { since: number; until: number } {
   const until = (job.finished_at ? Date.parse(job.finished_at) : now.value) / 1000;
   const created = Date.parse(job.created_at) / 1000;
   return { since: Math.max(until - range, Math.min(created, until - 60)), until };

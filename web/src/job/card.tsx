@@ -7,7 +7,7 @@ import { now } from "../state/now.ts";
 import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
 import { Aged, Button, Command, FromTo, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
-import { change, clock, compared, count, duration, fixed, gain, measuredOf, promised, uncertainty } from "../words/format.ts";
+import { change, clock, compared, count, duration, fixed, gain, measuredOf, percent, promised, uncertainty } from "../words/format.ts";
 import { missed } from "../words/verdicts.ts";
 import { PlanTrack } from "./track.tsx";
 
@@ -160,7 +160,7 @@ function Why({ explanation, exploring }: { explanation: Explanation; exploring: 
   return (
     <>
       {(evidence.length > 0 || confidence !== null) && <div class="ev">
-        <h3>Why <span class="reg mut">{confidence !== null && `confidence ${fixed(confidence, 2)}`}{exploring && `${confidence !== null ? ", " : ""}exploring: this size was never measured`}</span></h3>
+        <h3>Why <span class="reg mut">{confidence !== null && `the promise is kept with a chance of ${percent(confidence)}`}{exploring && `${confidence !== null ? ", " : ""}exploring: this size was never measured`}</span></h3>
         <EvidenceList evidence={evidence} />
       </div>}
       {alternatives.length > 0 && (

@@ -2,7 +2,7 @@
 import * as calls from "../api/calls.ts";
 import type { JobDetail, PlanView } from "../api/types.ts";
 import { expected, STALE_SECONDS } from "../charts/freshness.ts";
-import { ChartStack } from "../charts/stack.tsx";
+import { axis, ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
 import { Failure, hangs, stops } from "../job/failure.tsx";
@@ -90,6 +90,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
   const { job, worlds } = detail;
   const urgent = stops(detail);
   const range = RANGES.find(({ text }) => text === route.value.query.get("range")) ?? RANGES[1];
+  const span = axis(job, range?.seconds ?? 3600);
   return (
     <>
       <Head detail={detail} />
@@ -99,7 +100,7 @@ function Now({ detail, plans, onChange }: Omit<TabProps, "tab">) {
           <Conditions job={job} />
           <Heading
             title="Measured"
-            sub={`${clock(Math.max(Date.parse(job.created_at), now.value - (range?.seconds ?? 0) * 1000), now.value)} – ${clock(job.finished_at ?? now.value, now.value)}`}
+            sub={`${clock(span.since * 1000, now.value)} – ${clock(span.until * 1000, now.value)}`}
             more={<span class="seg" role="group" aria-label="Length of the time axis">{RANGES.map(({ text }) => <button type="button" key={text} aria-pressed={text === range?.text} onClick={() => setQuery({ range: text })}>{text}</button>)}</span>}
           />
           <ChartStack job={job} worlds={worlds} plans={plans} range={range?.seconds ?? 3600} />

@@ -14,7 +14,7 @@ import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
-import { byUrgency, concerns, failures, result, unusual } from "../words/attention.ts";
+import { byUrgency, concerns, failures, holding, result, unusual } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { tally } from "../words/verdicts.ts";
 import { amount, give, money, note } from "../words/hours.ts";
@@ -162,9 +162,6 @@ function Attention() {
     </section>
   );
 }
-
-const holding = (decision: Recommendation | null): decision is Recommendation =>
-  decision !== null && decision.target.replicas === decision.current.replicas;
 
 interface Row {
   at: string;

@@ -1,5 +1,5 @@
 /** What deviates, most urgent first; pure. Everything here is read, nothing is guessed. */
-import type { Condition, Health, JobView, NodeView, PlanView } from "../api/types.ts";
+import type { Condition, Health, JobView, NodeView, PlanView, Recommendation } from "../api/types.ts";
 import { clock, compared, count, duration, gain, promised, words } from "./format.ts";
 import { missed, type Told } from "./verdicts.ts";
 
@@ -121,6 +121,10 @@ function aboutNode(node: NodeView): Concern[] {
     return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "Nothing new is placed on it.", at: null, to: ["nodes"] }];
   return [];
 }
+
+/** Whether a decision is a hold of its own; one that only waits for a plan is told by that plan. */
+export const holding = (decision: Recommendation | null): decision is Recommendation =>
+  decision !== null && decision.target.replicas === decision.current.replicas && decision.explanation.code !== "plan-active";
 
 /** Whether a job is outside what a person expects of it. */
 export function unusual(job: JobView): boolean {

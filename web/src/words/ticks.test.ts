@@ -1,12 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { nearest, timeTicks, valueTicks, withGaps } from "./ticks.ts";
+import { nearest, tickDecimals, timeTicks, valueTicks, withGaps } from "./ticks.ts";
 
 test("value ticks are round, start at 0 and reach the highest value", () => {
   assert.deepEqual(valueTicks(2900), [0, 1000, 2000, 3000]);
   assert.deepEqual(valueTicks(40), [0, 20, 40]);
   assert.deepEqual(valueTicks(0.031).at(0), 0);
   assert.ok((valueTicks(0.031).at(-1) ?? 0) >= 0.031);
+});
+
+test("no two ticks of an axis read alike, and each reads as what it is", () => {
+  for (const high of [0.003, 0.07, 0.9, 1, 7, 9.9, 24, 70, 730, 7e6]) {
+    const ticks = valueTicks(high);
+    const said = ticks.map((tick) => tick.toFixed(tickDecimals(ticks[1] ?? 1)));
+    assert.equal(new Set(said).size, ticks.length);
+    said.forEach((text, at) => assert.ok(Math.abs(Number(text) - (ticks[at] ?? 0)) < 1e-9));
+  }
 });
 
 test("time ticks stand on whole units and are few", () => {

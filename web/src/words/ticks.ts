@@ -10,6 +10,15 @@ export function valueTicks(high: number): number[] {
   return Array.from({ length: steps + 1 }, (_, at) => Number((at * step).toPrecision(12)));
 }
 
+/** Decimals that tell every multiple of `step` apart, and none more. */
+export function tickDecimals(step: number): number {
+  for (let decimals = 0; decimals < 12; decimals += 1) {
+    const whole = step * 10 ** decimals;
+    if (Math.abs(whole - Math.round(whole)) < 1e-6 * Math.max(1, whole)) return decimals;
+  }
+  return 12;
+}
+
 const STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 /** Instants (seconds) at whole units of local time, at most `most` of them. */
