@@ -8,7 +8,7 @@ pool only after a ring.
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -108,6 +108,14 @@ class _Held:
     last: int
     frames: tuple[tuple[int, bytes], ...] = ()
 
+    def with_news(self, news: Sequence[Event]) -> "_Held":
+        """These and what came after them, the oldest let go."""
+        if not news:
+            return self
+        frames = (*self.frames, *((event.id, _frame(event)) for event in news))
+        gone, kept = frames[:-_HELD], frames[-_HELD:]
+        return _Held(gone[-1][0] if gone else self.since, news[-1].id, kept)
+
 
 class Feed:
     """The newest events as frames. Safe to use from any thread.
@@ -182,16 +190,9 @@ class Feed:
             if held is None:
                 last = tx.events.last_id()
                 held = _Held(last, last)
-            news = list(tx.events.after(held.last, limit=_HELD + 1))
-        if len(news) > _HELD:
-            # Too many to hold; streams that are so far behind read for themselves.
-            held = _Held(news[-1].id, news[-1].id)
-            self._held, self._rung = held, -1
-            return held
-        if news:
-            frames = (*held.frames, *((event.id, _frame(event)) for event in news))
-            gone, kept = frames[:-_HELD], frames[-_HELD:]
-            held = _Held(gone[-1][0] if gone else held.since, news[-1].id, kept)
+            while len(news := tx.events.after(held.last, limit=_HELD)) == _HELD:
+                held = held.with_news(news)
+        held = held.with_news(news)
         self._held, self._rung = held, rung
         return held
 

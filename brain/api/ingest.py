@@ -1,9 +1,9 @@
 """Telemetry in: from bytes to samples that may be stored, each judged on its own.
 
-Pure: clock and known jobs are passed in, and ``routes/telemetry.py`` commits what comes out, so
-that no fault of the database can be taken for one of a sample. A batch is
-one JSON object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``,
-then one sample a line.
+Pure: clock and refused jobs are passed in, and ``routes/telemetry.py`` commits what comes out, so
+that no fault of the database can be taken for one of a sample. A batch is one JSON object
+(``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then one sample a
+line.
 """
 
 import zlib

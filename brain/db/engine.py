@@ -13,9 +13,9 @@ from brain.errors import BadInput
 
 #: Seconds to wait for another's lock, or for a connection, before saying so.
 PATIENCE_SECONDS = 10.0
-#: As many as the service has threads, those of ingest and the tick's included; a connection that
-#: waits for its turn costs nothing.
-_CONNECTIONS = 50
+#: As many as the service has threads, those of ingest included; a connection that waits for its
+#: turn costs nothing. Two Brains have room in PostgreSQL's default of 100.
+_CONNECTIONS = 48
 
 
 def database_url(url: str) -> sa.URL:
