@@ -85,7 +85,7 @@ class Settings:
     head_seconds: float = 10.0
     #: Seconds from the moment that a body is read until it is whole.
     body_seconds: float = 60.0
-    #: Open connections; 0 is as many as the process may have descriptors, less 128.
+    #: Open connections; 0 is as many as the process may have descriptors, less 256.
     connections: int = 0
     #: Open connections of one address, trusted proxies excepted.
     connections_per_address: int = 600

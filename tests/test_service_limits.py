@@ -88,12 +88,12 @@ def test_unfinished_bodies_take_no_more_than_the_budget_and_ingest_goes_on(tmp_p
 
 
 def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> None:
-    with service(tmp_path, descriptors=300) as running, wires(running, 400) as flood:
+    with service(tmp_path, descriptors=300) as running, wires(running, 1030) as flood:
         for each in flood:
             each.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         with running.client() as admin:
             assert admin.send(calls.health()).role == "admin"
-        assert metric(running, "brain_connections") <= 300 - 128
+        assert metric(running, "brain_connections") <= 300 - 256
         status, _, document = flood[0].answer()
     assert status == 408
     assert "the oldest without a whole request" in document["detail"]
@@ -172,3 +172,15 @@ def test_guessing_codes_is_slowed_and_harms_nobody_who_has_a_token(tmp_path: Pat
         assert refusals(running, "open_requests_per_second") == 2
     assert [status for status, _, _ in said] == [422, 429, 429]
     assert "open_requests_per_second 0.1" in said[-1][2]["detail"]
+
+
+def test_a_service_that_stops_waits_for_the_rest_of_no_body(tmp_path: Path) -> None:
+    with service(tmp_path) as running, wires(running, 1) as (slow,):
+        token = running.token("admin")
+        slow.head("POST /api/v1/jobs", length=100, Authorization=f"Bearer {token}")
+        slow.send(b" ")
+        eventually(lambda: metric(running, "brain_body_bytes") == 1)
+        running.stop()
+        status, _, document = slow.answer()
+    assert status == 503
+    assert "the service stops; send this again" in document["detail"]

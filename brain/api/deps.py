@@ -100,8 +100,8 @@ async def principal_of(request: Request, here: Here) -> Principal:
         limiter=here.telemetry_threads if route == TELEMETRY else None,
     )
     here.rates.take(key, principal, now=here.monotonic())
-    if (peer := getattr(request.state, "peer", None)) is not None:
-        peer.signed_in = True
+    if (connection := getattr(request.state, "connection", None)) is not None:
+        connection.signed_in = True
     auth.check_route(principal, route)
     if request.method not in SAFE:
         auth.check_same_origin(request)
@@ -121,7 +121,7 @@ def address_of(request: Request) -> str:
 Who = Annotated[Principal, Depends(principal_of)]
 
 
-class Session:
+class TokenMonitor:
     """The sign-in of a request whose answer takes long: it ends with its token.
 
     Looked at again once a token was revoked here, and every ``heartbeat_seconds`` for what another
@@ -164,12 +164,12 @@ class Session:
         )
 
 
-async def session_of(request: Request, here: Here, who: Who) -> Session:
+async def token_of(request: Request, here: Here, who: Who) -> TokenMonitor:
     """The sign-in of this request."""
-    return Session(here, auth.secret_in(request))
+    return TokenMonitor(here, auth.secret_in(request))
 
 
-SignedIn = Annotated[Session, Depends(session_of)]
+OwnToken = Annotated[TokenMonitor, Depends(token_of)]
 Project = Annotated[str, Query(description="Project of a job that is given by name")]
 DryRun = Annotated[bool, Query(description="Do everything but keep it")]
 PageSize = Annotated[int, Query(ge=1, le=500)]

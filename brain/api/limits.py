@@ -234,7 +234,7 @@ def source_of(address: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
+class ClientConnection:
     """The far end of a connection, as far as admitting others depends on it."""
 
     address: str
@@ -244,17 +244,20 @@ class Peer:
     waits: bool = True
 
 
-class Peers:
+class ConnectionTable:
     """The connections that are open, by address, oldest first."""
 
     def __init__(self, *, most: int, per_address: int) -> None:
         self._most, self._per_address = most, per_address
-        self._open: dict[str, dict[Peer, None]] = {}
+        self._open: dict[str, dict[ClientConnection, None]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._open.values()))
+        return self._count
 
-    def add(self, peer: Peer, *, is_proxy: bool = False) -> Peer | None:
+    def add(
+        self, connection: ClientConnection, *, is_proxy: bool = False
+    ) -> ClientConnection | None:
         """Take a connection in; return another that must be closed for it.
 
         At a limit a new connection takes the place of the oldest that waits and on which nobody
@@ -263,28 +266,32 @@ class Peers:
         Raises:
             Overloaded: a limit is reached, and nobody's place can be taken.
         """
-        beside = self._open.get(peer.address, {})
+        beside = self._open.get(connection.address, {})
         closed = None
         if len(beside) >= self._per_address and not is_proxy:
             closed = _oldest_idle(beside)
             if closed is None:
-                raise _too_many("connections_per_address", self._per_address, peer.address)
-        elif len(self) >= self._most:
+                raise _too_many("connections_per_address", self._per_address, connection.address)
+        elif self._count >= self._most:
             by_size = sorted(self._open.values(), key=len, reverse=True)
             closed = next(filter(None, map(_oldest_idle, by_size)), None)
             if closed is None:
                 raise _too_many("connections", self._most, "everybody")
         if closed is not None:
             self.remove(closed)
-        self._open.setdefault(peer.address, {})[peer] = None
+        self._open.setdefault(connection.address, {})[connection] = None
+        self._count += 1
         return closed
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """Forget a connection; nothing happens where it is not known."""
-        beside = self._open.get(peer.address, {})
-        beside.pop(peer, None)
+        beside = self._open.get(connection.address, {})
+        if connection not in beside:
+            return
+        del beside[connection]
+        self._count -= 1
         if not beside:
-            self._open.pop(peer.address, None)
+            del self._open[connection.address]
 
 
 def displaced() -> TooSlow:
@@ -296,8 +303,11 @@ def displaced() -> TooSlow:
     )
 
 
-def _oldest_idle(peers: Iterable[Peer]) -> Peer | None:
-    return next((peer for peer in peers if peer.waits and not peer.signed_in), None)
+def _oldest_idle(connections: Iterable[ClientConnection]) -> ClientConnection | None:
+    return next(
+        (connection for connection in connections if connection.waits and not connection.signed_in),
+        None,
+    )
 
 
 def _too_many(limit: str, most: int, whose: str) -> Overloaded:

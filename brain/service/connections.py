@@ -18,19 +18,22 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from brain.api import limits, problems
-from brain.api.limits import Peer, Peers
+from brain.api.limits import ClientConnection, ConnectionTable
 from brain.api.metrics import Metrics
-from brain.errors import BadInput, BrainError
+from brain.errors import BadInput, BrainError, Unavailable
 from brain.settings import Settings, networks_of
 
-#: Descriptors kept for the database, files and connections that are being refused.
-_RESERVED = 128
+#: Descriptors kept for the database (SQLite takes three a thread), files, and connections that
+#: were accepted and not yet admitted, or that linger.
+_RESERVED = 256
+#: Connections accepted in one go: asyncio asks nobody about any of them before it took them all.
+ACCEPTS = 16
 #: More are of no use to one process.
 _MOST_DESCRIPTORS = 65_536
 #: Seconds for which a sender that was refused may go on sending, so that it reads why.
 _LINGER_SECONDS = 1.0
 #: Connections that may linger at once; they count in no limit.
-_LINGERING = _RESERVED // 2
+_LINGERING = 64
 _HTTP = b"HTTP/1.1 %d %s\r\n%s\r\n\r\n%s"
 
 
@@ -44,35 +47,35 @@ class Connections:
         #: Connections that were refused, and may still read why.
         self.lingering = 0
         self._proxies = networks_of(settings.trusted_proxies)
-        self._peers = Peers(most=most, per_address=settings.connections_per_address)
+        self._table = ConnectionTable(most=most, per_address=settings.connections_per_address)
         #: How each is closed for another.
-        self._closing: dict[Peer, Callable[[], None]] = {}
+        self._closing: dict[ClientConnection, Callable[[], None]] = {}
 
     def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
         """The protocol of one connection, as uvicorn asks for it."""
         made: asyncio.Protocol = _Connection(self, **uvicorn)
         return made
 
-    def admit(self, address: str, close: Callable[[], None]) -> Peer:
+    def admit(self, address: str, close: Callable[[], None]) -> ClientConnection:
         """Let a connection in, for which another may be closed.
 
         Raises:
             Overloaded: there are too many.
         """
-        peer = Peer(limits.source_of(address))
+        connection = ClientConnection(limits.source_of(address))
         proxied = any(ip_address(address) in network for network in self._proxies)
-        closed = self._peers.add(peer, is_proxy=proxied)
-        self._closing[peer] = close
+        closed = self._table.add(connection, is_proxy=proxied)
+        self._closing[connection] = close
         if closed is not None:
             self._closing[closed]()
-        self.metrics.connections.set(len(self._peers))
-        return peer
+        self.metrics.connections.set(len(self._table))
+        return connection
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """A connection is gone."""
-        self._peers.remove(peer)
-        self._closing.pop(peer, None)
-        self.metrics.connections.set(len(self._peers))
+        self._table.remove(connection)
+        self._closing.pop(connection, None)
+        self.metrics.connections.set(len(self._table))
 
 
 class _Connection(H11Protocol):  # type: ignore[misc]
@@ -82,7 +85,7 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         super().__init__(**uvicorn)
         self._shared = shared
         #: None once it is being closed.
-        self._peer: Peer | None = None
+        self._admitted: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
         #: What came between the end of the handshake and the moment that we heard of it.
         self._early = b""
@@ -95,12 +98,12 @@ class _Connection(H11Protocol):  # type: ignore[misc]
             transport.abort()
             return
         try:
-            self._peer = self._shared.admit(name[0], self._displace)
+            self._admitted = self._shared.admit(name[0], self._displace)
         except BrainError as refused:
             self._refuse(refused)
             return
         # Given to the app with each request, which notes there that somebody signed in.
-        self.app_state: dict[str, Any] = {**self.app_state, "peer": self._peer}
+        self.app_state: dict[str, Any] = {**self.app_state, "connection": self._admitted}
         self._watch_head()
         if self._shared.tls is None:
             super().connection_made(transport)
@@ -117,7 +120,7 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         except OSError:
             # No TLS, none that is spoken here, or gone; it cannot be answered.
             secured = None
-        if secured is None or self._peer is None:
+        if secured is None or self._admitted is None:
             plain.abort()
             self.connection_lost(None)
             return
@@ -134,11 +137,13 @@ class _Connection(H11Protocol):  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         """Pass on what came, unless the sender was refused."""
+        if self._admitted is None:
+            return
         if self.flow is None:
             self._early += data
-        elif self._peer is not None:
-            super().data_received(data)
-            self._look()
+            return
+        super().data_received(data)
+        self._look()
 
     def on_response_complete(self) -> None:
         """End a connection whose request was answered before it was whole."""
@@ -150,11 +155,11 @@ class _Connection(H11Protocol):  # type: ignore[misc]
 
     def _look(self) -> None:
         """Note what the connection waits for."""
-        if self._peer is None:
+        if self._admitted is None:
             return
         state = self.conn.their_state
         answered = self.cycle is None or self.cycle.response_complete
-        self._peer.waits = state is h11.SEND_BODY or (state is h11.IDLE and answered)
+        self._admitted.waits = state is h11.SEND_BODY or (state is h11.IDLE and answered)
         if state is not h11.IDLE:
             self._unwatch()
         elif self.conn.trailing_data[0]:
@@ -175,9 +180,20 @@ class _Connection(H11Protocol):  # type: ignore[misc]
     def _displace(self) -> None:
         self._refuse(limits.displaced())
 
+    def shutdown(self) -> None:
+        """The service stops: nobody waits for the rest of a body."""
+        if self.conn.their_state is h11.SEND_BODY and self._admitted is not None:
+            self._tell(Unavailable("the service stops; send this again when it is back"))
+        else:
+            super().shutdown()
+
     def _refuse(self, why: BrainError) -> None:
-        """Say why, where it would not be taken for another answer, and close."""
+        """Count a refusal, and close."""
         self._shared.metrics.refusals.labels(why.limit).inc()
+        self._tell(why)
+
+    def _tell(self, why: BrainError) -> None:
+        """Say why, where it would not be taken for another answer, and close."""
         begun = self.cycle is None or self.conn.trailing_data[0] or not self.cycle.response_complete
         answering = self.cycle is not None and self.cycle.response_started and begun
         # Before its handshake is done nobody could read it.
@@ -213,9 +229,9 @@ class _Connection(H11Protocol):  # type: ignore[misc]
         self.transport.abort()
 
     def _forget(self) -> None:
-        if self._peer is not None:
-            self._shared.forget(self._peer)
-            self._peer = None
+        if self._admitted is not None:
+            self._shared.forget(self._admitted)
+            self._admitted = None
 
 
 def _written(answer: Response) -> bytes:

@@ -18,7 +18,7 @@ from brain.api.events import Bell
 from brain.api.metrics import Condition, Metrics
 from brain.api.secrets import Seal, write_private
 from brain.ports import Stores
-from brain.service.connections import Connections, most_connections
+from brain.service.connections import ACCEPTS, Connections, most_connections
 from brain.service.tick import Ticker
 from brain.settings import Settings
 
@@ -27,11 +27,20 @@ _RESERVED_SECONDS = 2.0
 #: Longer than agents are silent, so that they keep their connections.
 _KEEP_ALIVE_SECONDS = 75
 
+#: Connections that wait to be accepted.
+BACKLOG = 1024
+
 
 class _Server(uvicorn.Server):  # type: ignore[misc]
     """uvicorn waits for open streams before it tells anybody to stop; streams end when told."""
 
     bell: Bell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, few at a time although many may queue: uvicorn has one number."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Send the waiting home, then stop as uvicorn does."""
@@ -96,6 +105,7 @@ def _configuration(app: Any, settings: Settings, connections: Connections) -> uv
         app,
         http=connections.protocol,
         ws="none",
+        backlog=ACCEPTS,
         log_config=None,
         access_log=False,
         server_header=False,

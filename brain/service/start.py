@@ -24,7 +24,7 @@ from brain.db.engine import database_url, sqlite_file
 from brain.errors import BadInput, BrainError, NotAllowed, Unavailable
 from brain.ports import Stores
 from brain.service.connections import tls_context
-from brain.service.serve import serve
+from brain.service.serve import BACKLOG, serve
 from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.job import PolicyMode
 from brain.types.record import Role
@@ -198,7 +198,7 @@ def _bound(settings: Settings) -> Iterator[socket.socket]:
 
 def _listen(listener: socket.socket, settings: Settings) -> None:
     try:
-        listener.listen(1024)
+        listener.listen(BACKLOG)
     except OSError as bad:  # another bound the same port, and was faster
         raise _unusable(settings, bad) from bad
 

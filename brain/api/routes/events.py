@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from brain import errors
 from brain.api import events
-from brain.api.deps import AboutJob, Context, Here, Session, SignedIn
+from brain.api.deps import AboutJob, Context, Here, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.errors import BadInput
 from brain.types.record import Event
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["watching"])
     responses=problems(errors.BadInput) | {200: {"content": {"text/event-stream": {}}}},
 )
 async def stream(
-    here: Here, session: SignedIn, last_event_id: Annotated[str | None, Header()] = None
+    here: Here, token: OwnToken, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
 
@@ -37,7 +37,7 @@ async def stream(
     else:
         after = _number(last_event_id)
     return StreamingResponse(
-        _counted(here, session, after),
+        _counted(here, token, after),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -75,13 +75,13 @@ def _check_id(name: str, id: int) -> int:
     return id
 
 
-async def _counted(here: Context, session: Session, after: int) -> AsyncIterator[bytes]:
+async def _counted(here: Context, token: TokenMonitor, after: int) -> AsyncIterator[bytes]:
     with here.metrics.streams.track_inprogress():
         async for chunk in events.stream(
             here.bell,
             here.feed,
             after=after,
             heartbeat_seconds=here.settings.heartbeat_seconds,
-            ended=session.ended,
+            ended=token.ended,
         ):
             yield chunk

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from brain import errors
-from brain.api.deps import AboutJob, Asking, Session, SignedIn
+from brain.api.deps import AboutJob, Asking, OwnToken, TokenMonitor
 from brain.api.problems import problems
 from brain.types.job import Job
 
@@ -74,7 +74,7 @@ class Reader:
 )
 async def job_logs(
     about: AboutJob,
-    session: SignedIn,
+    token: OwnToken,
     replica: Annotated[int | None, Query(ge=0)] = None,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
@@ -87,18 +87,18 @@ async def job_logs(
     if replica is not None:
         await run_in_threadpool(_expect_replica, about, job, replica)
     reader = Reader(about.here.home / "replicas" / job.id, replica, tail)
-    return StreamingResponse(_lines(about, session, job, reader, follow), media_type="text/plain")
+    return StreamingResponse(_lines(about, token, job, reader, follow), media_type="text/plain")
 
 
 async def _lines(
-    about: Asking, session: Session, job: Job, reader: Reader, follow: bool
+    about: Asking, token: TokenMonitor, job: Job, reader: Reader, follow: bool
 ) -> AsyncIterator[bytes]:
-    while not await session.ended():
+    while not await token.ended():
         # Asked before reading, so that what was printed before the end is still sent.
         finished = not follow or (await run_in_threadpool(_job, about)).finished
         while not about.here.bell.closed and (new := await run_in_threadpool(reader.read)):
             yield new
-            if await session.ended():
+            if await token.ended():
                 return
         if finished or about.here.bell.closed:
             yield await run_in_threadpool(reader.rest)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from brain import errors, lifecycle, wire
 from brain.api import auth, views
-from brain.api.deps import AboutJob, Act, Here, SignedIn, answer
+from brain.api.deps import AboutJob, Act, Here, OwnToken, answer
 from brain.api.events import poll
 from brain.api.problems import problems
 from brain.errors import BadInput, Unavailable
@@ -34,14 +34,12 @@ Known = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=WorldWish,
     responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
 )
-async def world(
-    about: AboutJob, session: SignedIn, wait: Wait = 0, known: Known = None
-) -> Response:
+async def world(about: AboutJob, token: OwnToken, wait: Wait = 0, known: Known = None) -> Response:
     """The wished world; 304 when it is still that of ``If-None-Match`` after ``wait`` seconds."""
     here = about.here
 
     def read() -> WorldWish:
-        session.check()
+        token.check()
         with here.stores.transaction(read_only=True) as tx:
             return lifecycle.wish(tx, about.job(tx), here.settings)
 
@@ -91,12 +89,12 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
     responses=problems() | {304: {"description": "unchanged"}},
 )
 async def wishes(
-    pool: PoolName, here: Here, session: SignedIn, wait: Wait = 0, known: Known = None
+    pool: PoolName, here: Here, token: OwnToken, wait: Wait = 0, known: Known = None
 ) -> Response:
     """What a scaler should make true; 304 when still that of ``If-None-Match`` after ``wait``."""
 
     def read() -> PoolWishes:
-        session.check()
+        token.check()
         with here.stores.transaction(read_only=True) as tx:
             return views.wishes(tx, pool, here.settings)
 
