@@ -58,8 +58,9 @@ def ready_condition(ready: bool) -> Json:
 def set_ready(hands: Hands, name: str, ready: bool) -> None:
     """Say of a node that it is there or that nobody has heard of it; taint it accordingly."""
     told = ready_condition(ready) | {"lastTransitionTime": hands.now()}
-    lost = [] if ready else [{"key": _UNREACHABLE, "effect": "NoSchedule"},
-                             {"key": _UNREACHABLE, "effect": "NoExecute"}]  # fmt: skip
+    since = {"timeAdded": hands.now()}
+    lost = [] if ready else [{"key": _UNREACHABLE, "effect": "NoSchedule"} | since,
+                             {"key": _UNREACHABLE, "effect": "NoExecute"} | since]  # fmt: skip
     hands.write_taints(name, lambda had: [t for t in had if t["key"] != _UNREACHABLE] + lost)
     hands.write_status(NODES, ("", name), lambda node: {**node["status"], "conditions": [told]})
 
@@ -68,13 +69,20 @@ class FakeKubelet:
     """The kubelets of all nodes: pods that have a node run, until a test says otherwise.
 
     ``start_seconds`` and ``end_seconds``: how long starting and, within the grace, ending takes.
+    ``beat_seconds``: how often leases of nodes are renewed; 0: never, nobody looks at them.
     All methods may be called from any thread; they return when the API server knows.
     """
 
     def __init__(
-        self, cluster: Handed, *, start_seconds: float = 0.0, end_seconds: float = 0.0
+        self,
+        cluster: Handed,
+        *,
+        start_seconds: float = 0.0,
+        end_seconds: float = 0.0,
+        beat_seconds: float = 0.0,
     ) -> None:
         self._hands = cluster.hands
+        self._beat_seconds, self._closed = beat_seconds, False
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._lost: set[str] = set()
@@ -84,9 +92,12 @@ class FakeKubelet:
         self._ending: set[Key] = set()
         self._addresses = 0
         self._unlisten = self._hands.listen(self._hear)
+        if beat_seconds:
+            self._hands.call(self._beat)
 
     def close(self) -> None:
         """Touch no pod any more."""
+        self._closed = True
         self._unlisten()
 
     # Nodes.
@@ -95,6 +106,10 @@ class FakeKubelet:
         """Register nodes; ``what``: as for ``node``."""
         for name in names:
             self._hands.create(NODES, node(name, **what))
+
+    def silence(self, name: str) -> None:
+        """Cut a node off without a word: who looks at leases finds out."""
+        self._hands.call(lambda: self._lost.add(name))
 
     def lose_node(self, name: str) -> None:
         """Cut a node off: it is told as unknown, its pods as not ready; nothing ends there."""
@@ -297,6 +312,14 @@ class FakeKubelet:
 
     def _on(self, name: str) -> list[Json]:
         return [pod for pod in self.pods() if pod["spec"].get("nodeName") == name]
+
+    def _beat(self) -> None:
+        if self._closed:
+            return
+        for node in self._hands.all_of(NODES):
+            if node["metadata"]["name"] not in self._lost:
+                self._hands.renew(node["metadata"]["name"])
+        self._hands.soon(self._beat, self._beat_seconds)
 
     def _lose(self, name: str) -> None:
         self._lost.add(name)

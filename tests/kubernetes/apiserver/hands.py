@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tests.kubernetes.apiserver.core.api import Ask
@@ -21,12 +22,19 @@ T = TypeVar("T")
 
 PODS: Resource = ("", "pods")
 NODES: Resource = ("", "nodes")
+LEASES: Resource = ("coordination.k8s.io", "leases")
 
 
 def key_of(obj: Mapping[str, Json]) -> Key:
     """Return an object's namespace and name."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
+
+
+def lease_spec(name: str) -> Json:
+    """Return what a node's lease says now."""
+    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,9 @@ class Hands(Protocol):
 
     def write_taints(self, name: str, taints: Callable[[list[Json]], list[Json]]) -> None:
         """Write the taints that ``taints`` makes of a node's."""
+
+    def renew(self, name: str) -> None:
+        """Renew a node's lease, as its kubelet does while it is well."""
 
     def create(self, resource: Resource, obj: Json) -> None:
         """Make an object."""
@@ -142,6 +153,21 @@ class Inside:
             self._server.api.store.put(NODES, stored.key, {**stored.obj, "spec": spec})
 
         self._with(NODES, ("", name), write)
+
+    def renew(self, name: str) -> None:
+        """Write the lease's time; it is made with the first."""
+        spec = lease_spec(name)
+
+        def write() -> None:
+            api, key = self._server.api, ("kube-node-lease", name)
+            stored = api.store.find(LEASES, key)
+            if stored is not None:
+                api.store.put(LEASES, key, {**stored.obj, "spec": spec})
+            elif api.store.find(NODES, ("", name)) is not None:
+                made = {"metadata": {"name": name}, "spec": spec}
+                api.create(self._kind(LEASES), key[0], made, Ask(manager="kubelet"))
+
+        self.call(write)
 
     def create(self, resource: Resource, obj: Json) -> None:
         """Make an object, its status included where a kubelet writes that."""

@@ -12,7 +12,7 @@ from scaler.kubernetes.machinery import Change, Manager
 from scaler.kubernetes.machinery.cluster import NODE, POD, Cluster, connect
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.core.store import Key, Resource
-from tests.kubernetes.apiserver.hands import NODES, PODS, Heard
+from tests.kubernetes.apiserver.hands import LEASES, NODES, PODS, Heard, lease_spec
 from tests.kubernetes.apiserver.wire.listening import Turns
 from tests.kubernetes.clusters import MARK, SCHEDULER, TAINT, client
 from tests.kubernetes.eventually import eventually
@@ -59,7 +59,7 @@ class Outside:
         for node in self.all_of(NODES):
             name = node["metadata"]["name"]
             self._http.delete(path(NODES, ("", name)))
-            self._http.delete(path(_LEASES, ("kube-node-lease", name)))
+            self._http.delete(path(LEASES, ("kube-node-lease", name)))
         self._turns.end()
         self._door.close()
         self._http.close()
@@ -192,24 +192,20 @@ class Outside:
             for node in self.all_of(NODES):
                 told = {one["type"]: one["status"] for one in node["status"]["conditions"]}
                 if told.get("Ready") == "True":
-                    self._renew(node)
+                    self.renew(node["metadata"]["name"])
 
-    def _renew(self, node: Json) -> None:
-        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-        key = ("kube-node-lease", name)
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-        spec = {
-            "holderIdentity": name,
-            "leaseDurationSeconds": 40,
-            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        }
-        body = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
-        answer = self._http.patch(path(_LEASES, key), headers=_MERGE, json={"spec": spec})
-        if answer.status_code == 404:
-            self._http.post(path(_LEASES, (key[0], "")), json=body)
+    def renew(self, name: str) -> None:
+        """Write the lease's time; it is made with the first, and goes with its node."""
+        key, spec = ("kube-node-lease", name), lease_spec(name)
+        answer = self._http.patch(path(LEASES, key), headers=_MERGE, json={"spec": spec})
+        node = self.find(NODES, ("", name)) if answer.status_code == 404 else None
+        if node is not None:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name}
+            owners = [owner | {"uid": node["metadata"]["uid"]}]
+            body = {"metadata": {"name": name, "ownerReferences": owners}, "spec": spec}
+            self._http.post(path(LEASES, (key[0], "")), json=body)
 
 
-_LEASES: Resource = ("coordination.k8s.io", "leases")
 _NAMESPACES: Resource = ("", "namespaces")
 _ACCOUNTS: Resource = ("", "serviceaccounts")
 #: Taint with which a node comes into being.
