@@ -80,7 +80,7 @@ class WorkerFactory:
             place = self._places[local_rank]
             environment |= place.environment
             ways, error_file = place.ways, place.error_file
-        streams = [output.OutputStream(way, fd) for way, fd in zip(ways, (1, 2), strict=True)]
+        streams = output.streams(ways)
         started = await self._launch(worker_arguments(config, local_rank), environment, streams)
         if config.bindings:
             process.bind(started.pid, config.bindings[local_rank])

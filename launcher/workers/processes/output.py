@@ -8,6 +8,7 @@ stops the agent's loop.
 import itertools
 import os
 import re
+import select
 import shutil
 import tempfile
 import threading
@@ -25,6 +26,8 @@ INHERIT = None
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 #: A line longer than this is passed on in pieces.
 _LINE_LIMIT_BYTES = 65536
+#: What a pipe holds.
+_PIPE_BYTES = 65536
 #: How much is kept to say what a worker said last.
 _END_BYTES = 4096
 
@@ -121,9 +124,20 @@ def _of(streams: Mapping[int | None, Std], local_rank: int) -> Std:
 class OutputStream:
     """One stream of one worker while it runs."""
 
-    def __init__(self, route: Route, console_fd: int) -> None:
-        """Open what the route needs; ``fd`` is then for the worker."""
+    def __init__(
+        self, route: Route, console_fd: int, *, after: "OutputStream | None" = None
+    ) -> None:
+        """Open what the route needs; ``fd`` is then for the worker.
+
+        What was written to ``after`` is passed on before what is written here later.
+        """
+        self._after = after
         self._thread: threading.Thread | None = None
+        #: Held by the thread that reads and passes on.
+        self._passing = threading.Lock()
+        self._ended = False
+        #: What follows the last end of a line.
+        self._rest = b""
         self._file: int | None = None
         self._lines: list[tuple[int, Callable[[bytes], bytes]]] = []
         self._opened: list[int] = []
@@ -200,16 +214,32 @@ class OutputStream:
         return self._opened[-1]
 
     def _pump(self) -> None:
-        rest = b""
-        while chunk := os.read(self._read, 65536):
-            if self._file is not None:
-                _write(self._file, chunk)
-            self._end = (self._end + chunk)[-_END_BYTES:]
-            *lines, rest = _split(rest + chunk)
-            self._pass_on(lines)
-        self._pass_on([rest] if rest else [])
-        for fd in [self._read, *self._opened]:
-            os.close(fd)
+        while _wait(self._read, None) and self._advance():
+            pass
+        with self._passing:
+            self._pass_on([self._rest] if self._rest else [])
+            for fd in [self._read, *self._opened]:
+                os.close(fd)
+            self._ended = True
+
+    def _advance(self) -> bool:
+        """Pass on what has been written by now, which is no more than a pipe holds; False at the
+        end."""
+        with self._passing:
+            if self._thread is None or self._ended or not _wait(self._read, 0):
+                return True
+            chunk = os.read(self._read, _PIPE_BYTES)
+            if self._after is not None:
+                self._after._advance()
+            self._take(chunk)
+            return bool(chunk)
+
+    def _take(self, chunk: bytes) -> None:
+        if self._file is not None:
+            _write(self._file, chunk)
+        self._end = (self._end + chunk)[-_END_BYTES:]
+        *lines, self._rest = _split(self._rest + chunk)
+        self._pass_on(lines)
 
     def _pass_on(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -217,11 +247,28 @@ class OutputStream:
                 _write(fd, shape(line.rstrip(b"\r\n") + b"\n"))
 
 
+def streams(ways: Sequence[Route]) -> list[OutputStream]:
+    """Standard output and standard error of one worker.
+
+    A traceback stands after what was printed and flushed before it, although it comes by another
+    pipe.
+    """
+    out = OutputStream(ways[0], 1)
+    return [out, OutputStream(ways[1], 2, after=out)]
+
+
 def finish(streams: Sequence[OutputStream], seconds: float) -> None:
     """Wait until all that was written has arrived, at most ``seconds``."""
     deadline = time.monotonic() + seconds
     for stream in streams:
         stream.finish(max(0.0, deadline - time.monotonic()))
+
+
+def _wait(fd: int, milliseconds: int | None) -> bool:
+    """Wait until something can be read, or the other end is closed; False if neither came."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(milliseconds))
 
 
 def _split(data: bytes) -> list[bytes]:
