@@ -159,3 +159,12 @@ def test_the_chance_of_a_promise_is_called_one(browser: Browser, judged: Served)
         expect(seen.page.locator(".rec")).to_contain_text(
             "the promise is kept with a chance of 91\u202f%"
         )
+
+
+def test_the_counts_of_the_overview_agree(browser: Browser, judged: Served) -> None:
+    with visit(browser, judged) as seen:
+        answer = seen.page.locator(".answers .a").first
+        expect(answer).to_have_text("6 of 7 jobs need a look")
+        heading = seen.page.locator(".h", has_text="Needs attention")
+        expect(heading.locator(".sub")).to_have_text("6 jobs, 1 node")
+        expect(seen.page.locator(".answers .n").first).to_contain_text("1 as expected")

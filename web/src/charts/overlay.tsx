@@ -225,14 +225,16 @@ function Ends({ placed, next, present, frame, x, right, expected }: OverlayProps
       {placed.panel.lines.map((line) => {
         const last = line.points.at(-1);
         if (!last || last.at < frame.since) return null;
-        const wished = Math.max(placed.top + 4, placed.y(last.value) + 4);
+        const current = stale === null && !ended && placed.panel.title === "Throughput" ? present : null;
+        // The dot stands where its number says, also where that is not the mean that the line draws.
+        const value = current?.examples_per_second ?? last.value;
+        const wished = Math.max(placed.top + 4, placed.y(value) + 4);
         const y = clear(wished, taken, placed.panel.title === "Throughput" ? 24 : 14);
         taken.push(y);
-        const current = stale === null && !ended ? present : null;
-        const text = placed.panel.title === "Throughput" ? compared(current?.examples_per_second ?? last.value) : fixed(last.value);
+        const text = placed.panel.title === "Throughput" ? compared(value) : fixed(value);
         return (
           <g key={line.label}>
-            <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(last.at)} cy={placed.y(last.value)} r={stale === null ? 2 : 3} />
+            <circle class={stale === null ? (line.second ? "s2d" : "dot") : "ring"} cx={x(last.at)} cy={placed.y(value)} r={stale === null ? 2 : 3} />
             <text class={line.second ? "s2b" : "rd"} x={right + 8} y={y}>
               {text}
               {placed.panel.title !== "Throughput" && <tspan class={line.second ? "s2t" : "lb"}> {line.label}</tspan>}

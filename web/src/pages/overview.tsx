@@ -14,7 +14,7 @@ import { JobTable } from "../ui/jobtable.tsx";
 import { Age, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip } from "../ui/strip.tsx";
-import { byUrgency, concerns, failures, holding, result, unusual } from "../words/attention.ts";
+import { about, byUrgency, type Concern, concerns, failures, holding, result } from "../words/attention.ts";
 import { count } from "../words/format.ts";
 import { tally } from "../words/verdicts.ts";
 import { amount, give, money, note } from "../words/hours.ts";
@@ -40,17 +40,18 @@ export function Overview() {
 function Filled({ all }: { all: readonly JobView[] }) {
   const active = all.filter((job) => !job.finished_at);
   const recent = (plans.value ?? []).filter(({ plan }) => now.value - Date.parse(plan.updated_at) < DAY);
+  const found = concerns(all, waiting.value, nodes.value ?? [], health.value, now.value);
   const fleet = [...all].sort(byUrgency).slice(0, FLEET);
   return (
     <>
       <div class="answers">
-        <Wrong active={active} failed={failures(all, now.value).length} />
+        <Wrong active={active} failed={failures(all, now.value).length} found={found} />
         <Did recent={recent} active={active} />
         <Saved />
       </div>
       <HoursSection />
       <div class="two sec">
-        <Attention />
+        <Attention found={found} />
         <Decisions recent={recent} active={active} />
       </div>
       {(health.value?.pools ?? []).slice(0, POOLS).map((name) => <PoolSection key={name} name={name} />)}
@@ -72,16 +73,14 @@ function Answer({ question, children, note }: { question: string; children: prea
   );
 }
 
-function Wrong({ active, failed }: { active: readonly JobView[]; failed: number }) {
-  const odd = active.filter(unusual).length;
-  const looks = odd + failed;
+function Wrong({ active, failed, found }: { active: readonly JobView[]; failed: number; found: readonly Concern[] }) {
+  const { jobs: looks, nodes: lost } = about(found);
   const machines = nodes.value ?? [];
   const ready = machines.filter((node) => node.ready && node.schedulable).length;
   const machinery = machines.length === 0 ? "No node has registered." : `${ready} of ${count(machines.length, "node")} ready.`;
   const degraded = health.value?.degraded ?? [];
-  const lost = machines.filter((node) => !node.ready || node.left.length).length;
   return (
-    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${failed > 0 ? `${failed} failed in the last 24 h, ` : ""}${active.length - odd} as expected.`} {machinery}</>}>
+    <Answer question="Is anything wrong?" note={<>{degraded[0] ?? `${failed > 0 ? `${failed} failed in the last 24 h, ` : ""}${active.length + failed - looks} as expected.`} {machinery}</>}>
       {looks > 0 ? `${looks} of ${count(active.length + failed, "job")} ${looks === 1 ? "needs" : "need"} a look` : degraded.length > 0 ? "The service is degraded" : lost > 0 ? `${lost} of ${count(machines.length, "node")} ${lost === 1 ? "needs" : "need"} a look` : active.length > 0 ? "Nothing" : "Nothing runs"}
     </Answer>
   );
@@ -139,11 +138,12 @@ function PoolSection({ name }: { name: string }) {
   );
 }
 
-function Attention() {
-  const found = concerns(jobs.value ?? [], waiting.value, nodes.value ?? [], health.value, now.value);
+function Attention({ found }: { found: readonly Concern[] }) {
+  const { jobs: looks, nodes: lost } = about(found);
+  const counts = [looks > 0 && count(looks, "job"), lost > 0 && count(lost, "node")].filter(Boolean).join(", ");
   return (
     <section>
-      <Heading title="Needs attention" sub={String(found.length)} />
+      <Heading title="Needs attention" sub={counts} />
       {found.length === 0 ? (
         <p class="quiet">Nothing. Stragglers, silent nodes, failures and plans that wait for you appear here.</p>
       ) : (

@@ -17,7 +17,7 @@ export function Age({ at }: { at: string }) {
 
 /** How old a figure is, once that is more than a minute. */
 export function Aged({ at }: { at: string }) {
-  return now.value - Date.parse(at) > 60_000 ? <span class="aged">, <Age at={at} /> ago</span> : null;
+  return now.value - Date.parse(at) > 60_000 ? <span class="aged"> · <Age at={at} /> ago</span> : null;
 }
 
 /** From → to: the arrow is quiet, the wish is blue and strong. */

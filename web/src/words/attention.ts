@@ -12,6 +12,16 @@ export interface Concern {
   detail: string;
   at: string | null;
   to: readonly string[];
+  /** Ids of the jobs, or names of the nodes, that it is about. */
+  jobs?: readonly string[];
+  nodes?: readonly string[];
+}
+
+/** How many jobs and nodes concerns are about, each once; what only waits its turn needs no look. */
+export function about(found: readonly Concern[]): { jobs: number; nodes: number } {
+  const pressing = found.filter(({ tone }) => tone === "warn" || tone === "bad");
+  const different = (ids: (one: Concern) => readonly string[] | undefined): number => new Set(pressing.flatMap((one) => ids(one) ?? [])).size;
+  return { jobs: different((one) => one.jobs), nodes: different((one) => one.nodes) };
 }
 
 /** How a job is addressed: by its name where that says which one it is, else by its id. */
@@ -35,7 +45,7 @@ export function concerns(
   jobs: readonly JobView[], waiting: readonly PlanView[], nodes: readonly NodeView[], health: Health | null, now: number,
 ): Concern[] {
   return [
-    ...failures(jobs, now).map(aboutFailure),
+    ...alike(failures(jobs, now)).map(aboutFailures),
     ...jobs.filter((job) => !job.finished_at).flatMap(aboutJob),
     ...aboutPlans(waiting, now),
     ...nodes.flatMap(aboutNode),
@@ -66,13 +76,33 @@ export function failures(jobs: readonly JobView[], now: number): Failed[] {
   });
 }
 
-const aboutFailure = ({ job, times }: Failed): Concern => ({
-  rank: 1, icon: "failed", tone: "bad", title: `${job.name} failed${times > 1 ? ` ${times} times` : ""}`,
-  detail: job.reason, at: job.updated_at, to: ["jobs", address(job)],
-});
+/** Failures that read alike but for where and when they happened, the newest first. */
+function alike(failed: readonly Failed[]): [Failed, ...Failed[]][] {
+  const found = new Map<string, [Failed, ...Failed[]]>();
+  for (const one of [...failed].sort((one, other) => other.job.updated_at.localeCompare(one.job.updated_at))) {
+    const reason = one.job.reason.replace(/\b(rank|replica|step|world) \d+/g, "$1");
+    const others = found.get(reason);
+    if (others) others.push(one);
+    else found.set(reason, [one]);
+  }
+  return [...found.values()];
+}
+
+function aboutFailures(failed: [Failed, ...Failed[]]): Concern {
+  const [{ job, times }, ...others] = failed;
+  const again = times > 1 ? ` ${times} times` : "";
+  const names = others.slice(0, 3).map((one) => one.job.name).join(", ");
+  const more = others.length > 3 ? ` and ${others.length - 3} more` : "";
+  return {
+    rank: 1, icon: "failed", tone: "bad", at: job.updated_at, jobs: failed.map((one) => one.job.id),
+    title: others.length > 0 ? `${failed.length} jobs failed alike` : `${job.name} failed${again}`,
+    detail: others.length > 0 ? `${job.name}, ${names}${more}: ${job.reason}` : job.reason,
+    to: others.length > 0 ? ["jobs"] : ["jobs", address(job)],
+  };
+}
 
 function aboutJob(job: JobView): Concern[] {
-  const base = { at: job.updated_at, to: ["jobs", address(job)] };
+  const base = { at: job.updated_at, to: ["jobs", address(job)], jobs: [job.id] };
   const found: Concern[] = notable(job).map(({ kind, reason }) => ({
     ...base, rank: kind === "Hung" ? 0 : 2, icon: ICONS[kind] ?? "warning", tone: "warn", title: conditionTitle(job, kind), detail: reason,
   }));
@@ -113,10 +143,11 @@ function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
 }
 
 function aboutNode(node: NodeView): Concern[] {
+  const nodes = [node.name];
   if (!node.ready)
-    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: "Its scaler does not report; jobs on it go on, Brain holds.", at: node.seen_at, to: ["nodes"] }];
+    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: "Its scaler does not report; jobs on it go on, Brain holds.", at: node.seen_at, to: ["nodes"], nodes }];
   if (node.left.length)
-    return [{ rank: 3, icon: "warning", tone: "warn", title: `${node.name} was left by ${node.left.map((one) => one.job_name).join(", ")}`, detail: node.left.map((one) => one.why).join("; "), at: null, to: ["nodes"] }];
+    return [{ rank: 3, icon: "warning", tone: "warn", title: `${node.name} was left by ${node.left.map((one) => one.job_name).join(", ")}`, detail: node.left.map((one) => one.why).join("; "), at: null, to: ["nodes"], nodes }];
   if (!node.schedulable)
     return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "Nothing new is placed on it.", at: null, to: ["nodes"] }];
   return [];
@@ -127,7 +158,7 @@ export const holding = (decision: Recommendation | null): decision is Recommenda
   decision !== null && decision.target.replicas === decision.current.replicas && decision.explanation.code !== "plan-active";
 
 /** Whether a job is outside what a person expects of it. */
-export function unusual(job: JobView): boolean {
+function unusual(job: JobView): boolean {
   return job.state === "Degraded" || notable(job).length > 0 || job.advise_only !== null;
 }
 
