@@ -390,6 +390,7 @@ class Jobs:
         except Conflict:
             log.debug("job %s is over already", id)
         self._told.pop(id, None)
+        self._orphaned.discard(id)
 
     def _refuse(
         self,

@@ -68,7 +68,7 @@ def status(
     generation = int(obj["metadata"].get("generation") or 1)
     mine = [pod for pod in pods if _type(pod) == job.scaled]
     ready = sum(map(_ready, mine))
-    state = _from_brain(view, ready, _was_suspended(known))
+    state = _from_brain(view, ready, _was_suspended(known)) if view else _unheard(known)
     said = (*state, _scheduled(job, view, pods, found), *found.conditions)
     result: dict[str, Any] = {
         **known,
@@ -156,10 +156,16 @@ def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_brain(view: JobView | None, ready: int, was_suspended: bool) -> list[Condition]:
+def _unheard(known: Mapping[str, Any]) -> list[Condition]:
+    """Of what is Brain's to say the last word stands, but nothing is given up any more."""
+    for each in known.get("conditions") or ():
+        if (each.get("type"), each.get("status")) == (JobCondition.STALLED, "False"):
+            return []
+    return _for_tools(True, False, Reason.STARTING, "")
+
+
+def _from_brain(view: JobView, ready: int, was_suspended: bool) -> list[Condition]:
     """What holds by Brain's state, as far as the pods that are ready bear it out."""
-    if view is None:
-        return []
     reason, plan = view.reason, view.plan
     up = view.state in _TRAINS
     trains = up and view.replicas > 0 and ready > 0

@@ -1,5 +1,6 @@
 """Gangs on nodes that take some pods and not others: whole, or nothing is held."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from brain.errors import BadInput
 from scaler.kubernetes.beside.gangs import Gangs, GangState
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
@@ -172,6 +174,39 @@ def test_a_gang_that_lost_a_node_lets_go_of_the_others_after_its_patience(
         place.says(made, "Scheduled", "True", "GangAdmitted")
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"tolerations": "all"}, "tolerations"),
+        ({"nodeSelector": {"slots": 4}}, "nodeSelector.slots"),
+        ({"nodeSelector": {"pool": ["a"]}}, "nodeSelector.pool"),
+        ({"overhead": {"cpu": "much"}}, "overhead.cpu"),
+        ({"resources": {"requests": 7}}, "resources.requests"),
+        ({"affinity": ["near"]}, "affinity"),
+        ({"affinity": {"podAffinity": "near"}}, "affinity.podAffinity"),
+        ({"affinity": {"podAffinity": {REQUIRED: {}}}}, f"affinity.podAffinity.{REQUIRED}"),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: ["host"]}}}, "affinity.podAntiAffinity"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"labelSelector": 1}]}}}, "0.labelSelector"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"namespaces": "a"}]}}}, "0.namespaces"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": []}]}}}, "0.topologyKey"),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": 1}]}}}},
+            "nodeSelectorTerms.0.matchFields",
+        ),
+    ],
+)
+def test_what_says_wrongly_where_pods_may_come_is_named(spec: Json, field: str):
+    made = gang(2)
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"].update(spec)
+    made["metadata"]["uid"] = "u"
+
+    with pytest.raises(BadInput, match=re.escape(field)):
+        ElasticJob.read(made)
+
+
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -241,7 +276,7 @@ def test_a_gang_keeps_what_it_has_in_part_for_a_quarter_of_an_hour():
     gang.pod(1, gated=True)
     broke(gang, 0)
 
-    assert "1 of 2 pods have nodes, for 15 min more" in gang.look(1).waiting
+    assert "1 of 2 pods have nodes, and keep them until 12:15 UTC" in gang.look(1).waiting
     assert (gang.look(899).let_go, gang.ended) == ("", [])
     assert "no further node came" in gang.look(900).let_go
     assert gang.ended == ["p0"]

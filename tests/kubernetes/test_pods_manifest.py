@@ -215,7 +215,7 @@ def test_a_gang_is_gated_and_what_others_gate_stays_gated():
     found = pod(made)
 
     assert gang.gated(found)
-    assert gang.opened(found) == {"spec": {"schedulingGates": [{"name": "quota"}]}}
+    assert gang.opened(found, {}) == {"spec": {"schedulingGates": [{"name": "quota"}]}}
 
 
 @only_emulated("on a cluster templates name a scheduler of the tests' own")

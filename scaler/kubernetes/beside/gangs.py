@@ -63,7 +63,8 @@ class Gangs:
         left = (self._since(obj, mine, now) + patience - now).total_seconds()
         if left > 0:
             waiting = self._open(job, document, mine, now)
-            said = f"{len(held)} of {least} pods have nodes, for {_said(left)} more"
+            until = now + timedelta(seconds=left)
+            said = f"{len(held)} of {least} pods have nodes, and keep them until {until:%H:%M} UTC"
             return GangState(waiting=f"{said}; {waiting}" if waiting else said, look_seconds=left)
         pending = [pod for pod in gang.begun(mine) if pod not in held]
         if pending and placed(pending, self._room.capacity(pending)).refusals is None:
@@ -93,7 +94,7 @@ class Gangs:
             return f"{begun + len(waiting)} of {least} pods of the gang exist"
         until = self._shut.get(job.metadata.uid)
         if until is not None and now < until:
-            return f"the scheduler found no nodes for its pods; it is tried again at {until:%H:%M}"
+            return f"the scheduler found no nodes for its pods; they wait until {until:%H:%M} UTC"
         # One gang after the other: two that look at once would be let in to the same room.
         with self._opening:
             capacity, unit = self._room.capacity(waiting), document.replicas.unit

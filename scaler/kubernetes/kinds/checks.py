@@ -10,6 +10,7 @@ from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaT
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SHARE = re.compile(r"0?\.[0-9]+|1(\.0*)?|0(\.0*)?")
 
@@ -85,22 +86,50 @@ def check_template(template: Mapping[str, Any] | None, path: str) -> None:
 
 def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
     """What we add to is what it should be: the schema lets a template be anything."""
-    for name in ("initContainers", "volumes", "schedulingGates"):
+    for name in ("initContainers", "volumes", "schedulingGates", "tolerations"):
         _check_objects(spec.get(name), f"{path}.{name}")
-    _check_mapping(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    _check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    _check_amounts(spec.get("overhead"), f"{path}.overhead")
+    _check_resources(spec.get("resources"), f"{path}.resources")
     if not isinstance(spec.get("hostNetwork") or False, bool):
         raise BadInput(
             f"{path}.hostNetwork {spec['hostNetwork']!r} is neither true nor false",
             field=f"{path}.hostNetwork",
         )
-    inner: Any = spec
-    for name in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        path, inner = f"{path}.{name}", inner.get(name) or {}
-        _check_mapping(inner, path)
-    _check_objects(inner.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms")
-    for index, term in enumerate(inner.get("nodeSelectorTerms") or []):
-        where = f"{path}.nodeSelectorTerms.{index}.matchExpressions"
-        _check_objects(term.get("matchExpressions"), where)
+    affinity, path = spec.get("affinity") or {}, f"{path}.affinity"
+    _check_mapping(affinity, path)
+    for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
+        _check_mapping(affinity.get(kind), f"{path}.{kind}")
+        where = f"{path}.{kind}.{_REQUIRED}"
+        required = (affinity.get(kind) or {}).get(_REQUIRED)
+        if kind == "nodeAffinity":
+            _check_mapping(required, where)
+            where = f"{where}.nodeSelectorTerms"
+            required = (required or {}).get("nodeSelectorTerms")
+        _check_objects(required, where)
+        for index, term in enumerate(required or []):
+            _check_term(term, f"{where}.{index}")
+
+
+def _check_term(term: Mapping[str, Any], path: str) -> None:
+    """One required term of any kind of affinity."""
+    for name in ("matchExpressions", "matchFields"):
+        _check_objects(term.get(name), f"{path}.{name}")
+    for name in ("labelSelector", "namespaceSelector"):
+        selector, where = term.get(name) or {}, f"{path}.{name}"
+        _check_mapping(selector, where)
+        _check_labels(selector.get("matchLabels"), f"{where}.matchLabels")
+        _check_objects(selector.get("matchExpressions"), f"{where}.matchExpressions")
+    if not _texts(term.get("namespaces") or []):
+        raise BadInput(
+            f"{path}.namespaces {term['namespaces']!r} is no list of names; begin each with `- `",
+            field=f"{path}.namespaces",
+        )
+    if not isinstance(term.get("topologyKey", ""), str):
+        raise BadInput(
+            f"{path}.topologyKey {term['topologyKey']!r} is no label of nodes; write its name",
+            field=f"{path}.topologyKey",
+        )
 
 
 def _check_objects(value: object, path: str) -> None:
@@ -112,6 +141,30 @@ def _check_objects(value: object, path: str) -> None:
 def _check_mapping(value: object, path: str) -> None:
     if value is not None and not isinstance(value, Mapping):
         raise BadInput(f"{path} {value!r} is no object; give fields with values", field=path)
+
+
+def _check_labels(value: object, path: str) -> None:
+    _check_mapping(value, path)
+    given: Any = value or {}
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise BadInput(
+                f"{path}.{name} {text!r} is no text; put it in quotes", field=f"{path}.{name}"
+            )
+
+
+def _check_resources(reserved: object, path: str) -> None:
+    _check_mapping(reserved, path)
+    given: Any = reserved or {}
+    for word in ("requests", "limits"):
+        _check_amounts(given.get(word), f"{path}.{word}")
+
+
+def _check_amounts(amounts: object, path: str) -> None:
+    _check_mapping(amounts, path)
+    given: Any = amounts or {}
+    for name, amount in given.items():
+        quantity(amount, f"{path}.{name}")
 
 
 def _check_container(container: object, path: str) -> None:
@@ -137,12 +190,7 @@ def _check_container(container: object, path: str) -> None:
                 f"{path}.env.{index} has no name; write `- name: A` and `value: b`",
                 field=f"{path}.env.{index}.name",
             )
-    reserved = container.get("resources") or {}
-    _check_mapping(reserved, f"{path}.resources")
-    for word in ("requests", "limits"):
-        _check_mapping(reserved.get(word), f"{path}.resources.{word}")
-        for name, amount in (reserved.get(word) or {}).items():
-            quantity(amount, f"{path}.resources.{word}.{name}")
+    _check_resources(container.get("resources"), f"{path}.resources")
 
 
 def _texts(value: object) -> bool:

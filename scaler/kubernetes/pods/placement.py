@@ -77,14 +77,10 @@ def placed(pods: Sequence[Object], capacity: Capacity) -> Placement:
 
 def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
     """What is left once each of ``pods`` that finds a node has come to it."""
-    free = {name: dict(amounts) for name, amounts in capacity.free.items()}
-    there = list[Object]()
+    left = _Left(capacity)
     for pod in pods:
-        left = Capacity(nodes=capacity.nodes, free=free, pods=[*capacity.pods, *there])
-        for node in _settled([pod], left, ()).nodes:
-            _take(free[node], needs(pod["spec"]))
-            there.append(_on(pod, node))
-    return Capacity(nodes=capacity.nodes, free=free, pods=[*capacity.pods, *there])
+        left.settle(pod)
+    return Capacity(nodes=capacity.nodes, free=left.free, pods=left.pods)
 
 
 def may_come(pod: Object, node: Object) -> bool:
@@ -118,34 +114,61 @@ def _beginnings(pods: Sequence[Object], capacity: Capacity) -> Iterator[Collecti
 
 
 def _settled(pods: Sequence[Object], capacity: Capacity, near: Collection[Domain]) -> Placement:
-    free = {name: dict(amounts) for name, amounts in capacity.free.items()}
-    there, found = list(capacity.pods), list[str]()
-    order, last = list[str](), None
+    left, found = _Left(capacity), list[str]()
     for pod in pods:
-        wanted, neighbours = needs(pod["spec"]), _Neighbours(pod, capacity.nodes, there)
-        alike = (_constraints(pod), wanted)
-        if alike != last or neighbours.matter:
-            # The fullest last; among pods that are alike it stays that until it is full.
-            order = [
-                name
-                for name in sorted(free, key=lambda each: (_spare(free[each], wanted), each))[::-1]
-                if not _refusal(pod, capacity.nodes[name], neighbours)
-                and (found or _labels(capacity.nodes[name]).items() >= set(near))
-            ]
-            last = alike
-        while order and _lacks(free[order[-1]], wanted):
-            order.pop()
-        if not order:
-            refusals = {
-                name: _refusal(pod, capacity.nodes[name], neighbours) or _lacks(left, wanted)
-                for name, left in free.items()
-            }
-            return Placement(nodes=tuple(found), refusals=refusals)
-        _take(free[order[-1]], wanted)
-        if neighbourly(pod):
-            there.append(_on(pod, order[-1]))
-        found.append(order[-1])
+        node = left.settle(pod, () if found else near)
+        if node is None:
+            return Placement(nodes=tuple(found), refusals=left.refusals(pod))
+        found.append(node)
     return Placement(nodes=tuple(found))
+
+
+class _Left:
+    """What is left of a capacity while pods come to it, one after the other."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._nodes = capacity.nodes
+        self.free = {name: dict(amounts) for name, amounts in capacity.free.items()}
+        self.pods = list(capacity.pods)
+        #: Nodes that take pods such as the last one, the fullest last: it stays that until it is
+        #: full.
+        self._order: list[str] = []
+        self._last: object = None
+
+    def settle(self, pod: Object, near: Collection[Domain] = ()) -> str | None:
+        """The node that a pod comes to, in the domains ``near``; None: it finds none."""
+        wanted, neighbours = needs(pod["spec"]), _Neighbours(pod, self._nodes, self.pods)
+        alike = (_constraints(pod), wanted)
+        if alike != self._last or neighbours.matter or near:
+            self._order = [
+                name
+                for name in sorted(self.free, key=lambda each: (-self._spare(each, wanted), each))
+                if not _refusal(pod, self._nodes[name], neighbours)
+                and _labels(self._nodes[name]).items() >= set(near)
+            ]
+            self._last = None if near else alike
+        while self._order and _lacks(self.free[self._order[-1]], wanted):
+            self._order.pop()
+        if not self._order:
+            return None
+        chosen = self._order[-1]
+        _take(self.free[chosen], wanted)
+        if neighbourly(pod):
+            self.pods.append({**pod, "spec": {**pod["spec"], "nodeName": chosen}})
+        return chosen
+
+    def refusals(self, pod: Object) -> Mapping[str, str]:
+        """Why each node does not take a pod that found none."""
+        wanted, neighbours = needs(pod["spec"]), _Neighbours(pod, self._nodes, self.pods)
+        return {
+            name: _refusal(pod, self._nodes[name], neighbours) or _lacks(left, wanted)
+            for name, left in self.free.items()
+        }
+
+    def _spare(self, name: str, wanted: Amounts) -> Decimal:
+        """What is left of the scarcest thing that is asked for: small nodes fill up first."""
+        scarce = next((each for each in wanted if is_accelerator(each)), "cpu")
+        return self.free[name].get(scarce, _NONE)
 
 
 def _constraints(pod: Object) -> tuple[object, ...]:
@@ -236,7 +259,7 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         case "Gt" | "Lt" as operator:
             try:
                 difference = int(value or "") - int(values[0])
-            except (ValueError, IndexError):
+            except (ValueError, TypeError, IndexError):
                 return False
             return difference > 0 if operator == "Gt" else difference < 0
         case _:
@@ -312,22 +335,12 @@ def _take(left: dict[str, Decimal], amounts: Amounts) -> None:
         left[name] = offers(left, name) - amount
 
 
-def _spare(free: Amounts, wanted: Amounts) -> Decimal:
-    """What is left of the scarcest thing that is asked for: small nodes fill up first."""
-    scarce = next((name for name in wanted if is_accelerator(name)), "cpu")
-    return free.get(scarce, _NONE) - wanted.get(scarce, _NONE)
-
-
 def _host_ports(spec: Mapping[str, Any]) -> Iterator[str]:
     for container in spec.get("containers") or ():
         for port in container.get("ports") or ():
             number = port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort"))
             if number:
                 yield f"{_PORT}{number}/{port.get('protocol') or 'TCP'}"
-
-
-def _on(pod: Object, node: str) -> Object:
-    return {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
 def _labels(node: Object) -> Mapping[str, str]:
