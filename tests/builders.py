@@ -70,9 +70,13 @@ def plan(generation: int = 1, *, job: str = JOB, replicas: int = 2, **fields: An
 
 def recommendation(replicas: int = 2, **fields: Any) -> Recommendation:
     """A decision to go from one replica to ``replicas``."""
-    made: dict[str, Any] = {"explanation": explanation(), "decided_at": NOW}
-    current, target = Allocation(replicas=1), Allocation(replicas=replicas)
-    return Recommendation(current=current, target=target, **(made | fields))
+    made: dict[str, Any] = {
+        "current": Allocation(replicas=1),
+        "target": Allocation(replicas=replicas),
+        "explanation": explanation(),
+        "decided_at": NOW,
+    }
+    return Recommendation(**(made | fields))
 
 
 def place(*, job: str = JOB, rank: int = 0, epoch: int = 1, source: str | None = None) -> Place:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.records import happened, move_plan
+from brain.lifecycle.wishes import wished_batch
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import JobId
@@ -35,7 +36,7 @@ def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetim
     """
     renewed = replace(
         plan,
-        current=advice.current,
+        current=replace(advice.current, batch=wished_batch(tx, tx.jobs.get(plan.job))),
         target=advice.target,
         measured=advice.measured,
         promised=advice.predicted,

@@ -9,7 +9,8 @@ from brain.errors import VersionMismatch
 from brain.types.job import Policy, PolicyMode
 from brain.types.plan import PlanKind, PlanState
 from brain.types.recommendation import Prediction
-from tests.builders import plan
+from tests.builders import plan, recommendation
+from tests.lifecycle.test_batches import NOISE, exchanging
 from tests.virtual import QUICK, Laptop, scaling_by
 
 APPROVE = {"policy": Policy(mode=PolicyMode.APPROVE)}
@@ -95,3 +96,16 @@ def test_the_curve_promises_what_the_proposal_promises():
 
     (there,) = [one for one in curve.sizes if one.replicas == curve.recommended]
     assert there.prediction == put.promised
+
+
+def test_a_renewed_proposal_knows_the_batch_that_it_leaves():
+    here = exchanging(**APPROVE)
+    here.also.update(NOISE)
+    here.live(60)
+    before = here.plans[0]
+    assert before.current.batch is not None
+    with here.transaction() as (tx, _):
+        advice = recommendation(4, current=replace(before.current, batch=None))
+        after = lifecycle.renew(tx, before, advice, here.now)
+
+    assert after.current == before.current
